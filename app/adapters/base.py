@@ -1,0 +1,130 @@
+"""The examinee's contract: a prompt in, a completion out, or a classified `ExamineeError`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.items import FinishReason, Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationParams:
+    """Sampling settings sent with every call; `None` leaves the endpoint's own default."""
+
+    temperature: float | None = 0.0
+    top_p: float | None = None
+    max_tokens: int | None = 1024
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationHints:
+    """What a simulated examinee needs to answer; adapters to real models never read it.
+
+    Attributes:
+        right: An answer that the item's scorer marks as right.
+        wrong: An answer that it marks as wrong.
+        probability_right: Chance of the right answer at a given theta: the item's curve.
+        key: Names the item, so that the draw is a pure function of (seed, item).
+    """
+
+    right: str
+    wrong: str
+    probability_right: Callable[[float], float]
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionRequest:
+    """One item, as it is put to the examinee."""
+
+    messages: tuple[Message, ...]
+    params: GenerationParams = field(default_factory=GenerationParams)
+    hints: SimulationHints | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """What the endpoint wrote, reasoning split off, and what it took.
+
+    Attributes:
+        text: Visible answer.
+        raw: The whole text as it came.
+        reasoning: The reasoning part; `None` when there was none.
+        finish: Why it stopped; an unfinished thought is `LENGTH`.
+        tokens_in: Prompt tokens as reported by the endpoint; `None` when it does not say.
+        tokens_out: Completion tokens as reported, reasoning included.
+        latency_s: Seconds from request to complete reply, of the attempt that succeeded.
+        model: The model name that the endpoint echoed.
+    """
+
+    text: str
+    raw: str
+    reasoning: str | None = None
+    finish: FinishReason = FinishReason.STOP
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    latency_s: float = 0.0
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeReport:
+    """What an endpoint can do, found by asking it.
+
+    Attributes:
+        capabilities: `chat`, `logprobs`, `prompt_logprobs`, `system_role`, `seed`,
+            `reasoning_field`: True, False, or None where it could not be told.
+        latency_ms: Of the first successful call; `None` when none succeeded.
+        error_code: Code of the `ExamineeError` that ended the probe, else `None`.
+        detail: One sentence for the person who asked.
+    """
+
+    capabilities: dict[str, bool | None]
+    latency_ms: float | None
+    error_code: str | None = None
+    detail: str = ""
+
+
+class Examinee(Protocol):
+    """Something that answers prompts: one attempt a call, no retries, no state."""
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Ask once.
+
+        Raises:
+            ExamineeError: Classified; `retryable` and `retry_after_s` advise the retry loop.
+        """
+        ...
+
+    async def probe(self) -> ProbeReport:
+        """Find out what the endpoint can do. Never raises an `ExamineeError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointConfig:
+    """Everything an adapter needs to call an endpoint, secrets decrypted.
+
+    Attributes:
+        kind: Registered adapter name (`openai_chat`, `hf_tgi`, ...).
+        base_url: As given by the user; empty for kinds that make no call.
+        model: Model name sent with each call.
+        api_key: Bearer key or `None`. Kept out of `repr`.
+        headers: Extra request headers. Kept out of `repr`.
+        sampling: Defaults for every call.
+        reasoning_tags: Opening and closing mark of a thought inside the text.
+        timeout_s: For one attempt, from connect to the last byte.
+        options: Settings of one kind only (`theta` and `seed` of `scripted`, for instance).
+    """
+
+    kind: str
+    base_url: str = ""
+    model: str = ""
+    api_key: str | None = field(default=None, repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    sampling: GenerationParams = field(default_factory=GenerationParams)
+    reasoning_tags: tuple[str, str] = ("<think>", "</think>")
+    timeout_s: float = 120.0
+    options: dict[str, object] = field(default_factory=dict)

@@ -1,0 +1,284 @@
+"""Every error that Sextant raises on purpose.
+
+No HTTP here: `app/api/errors.py` maps classes to status codes.
+
+SextantError
+├── InvalidInputError            cannot be used; says what was expected, what came, where
+│   ├── ItemBankError            item parameters outside their legal range
+│   ├── FileFormatError          a file that is not what it claims to be (file, row, field)
+│   └── UnknownNameError         no scorer, adapter, ... of that name; suggests near misses
+├── NotFoundError                no such resource
+├── ConflictError                the request does not fit the resource's present state
+│   ├── AlreadyExistsError       a name or key is taken
+│   ├── InvalidStateError        the resource is not in a state that allows this
+│   ├── StaleStepError           an answer to a step that is closed or was never asked
+│   ├── IdempotencyMismatchError the same Idempotency-Key with another body
+│   ├── IdempotencyInFlightError the same Idempotency-Key is being worked on
+│   ├── PreconditionFailedError  If-Match names an older revision
+│   └── PreconditionRequiredError  If-Match is missing
+├── UnauthenticatedError         no key, or one that is unknown, revoked or expired
+├── MissingScopeError            the key may not do this
+├── ScaleMismatchError           thetas on scales that are not linked
+├── EstimationError              an estimate that does not exist for these answers
+├── CalibrationError             a response matrix that cannot be calibrated
+├── ExamineeError                the endpoint gave no usable answer; never a wrong answer
+│   ├── UnreachableError         refused, reset, unknown host, TLS failure
+│   ├── ExamineeTimeoutError     no answer in time
+│   ├── RateLimitedError         429; may carry retry_after_s
+│   ├── ColdStartError           503 while the model is loading
+│   ├── EndpointFaultError       other 5xx
+│   ├── EndpointUnauthorizedError  401 or 403 from the endpoint
+│   ├── EndpointRejectedError    400, 404, 422: the request itself is wrong, retrying is no use
+│   ├── MalformedAnswerError     not JSON, or JSON of another shape
+│   ├── AnswerTooLargeError      body above the cap
+│   └── BlockedAddressError      the outbound guard refused the address
+├── DatabaseUnavailableError     Postgres cannot be reached
+├── LeaseLostError               another worker owns this session now
+└── SecretsError                 a stored secret cannot be decrypted, or no key is configured
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One fault in one place of an input."""
+
+    pointer: str
+    """JSON pointer (`/items/3/a`) or `file:row:column`."""
+    detail: str
+
+
+class SextantError(Exception):
+    """Root of the tree. `code` is stable and part of the API."""
+
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, detail: str, *, problems: Iterable[FieldProblem] = ()) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.problems = tuple(problems)
+
+
+class InvalidInputError(SextantError, ValueError):
+    """What came in cannot be used."""
+
+    code = "invalid_input"
+
+
+class ItemBankError(InvalidInputError):
+    """Item parameters outside their legal range."""
+
+    code = "invalid_item_bank"
+
+
+class FileFormatError(InvalidInputError):
+    """A file that cannot be read as what it claims to be."""
+
+    code = "invalid_file"
+
+
+class UnknownNameError(InvalidInputError):
+    """No strategy of that name is registered."""
+
+    code = "unknown_name"
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        close = get_close_matches(name, names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        super().__init__(f"Unknown {kind} {name!r}.{hint} Known: {', '.join(names)}.")
+
+
+class NotFoundError(SextantError):
+    """No such resource."""
+
+    code = "not_found"
+
+    def __init__(self, kind: str, identifier: str) -> None:
+        super().__init__(f"There is no {kind} {identifier!r}.")
+
+
+class ConflictError(SextantError):
+    """The request does not fit the resource's present state."""
+
+    code = "conflict"
+
+
+class AlreadyExistsError(ConflictError):
+    """A name or key is taken."""
+
+    code = "already_exists"
+
+
+class InvalidStateError(ConflictError):
+    """The resource is not in a state that allows this."""
+
+    code = "invalid_state"
+
+
+class StaleStepError(ConflictError):
+    """An answer to a step that is closed or was never asked."""
+
+    code = "stale_step"
+
+
+class IdempotencyMismatchError(ConflictError):
+    """The same Idempotency-Key came with another body."""
+
+    code = "idempotency_mismatch"
+
+
+class IdempotencyInFlightError(ConflictError):
+    """The first request with this Idempotency-Key is still being worked on."""
+
+    code = "idempotency_in_flight"
+
+
+class PreconditionFailedError(ConflictError):
+    """If-Match names an older revision."""
+
+    code = "precondition_failed"
+
+
+class PreconditionRequiredError(ConflictError):
+    """If-Match is missing on a change of a mutable resource."""
+
+    code = "precondition_required"
+
+
+class UnauthenticatedError(SextantError):
+    """No key, or one that is unknown, revoked or expired."""
+
+    code = "unauthenticated"
+
+
+class MissingScopeError(SextantError):
+    """The key may not do this."""
+
+    code = "missing_scope"
+
+
+class ScaleMismatchError(SextantError):
+    """Thetas on scales that are not linked."""
+
+    code = "scale_mismatch"
+
+
+class EstimationError(SextantError):
+    """An estimate that does not exist for these answers."""
+
+    code = "no_estimate"
+
+
+class CalibrationError(SextantError):
+    """A response matrix that cannot be calibrated."""
+
+    code = "calibration_failed"
+
+
+class ExamineeError(SextantError):
+    """The endpoint gave no usable answer. Never a wrong answer.
+
+    Attributes:
+        retryable: Whether asking again may help.
+        retry_after_s: Seconds the endpoint asked us to wait, if it did.
+        status: HTTP status of the endpoint's reply, if there was one.
+    """
+
+    code = "endpoint_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self, detail: str, *, retry_after_s: float | None = None, status: int | None = None
+    ) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+        self.status = status
+
+
+class UnreachableError(ExamineeError):
+    """Connection refused or reset, unknown host, TLS failure."""
+
+    code = "endpoint_unreachable"
+    retryable = True
+
+
+class ExamineeTimeoutError(ExamineeError):
+    """No complete answer in time."""
+
+    code = "endpoint_timeout"
+    retryable = True
+
+
+class RateLimitedError(ExamineeError):
+    """The endpoint answered 429."""
+
+    code = "endpoint_rate_limited"
+    retryable = True
+
+
+class ColdStartError(ExamineeError):
+    """The endpoint answered 503 because its model is still loading."""
+
+    code = "endpoint_cold_start"
+    retryable = True
+
+
+class EndpointFaultError(ExamineeError):
+    """The endpoint answered with another 5xx."""
+
+    code = "endpoint_fault"
+    retryable = True
+
+
+class EndpointUnauthorizedError(ExamineeError):
+    """The endpoint refused our key (401 or 403)."""
+
+    code = "endpoint_unauthorized"
+
+
+class EndpointRejectedError(ExamineeError):
+    """The endpoint says that the request itself is wrong (400, 404, 422)."""
+
+    code = "endpoint_rejected"
+
+
+class MalformedAnswerError(ExamineeError):
+    """The reply is not JSON, or JSON of another shape."""
+
+    code = "endpoint_malformed_answer"
+    retryable = True
+
+
+class AnswerTooLargeError(ExamineeError):
+    """The reply is larger than the cap."""
+
+    code = "endpoint_answer_too_large"
+
+
+class BlockedAddressError(ExamineeError):
+    """The outbound guard refused the address."""
+
+    code = "endpoint_address_blocked"
+
+
+class DatabaseUnavailableError(SextantError):
+    """Postgres cannot be reached."""
+
+    code = "database_unavailable"
+
+
+class LeaseLostError(SextantError):
+    """Another worker owns this session now."""
+
+    code = "lease_lost"
+
+
+class SecretsError(SextantError):
+    """A stored secret cannot be decrypted, or no key is configured."""
+
+    code = "secrets_error"

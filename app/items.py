@@ -1,0 +1,102 @@
+"""What an item says and what came back: values that scorers, adapters, storage, services share.
+
+The engine never sees these: it knows items by their position in a bank and by their parameters.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a chat prompt."""
+
+    role: Role
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemContent:
+    """What is asked and what counts as right.
+
+    Exactly one of `prompt` and `messages` is given. A multiple-choice item has `choices`; its
+    `target` holds the full text of each right option. A free-answer item lists every
+    accepted answer.
+    """
+
+    prompt: str | None = None
+    messages: tuple[Message, ...] = ()
+    choices: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+
+    @property
+    def target_letters(self) -> tuple[str, ...]:
+        """Letters (A, B, ...) of the right options; empty for a free-answer item."""
+        return tuple(
+            choice_letter(self.choices.index(text)) for text in self.target if text in self.choices
+        )
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over what is asked and the accepted answers; tags and scorer do not count."""
+        canonical = json.dumps(
+            [self.prompt, [[m.role, m.content] for m in self.messages], self.choices, self.target],
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def choice_letter(position: int) -> str:
+    """A, B, ... Z for the option at `position` (from 0)."""
+    return chr(ord("A") + position)
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerSpec:
+    """Which scorer marks an item, and its arguments: enough to rebuild it later."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Outcome(StrEnum):
+    """What became of an administered item. Only `SCORED` enters the likelihood."""
+
+    SCORED = "scored"
+    UNPARSED = "unparsed"
+    REFUSED = "refused"
+    ERROR = "error"
+    TRUNCATED = "truncated"
+
+
+class FinishReason(StrEnum):
+    """Why the endpoint stopped writing."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CONTENT_FILTER = "content_filter"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What an examinee wrote.
+
+    Attributes:
+        text: The visible answer, reasoning split off; what scorers read.
+        raw: The whole text as it came, reasoning included.
+        reasoning: The reasoning part, if the endpoint gave or marked one.
+        finish: Why it stopped.
+    """
+
+    text: str
+    raw: str = ""
+    reasoning: str | None = None
+    finish: FinishReason = FinishReason.STOP
