@@ -1,1 +1,58 @@
-"""The `sextant` command."""
+"""The `sextant` command: one module a subcommand, imported only when that subcommand is called."""
+
+import importlib
+import sys
+
+import typer
+
+#: Subcommand -> one line of help. Module `app.cli.NAME` holds `command` (a function) or `app` (a
+#: group of subcommands).
+COMMANDS = {
+    "demo": "Run one adaptive test against a scripted model; nothing to set up.",
+    "run": "Measure one endpoint from the shell, with live progress.",
+    "serve": "Serve the API and a worker in one process.",
+    "worker": "Run one more worker on the same database.",
+    "migrate": "Bring the database schema up to date.",
+    "keys": "Create, list and revoke API keys.",
+    "banks": "Import, list, show and lint item banks.",
+    "estimate": "Estimate theta from a bank file and a response file.",
+    "simulate": "Try a test design on recorded answers.",
+    "calibrate": "Estimate item parameters from a response file.",
+    "lint": "Check the parameters of a bank file.",
+}
+
+
+def build(wanted: str | None) -> typer.Typer:
+    """The command line with one subcommand imported and the others as names with their help.
+
+    Args:
+        wanted: The subcommand that will run. Importing the rest would cost seconds (scipy,
+            pyarrow, FastAPI) for nothing.
+    """
+    cli = typer.Typer(
+        name="sextant",
+        help="Measure how able a language model is, with as few benchmark items as possible.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    for name, help_line in COMMANDS.items():
+        if name != wanted:
+            cli.command(name, help=help_line)(_not_imported)
+            continue
+        module = importlib.import_module(f"app.cli.{name}")
+        if hasattr(module, "app"):
+            cli.add_typer(module.app, name=name, help=help_line)
+        else:
+            cli.command(name)(module.command)
+    return cli
+
+
+def _not_imported() -> None:
+    """Stands for a subcommand that was not asked for, so that `--help` can list it."""
+
+
+def main() -> None:
+    """Entry point of the `sextant` command."""
+    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
+    build(wanted)()

@@ -1,0 +1,60 @@
+"""What the terminal shows: tables and progress on stderr-safe consoles, errors as one clear line."""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+from rich.console import Console
+
+from app.errors import SextantError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+#: Results for people go to stdout; notes, warnings and errors to stderr, so that `--json -` stays pure.
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+#: Exit code of a command that refused its input, as in most Unix tools.
+USAGE_ERROR = 2
+#: How many faults of one file are printed before the rest is only counted.
+MAX_PROBLEMS_SHOWN = 20
+
+
+def fail_clearly(command: Callable[P, R]) -> Callable[P, R]:
+    """Turn a `SextantError` into its message on stderr and exit code 2; never a traceback."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return command(*args, **kwargs)
+        except SextantError as error:
+            show_error(error)
+            raise typer.Exit(USAGE_ERROR) from None
+
+    return wrapped
+
+
+def show_error(error: SextantError) -> None:
+    """Print an error and the places it names."""
+    err.print(f"Error: {error.detail}", style="red", markup=False)
+    for problem in error.problems[:MAX_PROBLEMS_SHOWN]:
+        err.print(f"  {problem.pointer}: {problem.detail}", markup=False)
+    hidden = len(error.problems) - MAX_PROBLEMS_SHOWN
+    if hidden > 0:
+        err.print(f"  ... and {hidden} more")
+
+
+def write_json(target: str | None, document: Mapping[str, Any]) -> None:
+    """Write one JSON object to a path, to stdout for `-`, or nowhere for None."""
+    if target is None:
+        return
+    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    if target == "-":
+        sys.stdout.write(text + "\n")
+    else:
+        Path(target).write_text(text + "\n", encoding="utf-8")
