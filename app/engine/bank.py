@@ -1,0 +1,242 @@
+"""Calibrated item banks: parameters by position, names by id, one scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from itertools import islice
+from typing import NewType
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from app.engine.models.base import FloatArray, IntArray, ItemParameters, ResponseModel
+from app.engine.models.logistic import LOGISTIC
+from app.errors import FieldProblem, ItemBankError, ScaleMismatchError, UnknownNameError
+
+__all__ = ["DEFAULT_SCALE", "FloatArray", "IntArray", "ItemBank", "ItemIndex"]
+
+ItemIndex = NewType("ItemIndex", int)
+"""Position of an item in a bank; never an id."""
+
+DEFAULT_SCALE = "logit"
+MAX_PROBLEMS = 50
+_HINT_POOL = 10_000  # ids searched for a near miss: enough to help, cheap on the largest banks
+
+
+@dataclass(frozen=True, eq=False)
+class ItemBank:
+    """Items with parameters on one theta scale.
+
+    A slope at or below zero is legal here, because published banks have such items; `lint` reports
+    them and quarantine keeps them out of selection.
+
+    Attributes:
+        a: Discriminations, shape (n_items,).
+        intercept: Logits at theta = 0, shape (n_items,).
+        c: Lower asymptotes, shape (n_items,).
+        d: Upper asymptotes, shape (n_items,).
+        item_ids: Ids in the same order.
+        scale: Name of the theta scale; estimates compare only on one scale.
+        model: Formula family.
+
+    Raises:
+        ItemBankError: No items, unequal lengths, repeated ids, a number that is not finite, or an
+            item without 0 <= c < d <= 1. Every faulty item is listed in `problems`, up to a cap.
+    """
+
+    a: FloatArray
+    intercept: FloatArray
+    c: FloatArray
+    d: FloatArray
+    item_ids: tuple[str, ...]
+    scale: str = DEFAULT_SCALE
+    model: ResponseModel = LOGISTIC
+    parameters: ItemParameters = field(init=False, repr=False)
+    _positions: dict[str, ItemIndex] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        item_ids = tuple(self.item_ids)
+        arrays = {name: _column(name, getattr(self, name)) for name in ("a", "intercept", "c", "d")}
+        _check(arrays, item_ids)
+        for name, values in arrays.items():
+            object.__setattr__(self, name, values)
+        object.__setattr__(self, "item_ids", item_ids)
+        object.__setattr__(self, "parameters", ItemParameters(**arrays))
+        positions = {item_id: ItemIndex(i) for i, item_id in enumerate(item_ids)}
+        object.__setattr__(self, "_positions", positions)
+
+    @classmethod
+    def from_intercepts(
+        cls,
+        *,
+        a: ArrayLike,
+        intercept: ArrayLike,
+        c: ArrayLike | None = None,
+        d: ArrayLike | None = None,
+        item_ids: Sequence[str] | None = None,
+        scale: str = DEFAULT_SCALE,
+    ) -> "ItemBank":
+        """Bank from slopes and intercepts; c defaults to 0, d to 1, ids to "1", "2", ..."""
+        slopes = _column("a", a)
+        return cls(
+            a=slopes,
+            intercept=_column("intercept", intercept),
+            c=np.zeros_like(slopes) if c is None else _column("c", c),
+            d=np.ones_like(slopes) if d is None else _column("d", d),
+            item_ids=_numbered(len(slopes)) if item_ids is None else tuple(item_ids),
+            scale=scale,
+        )
+
+    @classmethod
+    def from_difficulties(
+        cls,
+        *,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike | None = None,
+        d: ArrayLike | None = None,
+        item_ids: Sequence[str] | None = None,
+        scale: str = DEFAULT_SCALE,
+    ) -> "ItemBank":
+        """Bank from slopes and difficulties b (logits); otherwise as `from_intercepts`."""
+        slopes, difficulties = _column("a", a), _column("b", b)
+        ids = _numbered(len(slopes)) if item_ids is None else tuple(item_ids)
+        _check_lengths({"a": slopes, "b": difficulties}, ids)
+        _raise_if_any(_not_finite({"a": slopes, "b": difficulties}, ids))
+        return cls.from_intercepts(
+            a=slopes, intercept=-slopes * difficulties, c=c, d=d, item_ids=ids, scale=scale
+        )
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.item_ids)
+
+    @property
+    def b(self) -> FloatArray:
+        """Difficulties -intercept / a in logits; NaN where a is 0 and no difficulty exists."""
+        flat = self.a == 0
+        return np.where(flat, np.nan, -self.intercept / np.where(flat, 1.0, self.a))
+
+    def index_of(self, item_id: str) -> ItemIndex:
+        """Position of an item.
+
+        Raises:
+            UnknownNameError: No such item; the message names near misses.
+        """
+        try:
+            return self._positions[item_id]
+        except KeyError:
+            pool = list(islice(self.item_ids, _HINT_POOL))
+            near = get_close_matches(item_id, pool, n=5) or pool[:5]
+            raise UnknownNameError("item", item_id, near) from None
+
+    def require_scale(self, scale: str) -> None:
+        """Refuse thetas of another scale.
+
+        Raises:
+            ScaleMismatchError: `scale` is not this bank's scale.
+        """
+        if scale != self.scale:
+            raise ScaleMismatchError(
+                f"The bank's scale is {self.scale!r}, got a theta on scale {scale!r}; "
+                "the two are not linked."
+            )
+
+    def expected_score(
+        self, theta: ArrayLike, items: IntArray | Sequence[int] | None = None
+    ) -> FloatArray:
+        """Mean scores, shape (*theta.shape, n_items)."""
+        return self.model.expected_score(self._some(items), _outer(theta))
+
+    def information(
+        self, theta: ArrayLike, items: IntArray | Sequence[int] | None = None
+    ) -> FloatArray:
+        """Fisher information in 1/logit^2, shape (*theta.shape, n_items)."""
+        return self.model.information(self._some(items), _outer(theta))
+
+    def log_likelihood(
+        self, theta: ArrayLike, items: IntArray | Sequence[int], scores: ArrayLike
+    ) -> FloatArray:
+        """Log-likelihood of `scores` (one per item) at each theta, shape theta.shape."""
+        terms = self.model.log_likelihood(
+            self._some(items), _outer(theta), np.asarray(scores, dtype=np.float64)
+        )
+        total: FloatArray = terms.sum(axis=-1)
+        return total
+
+    def _some(self, items: IntArray | Sequence[int] | None) -> ItemParameters:
+        if items is None:
+            return self.parameters
+        return self.parameters.take(np.asarray(items, dtype=np.intp))
+
+
+def _outer(theta: ArrayLike) -> FloatArray:
+    return np.asarray(theta, dtype=np.float64)[..., None]
+
+
+def _numbered(n_items: int) -> tuple[str, ...]:
+    return tuple(str(i + 1) for i in range(n_items))
+
+
+def _column(name: str, values: ArrayLike) -> FloatArray:
+    try:
+        column = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError) as exc:
+        raise ItemBankError(f"{name}: expected numbers, got {values!r:.200}.") from exc
+    if column.ndim != 1:
+        raise ItemBankError(f"{name}: expected one number per item, got shape {column.shape}.")
+    column.flags.writeable = False
+    return column
+
+
+def _check(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
+    _check_lengths(arrays, item_ids)
+    problems = _repeated(item_ids) + _not_finite(arrays, item_ids)
+    c, d = arrays["c"], arrays["d"]
+    legal = (c >= 0) & (c < d) & (d <= 1)
+    finite = np.isfinite(c) & np.isfinite(d)
+    problems += [
+        FieldProblem(
+            f"/items/{i}", f"item {item_ids[i]!r}: need 0 <= c < d <= 1, got c={c[i]}, d={d[i]}"
+        )
+        for i in np.flatnonzero(finite & ~legal)
+    ]
+    _raise_if_any(problems)
+
+
+def _check_lengths(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
+    if not item_ids:
+        raise ItemBankError("A bank needs at least one item, got none.")
+    lengths = {name: len(values) for name, values in arrays.items()} | {"item_ids": len(item_ids)}
+    if len(set(lengths.values())) > 1:
+        raise ItemBankError(f"All item parameters need one length, got {lengths}.")
+
+
+def _repeated(item_ids: tuple[str, ...]) -> list[FieldProblem]:
+    first: dict[str, int] = {}
+    return [
+        FieldProblem(f"/items/{i}/id", f"item {item_id!r} occurs already at {first[item_id]}")
+        for i, item_id in enumerate(item_ids)
+        if first.setdefault(item_id, i) != i
+    ]
+
+
+def _not_finite(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> list[FieldProblem]:
+    return [
+        FieldProblem(
+            f"/items/{i}/{name}", f"item {item_ids[i]!r}: {name} is {values[i]}, not a number"
+        )
+        for name, values in arrays.items()
+        for i in np.flatnonzero(~np.isfinite(values))
+    ]
+
+
+def _raise_if_any(problems: list[FieldProblem]) -> None:
+    if not problems:
+        return
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    raise ItemBankError(
+        f"Item parameters cannot be used: {problems[0].detail}{more}.",
+        problems=problems[:MAX_PROBLEMS],
+    )

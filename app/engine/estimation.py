@@ -1,0 +1,270 @@
+"""Estimators of theta: EAP, MAP, MLE and WLE, updated answer by answer.
+
+| estimator | theta | standard error by default |
+|---|---|---|
+| EAP | posterior mean | posterior standard deviation |
+| MAP | posterior mode | 1 / sqrt(I + 1 / prior_sd^2), I the expected (Fisher) information |
+| MLE | likelihood mode | 1 / sqrt(I) |
+| WLE | root of l' + J / (2 I), the one with the highest weighted likelihood | 1 / sqrt(I) |
+
+EAP and MAP exist for all answers: without any they are the prior. MLE has no finite solution
+when the likelihood keeps rising towards an end of its range (all right, all wrong, none at all, and
+some mixed patterns under guessing or negative slopes); WLE has none without information. Both
+then give the MAP of the same prior, with `method="map"` and `at_bound=True`: finite, fit to choose
+the next item, and never silent.
+
+Likelihoods with guessing or negative slopes may have several modes. Each search starts at the best
+node of a grid and is polished within the neighbouring nodes, so the global mode is found.
+
+Sources: Bock & Mislevy (1982), Applied Psychological Measurement 6; Warm (1989), Psychometrika 54.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.engine.models.base import ItemParameters
+from app.engine.modes import (
+    Answers,
+    SlopeFunction,
+    find_maximum,
+    find_mode,
+    likelihood_slope,
+    posterior_slope,
+    weighted_slope,
+)
+from app.engine.quadrature import (
+    STANDARD_NORMAL,
+    FixedGrid,
+    NormalPrior,
+    Posterior,
+    evidence_of,
+)
+from app.engine.state import Estimate, Response
+
+Z_95 = 1.959963984540054  # 97.5 % quantile of the standard normal
+SEARCH_REACH = 10.0  # logits on either side of the prior's mean where MLE and WLE are looked for
+_SEARCH_SPACING = 0.05
+
+
+class SeKind(StrEnum):
+    """Which standard error to report."""
+
+    POSTERIOR = "posterior"
+    INFORMATION = "information"
+    INFORMATION_WITH_PRIOR = "information-with-prior"
+
+
+class Method(StrEnum):
+    """How a theta was made."""
+
+    EAP = "eap"
+    MAP = "map"
+    MLE = "mle"
+    WLE = "wle"
+
+
+DEFAULT_SE = {
+    Method.EAP: SeKind.POSTERIOR,
+    Method.MAP: SeKind.INFORMATION_WITH_PRIOR,
+    Method.MLE: SeKind.INFORMATION,
+    Method.WLE: SeKind.INFORMATION,
+}
+
+
+class Point(NamedTuple):
+    """A theta and where it comes from; see `Estimate`."""
+
+    theta: float
+    method: Method
+    at_bound: bool
+
+
+class Search(NamedTuple):
+    """Sums over the answers at the nodes where MLE and WLE look for their highest mode.
+
+    Attributes:
+        nodes: Equally spaced, shape (n_nodes,).
+        sums: Log-likelihood; for WLE also information and Warm's J. Shape (1 or 3, n_nodes).
+    """
+
+    nodes: FloatArray
+    sums: FloatArray
+
+    def mode(self) -> int | None:
+        """Position of the highest mode; None if it is at an end or all is flat."""
+        return find_mode(self.nodes, self.sums[:, None, :])[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridBelief:
+    """What any estimator here knows: a posterior on nodes, and its own theta.
+
+    Attributes:
+        theta: Ability, logits.
+        se: Its standard error; infinite where the answers carry no information.
+        method: The estimator that made theta.
+        at_bound: See `Estimate`.
+        posterior: Posterior under the estimator's prior, whatever the method.
+        items: Positions of the answered items, in order.
+        scores: Their scores.
+        search: What MLE and WLE carry along to find their global mode; else None.
+    """
+
+    theta: float
+    se: float
+    method: Method
+    at_bound: bool
+    se_kind: SeKind
+    posterior: Posterior
+    items: IntArray
+    scores: FloatArray
+    search: Search | None = None
+
+    @property
+    def nodes(self) -> FloatArray:
+        """Theta values that carry the posterior, shape (n_nodes,)."""
+        return self.posterior.grid.nodes
+
+    @property
+    def weights(self) -> FloatArray:
+        """Posterior mass at `nodes`; sums to 1."""
+        return self.posterior.weights
+
+    def estimate(self) -> Estimate:
+        """Theta with its 95 % interval.
+
+        The interval of an EAP with its posterior SE is the central 95 % of the posterior, which
+        need not be symmetric; any other is theta +- 1.96 se.
+        """
+        if self.method is Method.EAP and self.se_kind is SeKind.POSTERIOR:
+            lo, hi = self.posterior.quantile(0.025), self.posterior.quantile(0.975)
+        else:
+            lo, hi = self.theta - Z_95 * self.se, self.theta + Z_95 * self.se
+        return Estimate(
+            theta=self.theta,
+            se=self.se,
+            lo=lo,
+            hi=hi,
+            method=self.method.value,
+            at_bound=self.at_bound,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridEstimator:
+    """EAP, MAP, MLE or WLE, as the module describes them.
+
+    Attributes:
+        method: Which of the four.
+        prior: Of theta. MLE and WLE use it for the posterior that selection sees, and to fall back.
+        grid: A fixed grid; None lets the grid follow the posterior. Its range bounds theta, and an
+            EAP or MAP that it cuts off has `at_bound=True`.
+        se: Another standard error than the estimator's own.
+    """
+
+    method: Method = Method.EAP
+    prior: NormalPrior = STANDARD_NORMAL
+    grid: FixedGrid | None = None
+    se: SeKind | None = None
+
+    def start(self, bank: ItemBank) -> GridBelief:
+        """The belief before any answer."""
+        posterior = Posterior.start(self.prior, self.grid)
+        return self._belief(bank, posterior, _NO_ITEMS, _NO_SCORES, self._start_search())
+
+    def update(self, bank: ItemBank, belief: GridBelief, response: Response) -> GridBelief:
+        """The belief after one more answer; the one given stays as it is."""
+        items = np.append(belief.items, response.item)
+        scores = np.append(belief.scores, response.score)
+        parameters = bank.parameters.take(response.item)
+        posterior = belief.posterior.observe(
+            bank.model.log_likelihood(parameters, belief.nodes, response.score),
+            lambda nodes: evidence_of(bank, items, scores, nodes),
+            self.prior,
+        )
+        search = belief.search and self._extend(belief.search, bank, parameters, response.score)
+        return self._belief(bank, posterior, items, scores, search)
+
+    def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
+        """Fold of `update` over the answers."""
+        belief = self.start(bank)
+        for response in responses:
+            belief = self.update(bank, belief, response)
+        return belief.estimate()
+
+    def search_nodes(self) -> FloatArray:
+        """Where MLE and WLE are looked for: the fixed grid's range, or 10 logits either side."""
+        if self.grid is None:
+            lo, hi = self.prior.mean - SEARCH_REACH, self.prior.mean + SEARCH_REACH
+        else:
+            lo, hi = self.grid.lo, self.grid.hi
+        return np.linspace(lo, hi, max(math.ceil((hi - lo) / _SEARCH_SPACING) + 1, 3))
+
+    def _start_search(self) -> Search | None:
+        if self.method not in (Method.MLE, Method.WLE):
+            return None
+        nodes = self.search_nodes()
+        return Search(nodes, np.zeros((3 if self.method is Method.WLE else 1, len(nodes))))
+
+    def _extend(
+        self, search: Search, bank: ItemBank, parameters: ItemParameters, score: float
+    ) -> Search:
+        nodes, sums = search.nodes, search.sums.copy()
+        sums[0] += bank.model.log_likelihood(parameters, nodes, score)
+        if self.method is Method.WLE:
+            terms = bank.model.warm_terms(parameters, nodes)
+            sums[1] += terms.information
+            sums[2] += terms.j
+        return Search(nodes, sums)
+
+    def _belief(
+        self,
+        bank: ItemBank,
+        posterior: Posterior,
+        items: IntArray,
+        scores: FloatArray,
+        search: Search | None,
+    ) -> GridBelief:
+        answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
+        theta, method, at_bound = self._point(answers, posterior, search)
+        se_kind = self.se or DEFAULT_SE[method]
+        if se_kind is SeKind.POSTERIOR:
+            se = posterior.sd
+        else:
+            information = float(answers.information(np.array([theta]))[0])
+            se = standard_error(information, self.prior, se_kind)
+        return GridBelief(theta, se, method, at_bound, se_kind, posterior, items, scores, search)
+
+    def _point(self, answers: Answers, posterior: Posterior, search: Search | None) -> Point:
+        if self.method is Method.EAP:
+            return Point(posterior.mean, Method.EAP, posterior.is_cut_off)
+        if search is not None and (k := search.mode()) is not None:
+            slope = likelihood_slope if self.method is Method.MLE else weighted_slope
+            theta = _polish(slope(answers), search.nodes, k)
+            return Point(theta, self.method, at_bound=False)
+        nodes, k = posterior.grid.nodes, posterior.mode_node
+        if posterior.is_cut_off:
+            return Point(float(nodes[k]), Method.MAP, at_bound=True)
+        theta = _polish(posterior_slope(answers, self.prior), nodes, k)
+        return Point(theta, Method.MAP, at_bound=self.method is not Method.MAP)
+
+
+def standard_error(information: float, prior: NormalPrior, kind: SeKind) -> float:
+    """Standard error from the test information at theta; infinite without information."""
+    if kind is SeKind.INFORMATION_WITH_PRIOR:
+        information += prior.sd**-2
+    return 1 / math.sqrt(information) if information > 0 else math.inf
+
+
+def _polish(slope: SlopeFunction, nodes: FloatArray, k: int) -> float:
+    return float(find_maximum(slope, nodes[k - 1 : k], nodes[k : k + 1], nodes[k + 1 : k + 2])[0])
+
+
+_NO_ITEMS: IntArray = np.empty(0, dtype=np.intp)
+_NO_SCORES: FloatArray = np.empty(0)

@@ -1,0 +1,1 @@
+"""Response models: how likely an answer is, given ability and item parameters."""

@@ -1,0 +1,235 @@
+"""Posterior densities of theta on a grid of nodes.
+
+A fixed grid reproduces published procedures. Without one the grid follows the posterior: it
+is laid anew, finer, when the posterior gets narrower than `NODES_PER_SE_LEAST` nodes per standard
+deviation, and moved or widened when mass reaches an end. Every sum is taken in the order of the
+answers, so that a replay in that order is identical to the bit.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.errors import EstimationError, InvalidInputError
+
+NODES_PER_SE_LEAST = 10.0
+_NODES_PER_SE_LAID = 16.0
+# A node whose density is below exp(-30) of the highest, 1e-13, carries no mass that matters.
+_NEGLIGIBLE = 30.0
+_PRIOR_REACH = 8.0  # standard deviations; there a normal density is exp(-32) of its mode
+_MAX_NODES = 20_001
+_MAX_LAYINGS = 60
+
+
+class Rule(StrEnum):
+    """How the ends of an equally spaced grid weigh."""
+
+    TRAPEZOID = "trapezoid"
+    RECTANGLE = "rectangle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedGrid:
+    """Equally spaced nodes on a range that never changes.
+
+    Attributes:
+        n_nodes: At least 2.
+        lo: First node, logits.
+        hi: Last node, logits.
+        rule: The trapezoid rule halves the end nodes.
+    """
+
+    n_nodes: int
+    lo: float
+    hi: float
+    rule: Rule = Rule.TRAPEZOID
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.n_nodes <= _MAX_NODES:
+            raise InvalidInputError(
+                f"A grid needs between 2 and {_MAX_NODES} nodes, got {self.n_nodes}."
+            )
+        if not (math.isfinite(self.lo) and math.isfinite(self.hi) and self.lo < self.hi):
+            raise InvalidInputError(
+                f"A grid's range needs lo < hi, both finite, got [{self.lo}, {self.hi}]."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormalPrior:
+    """Normal prior of theta."""
+
+    mean: float = 0.0
+    sd: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.mean):
+            raise InvalidInputError(f"The prior's mean must be finite, got {self.mean}.")
+        if not (math.isfinite(self.sd) and self.sd > 0):
+            raise InvalidInputError(
+                f"The prior's standard deviation must be above 0 and finite, got {self.sd}."
+            )
+
+    def log_density(self, theta: FloatArray) -> FloatArray:
+        """Log density up to a constant."""
+        log_density: FloatArray = -0.5 * ((theta - self.mean) / self.sd) ** 2
+        return log_density
+
+
+STANDARD_NORMAL = NormalPrior()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """Nodes with the log prior density, and that times the rule's weight, at each."""
+
+    nodes: FloatArray
+    log_prior: FloatArray
+    log_measure: FloatArray
+    spacing: float
+    fixed: bool
+
+    @classmethod
+    def lay(cls, prior: NormalPrior, shape: FixedGrid, *, fixed: bool) -> "Grid":
+        """Grid of a given shape under a prior."""
+        nodes = np.linspace(shape.lo, shape.hi, shape.n_nodes)
+        log_prior = prior.log_density(nodes)
+        log_measure = log_prior.copy()
+        if shape.rule is Rule.TRAPEZOID:
+            log_measure[[0, -1]] -= math.log(2)
+        spacing = (shape.hi - shape.lo) / (shape.n_nodes - 1)
+        return cls(nodes, log_prior, log_measure, spacing, fixed)
+
+
+Evidence = Callable[[FloatArray], FloatArray]
+"""Log-likelihood of all answers so far, at any nodes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """Density of theta after some answers.
+
+    Attributes:
+        grid: Where it is known.
+        log_likelihood: Of all answers, at the nodes.
+        weights: Posterior mass at the nodes; sums to 1.
+        mean: Posterior mean, logits.
+        sd: Posterior standard deviation.
+    """
+
+    grid: Grid
+    log_likelihood: FloatArray
+    weights: FloatArray
+    mean: float
+    sd: float
+    _log_ends: tuple[float, float]
+
+    @classmethod
+    def start(cls, prior: NormalPrior, shape: FixedGrid | None) -> "Posterior":
+        """The prior on its grid."""
+        fixed = shape is not None
+        if shape is None:
+            reach = _PRIOR_REACH * prior.sd
+            shape = _shape(prior.mean - reach, prior.mean + reach, min(prior.sd, 1.0))
+        grid = Grid.lay(prior, shape, fixed=fixed)
+        return cls.on(grid, np.zeros_like(grid.nodes))
+
+    @classmethod
+    def on(cls, grid: Grid, log_likelihood: FloatArray) -> "Posterior":
+        """Normalise prior times likelihood on a grid."""
+        log_mass = log_likelihood + grid.log_measure
+        top = log_mass[log_mass.argmax()]
+        log_mass -= top
+        weights = np.exp(log_mass)
+        weights /= weights.sum()
+        nodes = grid.nodes
+        mean = float(weights @ nodes)
+        deviation = nodes - mean
+        sd = math.sqrt(float(weights @ (deviation * deviation)))
+        ends = (float(log_mass[0]), float(log_mass[-1]))
+        return cls(grid, log_likelihood, weights, mean, sd, ends)
+
+    @property
+    def mode_node(self) -> int:
+        """Position of the node with the highest density."""
+        return int((self.log_likelihood + self.grid.log_prior).argmax())
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the density is highest at an end of the grid: theta may lie beyond it."""
+        return self.mode_node in (0, len(self.grid.nodes) - 1)
+
+    def observe(self, gain: FloatArray, evidence: Evidence, prior: NormalPrior) -> "Posterior":
+        """Learn from one answer.
+
+        Args:
+            gain: Log-likelihood of that answer at the present nodes.
+            evidence: All answers, that one included: asked only when a new grid is laid.
+            prior: The prior of every grid in this chain.
+        """
+        posterior = Posterior.on(self.grid, self.log_likelihood + gain)
+        return posterior if posterior.fits() else posterior.laid_anew(evidence, prior)
+
+    def quantile(self, probability: float) -> float:
+        """Theta below which that much of the mass lies, interpolated between nodes."""
+        # Mass sits at nodes; half of each node's mass lies on either side of it.
+        below = self.weights.cumsum() - 0.5 * self.weights
+        return float(np.interp(probability, below, self.grid.nodes))
+
+    def fits(self) -> bool:
+        """Whether the grid is fine enough and reaches far enough; a fixed one always does."""
+        if self.grid.fixed:
+            return True
+        lowest, highest = self._log_ends
+        return (
+            self.sd >= NODES_PER_SE_LEAST * self.grid.spacing
+            and lowest < -_NEGLIGIBLE
+            and highest < -_NEGLIGIBLE
+        )
+
+    def laid_anew(self, evidence: Evidence, prior: NormalPrior) -> "Posterior":
+        """The same posterior on a grid that fits it."""
+        posterior = self
+        for _ in range(_MAX_LAYINGS):
+            grid = Grid.lay(prior, posterior.better_shape(), fixed=False)
+            posterior = Posterior.on(grid, evidence(grid.nodes))
+            if posterior.fits():
+                return posterior
+        raise EstimationError(
+            "No grid holds the posterior of these answers: "
+            f"mean {posterior.mean:.3g}, standard deviation {posterior.sd:.3g}."
+        )
+
+    def better_shape(self) -> FixedGrid:
+        """The range that carries mass, doubled where mass reaches an end."""
+        nodes, spacing = self.grid.nodes, self.grid.spacing
+        log_mass = self.log_likelihood + self.grid.log_measure
+        carrying = np.flatnonzero(log_mass > log_mass.max() - _NEGLIGIBLE)
+        lo, hi = float(nodes[carrying[0]]) - spacing, float(nodes[carrying[-1]]) + spacing
+        width = hi - lo
+        lowest, highest = self._log_ends
+        if lowest >= -_NEGLIGIBLE:
+            lo -= width
+        if highest >= -_NEGLIGIBLE:
+            hi += width
+        # A posterior that falls between two nodes shows no width: come closer step by step.
+        return _shape(lo, hi, max(self.sd, spacing))
+
+
+def _shape(lo: float, hi: float, se: float) -> FixedGrid:
+    n_nodes = math.ceil((hi - lo) * _NODES_PER_SE_LAID / se) + 1
+    return FixedGrid(n_nodes=min(max(n_nodes, 2), _MAX_NODES), lo=lo, hi=hi)
+
+
+def evidence_of(
+    bank: ItemBank, items: IntArray, scores: FloatArray, nodes: FloatArray
+) -> FloatArray:
+    """Log-likelihood of a list of answers at each node, summed in their order."""
+    parameters = bank.parameters.take(items).column()
+    terms = bank.model.log_likelihood(parameters, nodes, scores[:, None])
+    total: FloatArray = terms.sum(axis=0)
+    return total

@@ -1,0 +1,197 @@
+"""One adaptive test as a value: what was asked, answered, spent, and is believed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What calls have cost."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            usd=self.usd + other.usd,
+            tokens=self.tokens + other.tokens,
+            calls=self.calls + other.calls,
+        )
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One scored answer.
+
+    Raises:
+        InvalidInputError: The score is outside [0, 1] or not a number.
+    """
+
+    item: ItemIndex
+    score: float
+    usage: Usage = NO_USAGE
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.score <= 1.0:
+            raise InvalidInputError(f"A score lies in [0, 1], got {self.score!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Ability with its 95 % interval, on the bank's scale.
+
+    Attributes:
+        theta: Ability in logits.
+        se: Standard error that belongs to `method`.
+        lo: Lower end of the 95 % interval.
+        hi: Upper end.
+        method: The estimator that made theta; another than the one asked for after a fall-back.
+        at_bound: The estimator asked for has no finite solution for these answers.
+    """
+
+    theta: float
+    se: float
+    lo: float
+    hi: float
+    method: str
+    at_bound: bool
+
+
+class Belief(Protocol):
+    """What an estimator knows after some answers. Immutable."""
+
+    @property
+    def theta(self) -> float:
+        """Ability, logits."""
+        ...
+
+    @property
+    def se(self) -> float:
+        """Standard error of `theta`."""
+        ...
+
+    @property
+    def nodes(self) -> FloatArray:
+        """Theta values that carry the posterior, ascending, shape (n_nodes,)."""
+        ...
+
+    @property
+    def weights(self) -> FloatArray:
+        """Posterior mass at `nodes`; sums to 1."""
+        ...
+
+    def estimate(self) -> Estimate:
+        """Theta, standard error and interval."""
+        ...
+
+
+AnyBelief = TypeVar("AnyBelief", bound=Belief)
+
+
+class Estimator(Protocol[AnyBelief]):
+    """Turns answers into a belief about theta, one at a time, each kind with its own belief."""
+
+    def start(self, bank: ItemBank) -> AnyBelief:
+        """The belief before any answer."""
+        ...
+
+    def update(self, bank: ItemBank, belief: AnyBelief, response: Response) -> AnyBelief:
+        """The belief after one more answer; cheap, and pure."""
+        ...
+
+    def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
+        """Fold of `update` over the answers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatState:
+    """One adaptive test between two steps.
+
+    Attributes:
+        belief: What the estimator knows.
+        responses: Scored answers in order of arrival.
+        pending: Items asked and not yet closed, in order of asking.
+        unscored: Items closed without a score (error, refusal, unparsed, truncated).
+        usage: Sum over all closed calls, the unscored ones too.
+        asked: Every item asked so far, for membership tests.
+    """
+
+    belief: Belief
+    responses: tuple[Response, ...] = ()
+    pending: tuple[ItemIndex, ...] = ()
+    unscored: tuple[ItemIndex, ...] = ()
+    usage: Usage = NO_USAGE
+    asked: frozenset[ItemIndex] = frozenset()
+
+    @property
+    def n_asked(self) -> int:
+        """Items asked so far: scored, unscored and pending."""
+        return len(self.asked)
+
+    @property
+    def n_scored(self) -> int:
+        """Items that entered the likelihood."""
+        return len(self.responses)
+
+    def with_pending(self, item: ItemIndex) -> "CatState":
+        """The state after `item` was asked.
+
+        Raises:
+            InvalidInputError: It was asked before.
+        """
+        if item in self.asked:
+            raise InvalidInputError(f"Item {item} was asked already.")
+        return CatState(
+            belief=self.belief,
+            responses=self.responses,
+            pending=(*self.pending, item),
+            unscored=self.unscored,
+            usage=self.usage,
+            asked=self.asked | {item},
+        )
+
+    def with_response(self, response: Response, belief: Belief) -> "CatState":
+        """The state after a pending item was scored; `belief` has learnt from it already.
+
+        Raises:
+            InvalidInputError: The item is not pending.
+        """
+        return CatState(
+            belief=belief,
+            responses=(*self.responses, response),
+            pending=self._closed(response.item),
+            unscored=self.unscored,
+            usage=self.usage + response.usage,
+            asked=self.asked,
+        )
+
+    def with_unscored(self, item: ItemIndex, usage: Usage = NO_USAGE) -> "CatState":
+        """The state after a pending item was closed without a score.
+
+        Raises:
+            InvalidInputError: The item is not pending.
+        """
+        return CatState(
+            belief=self.belief,
+            responses=self.responses,
+            pending=self._closed(item),
+            unscored=(*self.unscored, item),
+            usage=self.usage + usage,
+            asked=self.asked,
+        )
+
+    def _closed(self, item: ItemIndex) -> tuple[ItemIndex, ...]:
+        if item not in self.pending:
+            raise InvalidInputError(
+                f"Item {item} is not pending; pending are {list(self.pending)}."
+            )
+        return tuple(other for other in self.pending if other != item)
