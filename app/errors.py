@@ -187,6 +187,7 @@ class ExamineeError(SextantError):
         retryable: Whether asking again may help.
         retry_after_s: Seconds the endpoint asked us to wait, if it did.
         status: HTTP status of the endpoint's reply, if there was one.
+        attempts: Calls made before this was raised for good; set by the retry loop.
     """
 
     code = "endpoint_error"
@@ -198,6 +199,7 @@ class ExamineeError(SextantError):
         super().__init__(detail)
         self.retry_after_s = retry_after_s
         self.status = status
+        self.attempts = 1
 
 
 class UnreachableError(ExamineeError):
