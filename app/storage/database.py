@@ -1,0 +1,123 @@
+"""The engine, and the one place where driver errors become Sextant's errors."""
+
+import re
+
+import psycopg
+from psycopg.errors import Diagnostic
+from sqlalchemy import URL, event, make_url, text
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+
+from app.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    DatabaseUnavailableError,
+    InvalidInputError,
+    SextantError,
+)
+from app.storage.unit_of_work import UnitOfWork
+
+#: The queue's functions name their tables without a schema, so every connection finds both.
+SEARCH_PATH = "public, procrastinate"
+
+_CONNECT_TIMEOUT_S = 10
+_POOL_TIMEOUT_S = 30.0
+_RECYCLE_S = 1800
+# `Key (bank_id, key)=(bnk_1, q7) already exists.`
+_DUPLICATE_KEY = re.compile(r"Key \((?P<columns>.*?)\)=\((?P<values>.*)\) already exists")
+
+
+class Database:
+    """A pool of connections to one Postgres database.
+
+    Args:
+        url: `postgresql+psycopg://...`; `postgresql://` is understood too.
+        pool_size: Connections that are kept; under load as many again are opened.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 16) -> None:
+        self._url = _with_search_path(make_url(url))
+        self._engine = create_async_engine(
+            self._url,
+            pool_size=pool_size,
+            max_overflow=pool_size,
+            pool_timeout=_POOL_TIMEOUT_S,
+            # A connection that died with a stopped server is replaced before its use.
+            pool_pre_ping=True,
+            pool_recycle=_RECYCLE_S,
+            connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
+        )
+        event.listen(self._engine.sync_engine, "handle_error", _translate)
+        self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
+
+    @property
+    def conninfo(self) -> str:
+        """The same database for libpq clients, such as the queue's own pool. Holds the password."""
+        return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+
+    def unit_of_work(self) -> UnitOfWork:
+        """One transaction: commits on clean exit, rolls back on an error."""
+        return UnitOfWork(self._sessions)
+
+    async def healthy(self) -> bool:
+        """Whether a query is answered now."""
+        try:
+            async with self._engine.connect() as connection:
+                await connection.execute(text("SELECT 1"))
+        except (SextantError, OSError, TimeoutError):
+            return False
+        return True
+
+    async def dispose(self) -> None:
+        """Close all connections."""
+        await self._engine.dispose()
+
+
+def _with_search_path(url: URL) -> URL:
+    options = url.query.get("options", "")
+    given = " ".join(options) if isinstance(options, tuple) else options
+    path = f"-c search_path={SEARCH_PATH.replace(' ', '')}"
+    return url.set(drivername="postgresql+psycopg").update_query_dict(
+        {"options": f"{given} {path}".strip()}
+    )
+
+
+def _translate(context: ExceptionContext) -> None:
+    """Raise the error of our own tree that a driver's error stands for, if there is one."""
+    if context.is_pre_ping:  # the pool replaces that connection by itself
+        return
+    match context.original_exception:
+        case psycopg.errors.UniqueViolation() as error:
+            raise AlreadyExistsError(_duplicate(error.diag))
+        case psycopg.errors.ForeignKeyViolation() as error:
+            raise ConflictError(
+                f"A row of {error.diag.table_name} points at something that is not there, "
+                f"or is pointed at itself: {error.diag.message_detail or error}"
+            )
+        case psycopg.DataError() as error:
+            raise InvalidInputError(f"A value cannot be stored: {_first_line(error)}.")
+        case UnicodeEncodeError() as error:
+            raise InvalidInputError(f"A text cannot be stored as UTF-8: {error.reason}.")
+        case psycopg.errors.UndefinedTable() as error:
+            raise DatabaseUnavailableError(
+                f"The database lacks tables ({_first_line(error)}): run `sextant migrate`."
+            )
+        case psycopg.OperationalError() as error:
+            raise DatabaseUnavailableError(f"The database gives no answer: {_first_line(error)}.")
+        case error if context.is_disconnect:
+            raise DatabaseUnavailableError(
+                f"The connection to the database broke: {_first_line(error)}."
+            )
+        case _:
+            pass  # a fault in our own SQL: it stays what it is
+
+
+def _duplicate(diag: Diagnostic) -> str:
+    found = _DUPLICATE_KEY.search(diag.message_detail or "")
+    # An expression or a very long value leaves no detail; the constraint's name says it then.
+    what = f"{found['columns']} = {found['values']}" if found else f"this {diag.constraint_name}"
+    return f"There is already one with {what} in {diag.table_name}."
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

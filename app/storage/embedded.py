@@ -1,0 +1,434 @@
+"""The embedded Postgres: started by the first Sextant process, stopped by the last one out.
+
+Who is alive is told by locks, not by process ids: ids are reused, and a stale `postmaster.pid` may
+name a stranger. Three files in the data directory are locked with flock(2):
+
+- `postgres.gate`: held while somebody starts or stops the server;
+- `postgres.users`: held shared by each process that uses the server; whoever can then get it
+  exclusively is the last one out;
+- `postgres.server`: its open file is inherited by the server and by all its children, so it is
+  free exactly when none of them is left.
+
+The kernel drops a lock when its holders die, however they die.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pwd
+import re
+import shlex
+import shutil
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import psycopg
+from psycopg import pq
+
+from app.errors import DatabaseUnavailableError
+from app.settings import Settings
+from app.storage import binaries
+from app.storage.binaries import Binaries, ServerUser
+
+NAME = "sextant"
+"""Name of the database and of the user that owns it."""
+
+# Names the socket file only: nothing listens on TCP.
+_PORT = 5432
+# sun_path holds 108 bytes on Linux and 104 elsewhere; the file name takes 15 of them.
+_LONGEST_SOCKET_DIR = 85
+# libpq splits host lists at commas; anything unusual goes to the short directory instead.
+_PLAIN_PATH = re.compile(r"[\w./+-]+", re.ASCII)
+_START_TIMEOUT_S = 120
+_STOP_TIMEOUT_S = 30
+_POLL_S = 0.02
+_LOG_LIMIT_BYTES = 10_000_000
+_UNPRIVILEGED = ("nobody", "postgres")
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
+
+_OPTIONS = {
+    "listen_addresses": "",
+    "port": str(_PORT),
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "shared_buffers": "64MB",
+    "max_wal_size": "256MB",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    # Parallel queries want /dev/shm, which containers keep small.
+    "max_parallel_workers_per_gather": "0",
+    "log_checkpoints": "off",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+_FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+class EmbeddedPostgres:
+    """A Postgres server that lives while somebody uses it.
+
+    `with` and `async with` start it or join the one that runs, and leave it again.
+
+    Args:
+        data_dir: Directory of the server's files; made when absent.
+        durable: False gives up safety against a power failure, for tests.
+
+    Raises:
+        DatabaseUnavailableError: On entry, when the server cannot be started; says why.
+    """
+
+    def __init__(self, data_dir: Path, *, durable: bool = True) -> None:
+        self._root = data_dir.expanduser().absolute()
+        self._home = self._root / "postgres"
+        self._cluster = self._home / "data"
+        self._log = self._home / "server.log"
+        self._options = _OPTIONS if durable else _OPTIONS | _FAST
+        self._user = _unprivileged_user() if os.geteuid() == 0 else None
+        self._socket_dir = self._choose_socket_dir()
+        self._membership: int | None = None
+
+    @property
+    def url(self) -> str:
+        """SQLAlchemy URL of the database."""
+        return (
+            f"postgresql+psycopg://{NAME}@/{NAME}"
+            f"?host={quote(str(self._socket_dir), safe='')}&port={_PORT}"
+        )
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread cannot be cancelled: let it finish, then leave, so that nothing stays.
+            with contextlib.suppress(DatabaseUnavailableError):
+                await starting
+            await asyncio.to_thread(self.stop)
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.shield(asyncio.to_thread(self.stop))
+
+    def start(self) -> None:
+        """Join the running server, or start it. Again after a crash: start it once more."""
+        try:
+            self._prepare()
+            with self._gate():
+                if self._membership is None:
+                    self._membership = self._open_lock("users")
+                    fcntl.flock(self._membership, fcntl.LOCK_SH)
+                try:
+                    self._ensure_running()
+                except BaseException:
+                    self._leave()
+                    raise
+        except OSError as exc:
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres cannot use {self._root}: {exc.strerror} "
+                f"({exc.filename}). Choose another directory with SEXTANT_DATA_DIR, or set "
+                f"DATABASE_URL to a server elsewhere."
+            ) from exc
+
+    def stop(self) -> None:
+        """Leave; the last one out stops the server."""
+        if self._membership is not None:
+            with self._gate():
+                self._leave()
+
+    def _leave(self) -> None:
+        """Give up membership, and stop the server if no other process uses it."""
+        membership, self._membership = self._membership, None
+        if membership is None:
+            return
+        try:
+            if _try_lock(membership):
+                self._stop_server()
+        finally:
+            os.close(membership)
+
+    # --- starting
+
+    def _ensure_running(self) -> None:
+        """Have a server that answers. Called at the gate."""
+        lock = self._open_lock("server")
+        try:
+            deadline = time.monotonic() + _START_TIMEOUT_S
+            while not _try_lock(lock):
+                # Running, or starting or dying after a crash: it will answer or be gone.
+                if self._answers():
+                    break
+                if time.monotonic() > deadline:
+                    raise DatabaseUnavailableError(
+                        f"A Postgres that runs in {self._cluster} gives no answer for "
+                        f"{_START_TIMEOUT_S} s. Its log: {self._log}."
+                    )
+                time.sleep(_POLL_S)
+            else:
+                self._start_server(lock)
+        finally:
+            os.close(lock)
+        self._ensure_database()
+
+    def _start_server(self, lock: int) -> None:
+        """Start a server which inherits `lock`. No process of an earlier one is left."""
+        programs = binaries.find(self._cluster_version())
+        if self._user:
+            programs = binaries.publish(programs, self._root / "binaries", self._user)
+        self._own(self._socket_dir)
+        for stale in (
+            self._cluster / "postmaster.pid",
+            self._socket_dir / f".s.PGSQL.{_PORT}",
+            self._socket_dir / f".s.PGSQL.{_PORT}.lock",
+        ):
+            stale.unlink(missing_ok=True)
+        if not self._cluster.exists():
+            self._make_cluster(programs, lock)
+        if self._log.exists() and self._log.stat().st_size > _LOG_LIMIT_BYTES:
+            self._log.replace(self._log.with_suffix(".log.1"))
+        seen = self._log.stat().st_size if self._log.exists() else 0
+        options = self._options | {"unix_socket_directories": f'"{self._socket_dir}"'}
+        switches = shlex.join(f"--{name}={value}" for name, value in options.items())
+        started = self._run(
+            programs,
+            *("pg_ctl", "start", "--wait", "--silent", f"--timeout={_START_TIMEOUT_S}"),
+            *(f"--pgdata={self._cluster}", f"--log={self._log}", f"--options={switches}"),
+            inherited=lock,
+        )
+        if started.returncode:
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres in {self._cluster} did not start: "
+                f"{self._reason(started, seen)}"
+            )
+
+    def _make_cluster(self, programs: Binaries, lock: int) -> None:
+        """Run initdb beside the final place, so that a half-made cluster is never taken for one."""
+        partial = self._home / "data.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        made = self._run(
+            programs,
+            *("initdb", f"--pgdata={partial}", f"--username={NAME}", "--auth=trust"),
+            *("--encoding=UTF8", "--no-locale", "--no-instructions"),
+            *(() if self._options.get("fsync") != "off" else ("--no-sync",)),
+            inherited=lock,
+        )
+        if made.returncode:
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres could not be set up in {self._home}: {_last_line(made)}"
+            )
+        partial.rename(self._cluster)
+
+    def _ensure_database(self) -> None:
+        try:
+            with psycopg.connect(self._conninfo("postgres"), autocommit=True) as connection:
+                known = connection.execute("SELECT FROM pg_database WHERE datname = %s", [NAME])
+                if not known.rowcount:
+                    connection.execute(f"CREATE DATABASE {NAME}")
+        except psycopg.Error as exc:
+            raise DatabaseUnavailableError(
+                f"The embedded Postgres in {self._cluster} runs but refuses its owner: {exc}"
+            ) from exc
+
+    def _cluster_version(self) -> int | None:
+        """Major version that made the cluster, None when there is no cluster."""
+        marker = self._cluster / "PG_VERSION"
+        if marker.exists():
+            return int(marker.read_text().strip().split(".")[0])
+        if self._cluster.exists() and any(self._cluster.iterdir()):
+            raise DatabaseUnavailableError(
+                f"{self._cluster} is not a Postgres data directory and not empty. "
+                f"Move it away, or choose another directory with SEXTANT_DATA_DIR."
+            )
+        with contextlib.suppress(FileNotFoundError):
+            self._cluster.rmdir()
+        return None
+
+    # --- stopping
+
+    def _stop_server(self) -> None:
+        """Ask the server to shut down and wait until its last process is gone."""
+        lock = self._open_lock("server")
+        try:
+            for request in (signal.SIGINT, signal.SIGQUIT):  # fast, then immediate
+                pid = self._listener()
+                if pid is not None:
+                    os.kill(pid, request)
+                deadline = time.monotonic() + _STOP_TIMEOUT_S
+                while time.monotonic() < deadline:
+                    if _try_lock(lock):
+                        return
+                    time.sleep(_POLL_S)
+        finally:
+            os.close(lock)
+
+    def _listener(self) -> int | None:
+        """Process that listens on our socket, as the kernel tells it; None when nobody does."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            try:
+                client.connect(str(self._socket_dir / f".s.PGSQL.{_PORT}"))
+            except OSError:
+                return None
+            if sys.platform == "darwin":
+                sol_local, local_peerpid = 0, 2  # <sys/un.h>; not in Python's socket module
+                pid = client.getsockopt(sol_local, local_peerpid)
+            else:
+                credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                pid = struct.unpack("3i", credentials)[0]
+        return pid or None
+
+    # --- files, locks, programs
+
+    def _prepare(self) -> None:
+        """Make the directories."""
+        if not self._root.is_dir():
+            self._root.mkdir(parents=True, mode=0o755 if self._user else 0o700)
+        barrier = self._user and self._user.barrier(self._root)
+        if barrier:
+            raise DatabaseUnavailableError(
+                f"As root, Sextant runs Postgres as an unprivileged user, and {barrier} (mode "
+                f"{stat.S_IMODE(barrier.stat().st_mode):04o}) keeps that user out of "
+                f"{self._root}. Choose another directory with SEXTANT_DATA_DIR, for instance "
+                f"/var/lib/sextant."
+            )
+        self._own(self._home)
+
+    def _own(self, directory: Path) -> None:
+        """Make a directory that only the server's user can enter, and insist that it is so."""
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+            if self._user:
+                os.chown(directory, self._user.uid, self._user.gid)
+        status = directory.lstat()
+        owner = self._user.uid if self._user else os.geteuid()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner or status.st_mode & 0o077:
+            raise DatabaseUnavailableError(
+                f"{directory} must be a directory of mode 0700 that belongs to user {owner}; it "
+                f"belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}."
+            )
+
+    def _choose_socket_dir(self) -> Path:
+        near = self._home / "run"
+        if len(os.fsencode(near)) <= _LONGEST_SOCKET_DIR and _PLAIN_PATH.fullmatch(str(near)):
+            return near
+        # Not the user's TMPDIR: every process must find the same place, and it must be short.
+        digest = sha256(os.fsencode(self._root)).hexdigest()[:16]
+        return Path(f"/tmp/sextant-{os.geteuid()}-{digest}")  # noqa: S108 (owner and mode are checked)
+
+    @contextlib.contextmanager
+    def _gate(self) -> Iterator[None]:
+        gate = self._open_lock("gate")
+        try:
+            deadline = time.monotonic() + _START_TIMEOUT_S + _STOP_TIMEOUT_S
+            while not _try_lock(gate):
+                if time.monotonic() > deadline:
+                    raise DatabaseUnavailableError(
+                        f"Another Sextant process is starting or stopping the Postgres in "
+                        f"{self._root} and does not finish."
+                    )
+                time.sleep(_POLL_S)
+            yield
+        finally:
+            os.close(gate)
+
+    def _open_lock(self, name: str) -> int:
+        return os.open(self._root / f"postgres.{name}", os.O_RDWR | os.O_CREAT, 0o600)
+
+    def _run(
+        self, programs: Binaries, program: str, *arguments: str, inherited: int
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # noqa: S603 (no shell, our own arguments)
+            [programs.directory / program, *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            env=_ENVIRONMENT,
+            umask=0o077,
+            pass_fds=(inherited,),
+            start_new_session=True,  # Ctrl-C is for us; we then stop the server in order
+            user=self._user.uid if self._user else None,
+            group=self._user.gid if self._user else None,
+            extra_groups=[] if self._user else None,
+        )
+
+    def _answers(self) -> bool:
+        return pq.PGconn.ping(self._conninfo("postgres").encode()) == pq.Ping.OK
+
+    def _conninfo(self, database: str) -> str:
+        return (
+            f"host={self._socket_dir} port={_PORT} user={NAME} dbname={database} connect_timeout=5"
+        )
+
+    def _reason(self, result: subprocess.CompletedProcess[str], seen: int) -> str:
+        """Why the server did not start: the last complaint in its log, or pg_ctl's."""
+        with contextlib.suppress(FileNotFoundError), self._log.open("rb") as log:
+            log.seek(seen)
+            lines = log.read().decode(errors="replace").splitlines()
+            complaints = [line for line in lines if "FATAL" in line or "PANIC" in line]
+            if complaints:
+                return complaints[-1]
+        return _last_line(result)
+
+
+@contextlib.contextmanager
+def database_url(settings: Settings) -> Iterator[str]:
+    """URL of the configured database: DATABASE_URL, or the embedded Postgres while it is used."""
+    if settings.database_url:
+        yield settings.database_url
+    else:
+        with EmbeddedPostgres(settings.data_dir) as postgres:
+            yield postgres.url
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _last_line(result: subprocess.CompletedProcess[str]) -> str:
+    lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"exit code {result.returncode}"
+
+
+def _unprivileged_user() -> ServerUser:
+    for name in _UNPRIVILEGED:
+        with contextlib.suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            return ServerUser(uid=entry.pw_uid, gid=entry.pw_gid)
+    raise DatabaseUnavailableError(
+        "Postgres does not run as root, and this machine has no user 'nobody' to run it as. "
+        "Start Sextant as an ordinary user, or set DATABASE_URL to a server elsewhere."
+    )

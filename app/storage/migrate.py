@@ -1,0 +1,42 @@
+"""Brings a database to the schema of this version of the code."""
+
+from pathlib import Path
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy.exc import DBAPIError
+
+import app
+from app.errors import DatabaseUnavailableError, InvalidStateError
+
+# Beside the package, in a checkout and in an installed wheel alike.
+_MIGRATIONS = Path(next(iter(app.__path__))).resolve().parent / "migrations"
+
+
+def upgrade(url: str) -> None:
+    """Apply every migration that the database lacks. Safe to call from several processes at once.
+
+    Args:
+        url: `postgresql+psycopg://...`
+
+    Raises:
+        InvalidStateError: The database was migrated by a newer Sextant.
+        DatabaseUnavailableError: Postgres cannot be reached, or a migration failed.
+    """
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    config.attributes["url"] = url
+    try:
+        command.upgrade(config, "head")
+    except CommandError as exc:
+        known = ScriptDirectory.from_config(config).get_current_head()
+        raise InvalidStateError(
+            f"The database was migrated by a newer Sextant than this one ({exc}; the newest "
+            f"revision known here is {known}). Upgrade Sextant, or use another database."
+        ) from exc
+    except DBAPIError as exc:
+        cause = exc.orig if isinstance(exc.orig, psycopg.Error) else exc
+        raise DatabaseUnavailableError(f"The database could not be migrated: {cause}") from exc

@@ -1,0 +1,115 @@
+"""Keys of our own API."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.rows import ApiKeyRow
+
+
+class Scope(StrEnum):
+    """What a key may do."""
+
+    READ = "read"
+    """See everything that is not a secret."""
+    RUN = "run"
+    """Create and steer sessions, endpoints included."""
+    BANKS_WRITE = "banks:write"
+    """Change banks and publish versions."""
+    ADMIN = "admin"
+    """All of the above, and keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key without its secret."""
+
+    id: str
+    name: str
+    prefix: str
+    """First characters of the secret, by which people tell keys apart."""
+    scopes: frozenset[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether the key's scopes cover `scope`; admin covers all."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def active(self, now: datetime) -> bool:
+        """Whether the key is neither revoked nor expired at `now`."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class ApiKeyRepository:
+    """Keys by id and by the hash of their secret."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(
+        self,
+        *,
+        key_id: str,
+        name: str,
+        prefix: str,
+        secret_hash: str,
+        scopes: Iterable[Scope],
+        expires_at: datetime | None,
+    ) -> ApiKey:
+        """Store a new key."""
+        row = ApiKeyRow(
+            id=key_id,
+            name=name,
+            prefix=prefix,
+            secret_hash=secret_hash,
+            scopes=sorted(scopes),
+            expires_at=expires_at,
+        )
+        self._db.add(row)
+        await self._db.flush()
+        await self._db.refresh(row, ["created_at", "revoked_at"])
+        return _api_key(row)
+
+    async def by_secret_hash(self, secret_hash: str) -> tuple[ApiKey, str] | None:
+        """The key of that hash, and the stored hash, or None."""
+        row = await self._db.scalar(select(ApiKeyRow).filter_by(secret_hash=secret_hash))
+        return (_api_key(row), row.secret_hash) if row else None
+
+    async def page(self, request: PageRequest) -> Page[ApiKey]:
+        """One page of the keys, revoked and expired ones included.
+
+        Raises:
+            NotFoundError: `request.after` is no key.
+        """
+        return await read_page(
+            self._db, select(ApiKeyRow), request, key=ApiKeyRow.id, kind="API key", read=_api_key
+        )
+
+    async def revoke(self, key_id: str) -> ApiKey | None:
+        """Revoke the key, or leave it revoked as it is; None when there is no such key."""
+        row = await self._db.scalar(
+            update(ApiKeyRow)
+            .where(ApiKeyRow.id == key_id)
+            .values(revoked_at=func.coalesce(ApiKeyRow.revoked_at, func.now()))
+            .returning(ApiKeyRow)
+        )
+        return _api_key(row) if row else None
+
+
+def _api_key(row: ApiKeyRow) -> ApiKey:
+    return ApiKey(
+        id=row.id,
+        name=row.name,
+        prefix=row.prefix,
+        scopes=frozenset(Scope(scope) for scope in row.scopes),
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+    )

@@ -1,0 +1,115 @@
+"""First answers to creating calls, so that a repeated call gets the same one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import IdempotencyInFlightError, IdempotencyMismatchError
+from app.storage.rows import IdempotencyRow
+
+#: How long an answer is kept.
+KEEP = timedelta(hours=24)
+#: A call without an answer for so long was lost with its process; a repeat takes it over.
+ABANDONED_AFTER = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """What the first call was answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class IdempotencyRepository:
+    """One row for each (principal, Idempotency-Key).
+
+    A call is `begin` in a transaction of its own, then the work, then `finish`, or `forget` when
+    the work failed and a repeat should be tried afresh.
+    """
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def begin(self, principal: str, key: str, request_hash: str) -> StoredResponse | None:
+        """Reserve the key for this call.
+
+        Returns:
+            None when the call is to be carried out; the first call's answer when it was already.
+
+        Raises:
+            IdempotencyMismatchError: The key was used with another request.
+            IdempotencyInFlightError: The first call has no answer yet.
+        """
+        fresh = {"request_hash": request_hash, "created_at": func.clock_timestamp()}
+        inserted = await self._db.scalar(
+            insert(IdempotencyRow)
+            .values(principal=principal, key=key, **fresh)
+            .on_conflict_do_update(
+                index_elements=["principal", "key"],
+                set_=fresh
+                | {"response_status": None, "response_headers": None, "response_body": None},
+                where=_expired() | _abandoned(request_hash),
+            )
+            .returning(IdempotencyRow.key)
+        )
+        if inserted is not None:
+            return None
+        row = await self._db.scalar(select(IdempotencyRow).filter_by(principal=principal, key=key))
+        if row is None:  # forgotten between the two statements: its call has just failed
+            raise IdempotencyInFlightError(f"Idempotency-Key {key!r}: repeat the call.")
+        if row.request_hash != request_hash:
+            raise IdempotencyMismatchError(
+                f"Idempotency-Key {key!r} was used with another request; take a new key."
+            )
+        if row.response_status is None:
+            raise IdempotencyInFlightError(
+                f"The first call with Idempotency-Key {key!r} is still being worked on."
+            )
+        return StoredResponse(
+            status=row.response_status,
+            headers=row.response_headers or {},
+            body=row.response_body or b"",
+        )
+
+    async def finish(self, principal: str, key: str, response: StoredResponse) -> None:
+        """Keep the answer. The first one stays, should an abandoned call wake up later."""
+        await self._db.execute(
+            update(IdempotencyRow)
+            .filter_by(principal=principal, key=key, response_status=None)
+            .values(
+                response_status=response.status,
+                response_headers=dict(response.headers),
+                response_body=response.body,
+            )
+        )
+
+    async def forget(self, principal: str, key: str) -> None:
+        """Free the key of a call that failed; an answer that is kept stays."""
+        await self._db.execute(
+            delete(IdempotencyRow).filter_by(principal=principal, key=key, response_status=None)
+        )
+
+    async def purge(self) -> int:
+        """Delete what is older than a day; returns how many."""
+        purged = await self._db.scalars(
+            delete(IdempotencyRow).where(_expired()).returning(IdempotencyRow.key)
+        )
+        return len(purged.all())
+
+
+def _expired() -> ColumnElement[bool]:
+    return IdempotencyRow.created_at < func.clock_timestamp() - KEEP
+
+
+def _abandoned(request_hash: str) -> ColumnElement[bool]:
+    return (
+        IdempotencyRow.response_status.is_(None)
+        & (IdempotencyRow.request_hash == request_hash)
+        & (IdempotencyRow.created_at < func.clock_timestamp() - ABANDONED_AFTER)
+    )

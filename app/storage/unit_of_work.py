@@ -1,0 +1,65 @@
+"""One transaction and its repositories."""
+
+from types import TracebackType
+from typing import Any, Self, cast
+
+import psycopg
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+
+from app.errors import DatabaseUnavailableError
+from app.storage.repositories.api_keys import ApiKeyRepository
+from app.storage.repositories.banks import BankRepository
+from app.storage.repositories.endpoints import EndpointRepository
+from app.storage.repositories.idempotency import IdempotencyRepository
+from app.storage.repositories.sessions import SessionRepository
+
+
+class UnitOfWork:
+    """One transaction: commits on clean exit, rolls back on any error.
+
+    No call to another machine belongs inside: it holds a connection and its locks.
+
+    Raises:
+        AlreadyExistsError: A name or key is taken.
+        ConflictError: A reference to something that is not there.
+        DatabaseUnavailableError: Postgres is away, too busy, or its tables are missing.
+        InvalidInputError: A value that Postgres cannot hold, such as a text with a NUL.
+    """
+
+    def __init__(self, sessions: async_sessionmaker[AsyncSession]) -> None:
+        self._transaction = sessions.begin()
+
+    async def __aenter__(self) -> Self:
+        self._db = await self._transaction.__aenter__()
+        try:
+            # Takes a connection and begins: what is enqueued on it below is never lost.
+            await self._db.connection()
+        except BaseException as exc:
+            await self._transaction.__aexit__(type(exc), exc, exc.__traceback__)
+            if isinstance(exc, PoolTimeoutError):
+                raise DatabaseUnavailableError("All database connections are busy.") from exc
+            raise
+        self.api_keys = ApiKeyRepository(self._db)
+        self.idempotency = IdempotencyRepository(self._db)
+        self.endpoints = EndpointRepository(self._db)
+        self.banks = BankRepository(self._db)
+        self.sessions = SessionRepository(self._db)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._transaction.__aexit__(kind, error, trace)
+
+    async def driver_connection(self) -> psycopg.AsyncConnection[Any]:
+        """The driver's connection of this transaction, for libraries that bring their own SQL.
+
+        What is written through it is committed or rolled back with everything else.
+        """
+        connection = await self._db.connection()
+        raw = await connection.get_raw_connection()
+        return cast(psycopg.AsyncConnection[Any], raw.driver_connection)
