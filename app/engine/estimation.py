@@ -231,19 +231,21 @@ class GridEstimator:
         scores: FloatArray,
         search: Search | None,
     ) -> GridBelief:
-        answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
-        theta, method, at_bound = self._point(answers, posterior, search)
+        if self.method is Method.EAP:
+            point = Point(posterior.mean, Method.EAP, posterior.is_cut_off)
+        else:
+            answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
+            point = self._mode(answers, posterior, search)
+        theta, method, at_bound = point
         se_kind = self.se or DEFAULT_SE[method]
         if se_kind is SeKind.POSTERIOR:
             se = posterior.sd
         else:
-            information = float(answers.information(np.array([theta]))[0])
+            information = float(bank.information(theta, items).sum())
             se = standard_error(information, self.prior, se_kind)
         return GridBelief(theta, se, method, at_bound, se_kind, posterior, items, scores, search)
 
-    def _point(self, answers: Answers, posterior: Posterior, search: Search | None) -> Point:
-        if self.method is Method.EAP:
-            return Point(posterior.mean, Method.EAP, posterior.is_cut_off)
+    def _mode(self, answers: Answers, posterior: Posterior, search: Search | None) -> Point:
         if search is not None and (k := search.mode()) is not None:
             slope = likelihood_slope if self.method is Method.MLE else weighted_slope
             theta = _polish(slope(answers), search.nodes, k)

@@ -17,9 +17,12 @@ from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.errors import EstimationError, InvalidInputError
 
 NODES_PER_SE_LEAST = 10.0
-_NODES_PER_SE_LAID = 16.0
-# A node whose density is below exp(-30) of the highest, 1e-13, carries no mass that matters.
-_NEGLIGIBLE = 30.0
+_NODES_PER_SE_LAID = 15.0
+# Log density below the highest. A grid is laid where it is above the first, and laid anew once
+# it rises above the second at an end: in between lies room to move, and the mass that a grid may
+# miss is below 1e-9 of all.
+_LAID_TO = 30.0
+_MOVED_AT = 20.0
 _PRIOR_REACH = 8.0  # standard deviations; there a normal density is exp(-32) of its mode
 _MAX_NODES = 20_001
 _MAX_LAYINGS = 60
@@ -160,8 +163,8 @@ class Posterior:
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the density is highest at an end of the grid: theta may lie beyond it."""
-        return self.mode_node in (0, len(self.grid.nodes) - 1)
+        """Whether a fixed grid's range cuts the density off at its highest."""
+        return self.grid.fixed and self.mode_node in (0, len(self.grid.nodes) - 1)
 
     def observe(self, gain: FloatArray, evidence: Evidence, prior: NormalPrior) -> "Posterior":
         """Learn from one answer.
@@ -187,8 +190,8 @@ class Posterior:
         lowest, highest = self._log_ends
         return (
             self.sd >= NODES_PER_SE_LEAST * self.grid.spacing
-            and lowest < -_NEGLIGIBLE
-            and highest < -_NEGLIGIBLE
+            and lowest < -_MOVED_AT
+            and highest < -_MOVED_AT
         )
 
     def laid_anew(self, evidence: Evidence, prior: NormalPrior) -> "Posterior":
@@ -205,17 +208,17 @@ class Posterior:
         )
 
     def better_shape(self) -> FixedGrid:
-        """The range that carries mass, doubled where mass reaches an end."""
+        """The range that carries mass, and half as much again beyond an end that mass reaches."""
         nodes, spacing = self.grid.nodes, self.grid.spacing
         log_mass = self.log_likelihood + self.grid.log_measure
-        carrying = np.flatnonzero(log_mass > log_mass.max() - _NEGLIGIBLE)
+        carrying = np.flatnonzero(log_mass > log_mass.max() - _LAID_TO)
         lo, hi = float(nodes[carrying[0]]) - spacing, float(nodes[carrying[-1]]) + spacing
-        width = hi - lo
+        room = (hi - lo) / 2
         lowest, highest = self._log_ends
-        if lowest >= -_NEGLIGIBLE:
-            lo -= width
-        if highest >= -_NEGLIGIBLE:
-            hi += width
+        if lowest >= -_MOVED_AT:
+            lo -= room
+        if highest >= -_MOVED_AT:
+            hi += room
         # A posterior that falls between two nodes shows no width: come closer step by step.
         return _shape(lo, hi, max(self.sd, spacing))
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, WarmTerms
 
-# Keeps ratios such as s / P defined where the sigmoid underflows (|z| > 745).
-_SMALLEST = 1e-300
+_Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
 
 
 class _Parts(NamedTuple):
@@ -63,21 +62,21 @@ class LogisticModel:
         theta: FloatArray | float,
         scores: FloatArray | float,
     ) -> FloatArray:
-        """`score log P + (1 - score) log Q`, finite at any theta.
-
-        P = (c + d e^z) / (1 + e^z) and Q = ((1 - c) + (1 - d) e^z) / (1 + e^z), in log space.
-        """
+        """`score log P + (1 - score) log Q`, finite at any theta."""
         a, intercept, c, d = parameters
         z = a * theta + intercept
-        right = np.equal(scores, 1)
-        with np.errstate(divide="ignore"):  # log 0 = -inf: that term of the sum is absent
+        if np.ndim(scores) == 0:
+            if scores == 1:
+                return _log_mixture(c, d - c, z)
+            if scores == 0:
+                return _log_mixture(1 - d, d - c, -z)
+        else:
+            right = np.equal(scores, 1)
             if np.all(right | np.equal(scores, 0)):
-                low, high = np.where(right, c, 1 - c), np.where(right, d, 1 - d)
-                log_odds: FloatArray = np.logaddexp(np.log(low), np.log(high) + z)
-            else:
-                log_odds = scores * np.logaddexp(np.log(c), np.log(d) + z)
-                log_odds += np.subtract(1, scores) * np.logaddexp(np.log(1 - c), np.log(1 - d) + z)
-        return log_odds - np.logaddexp(0.0, z)
+                return _log_mixture(np.where(right, c, 1 - d), d - c, np.where(right, z, -z))
+        of_right, of_wrong = _log_mixture(c, d - c, z), _log_mixture(1 - d, d - c, -z)
+        log_likelihood: FloatArray = scores * of_right + np.subtract(1, scores) * of_wrong
+        return log_likelihood
 
     def likelihood_slope(
         self,
@@ -107,17 +106,25 @@ class LogisticModel:
     def _parts(self, parameters: ItemParameters, theta: FloatArray | float) -> _Parts:
         a, intercept, c, d = parameters
         z = a * theta + intercept
-        s = np.maximum(_sigmoid(z), _SMALLEST)
-        t = np.maximum(_sigmoid(-z), _SMALLEST)
+        s = _sigmoid(z)
+        t = _sigmoid(-z)
         rise = d - c
         return _Parts(s, t, rise * s / (c + rise * s), rise * t / ((1 - d) + rise * t))
 
 
 def _sigmoid(z: FloatArray) -> FloatArray:
-    # exp(-|z|) cannot overflow, and numpy vectorises it where scipy's expit is not.
-    small = np.exp(-np.abs(z))
-    sigmoid: FloatArray = np.where(np.less(z, 0), small, 1.0) / (1 + small)
+    # Held above exp(-_Z_MAX): no overflow, and ratios of two of them stay defined.
+    sigmoid: FloatArray = 1 / (1 + np.exp(np.minimum(-z, _Z_MAX)))
     return sigmoid
+
+
+def _log_mixture(floor: FloatArray, rise: FloatArray, z: FloatArray) -> FloatArray:
+    """log(floor + rise sigmoid(z)); without a floor it falls with z for ever."""
+    log_mixture: FloatArray = np.log(floor + rise * _sigmoid(z))
+    bare = floor <= 0
+    if bare.any():
+        log_mixture += bare * np.minimum(z + _Z_MAX, 0.0)
+    return log_mixture
 
 
 LOGISTIC = LogisticModel()
