@@ -1,7 +1,11 @@
 """The scorer's contract: item and answer in, mark out. No HTTP, no SQL, no theta."""
 
+import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from app.items import Answer, ItemContent, Outcome
 
@@ -19,6 +23,10 @@ class Scored:
     score: float
     extracted: str | None = None
     extractor: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.score) and 0.0 <= self.score <= 1.0):
+            raise ValueError(f"A score lies in [0, 1], got {self.score}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +55,26 @@ class Scorer(Protocol):
         A cut-off or filtered answer never reaches a scorer: `app.scorers.mark` settles those first.
         """
         ...
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """A right and a wrong answer to `item`, for simulated examinees.
+
+        Raises:
+            InvalidInputError: The item has no accepted answer, or none that this scorer accepts.
+        """
+        ...
+
+
+class ScorerParams(BaseModel):
+    """Base of the scorers: a frozen object whose fields are its parameters.
+
+    Pydantic checks the parameters of a `ScorerSpec` and writes their JSON schema, so that a new
+    scorer is one class with fields, `score` and `examples`.
+
+    Attributes:
+        version: Changed whenever the same answer may be marked differently than before.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    version: ClassVar[str] = "1"

@@ -1,0 +1,331 @@
+"""Multiple choice over free text: which option does the answer name?
+
+Extractors run in a fixed order of strength and the first that fires decides. An extractor that
+finds two different options with an equal claim settles the answer as unparsed: no guess.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome, choice_letter
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.text import last_boxed, last_line, no_answer, plain, statements, without_emphasis
+
+ExtractorName = Literal["boxed", "statement", "line", "text", "preference", "mention"]
+
+MAX_OPTIONS = 26
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Several options with an equal claim."""
+
+    letters: tuple[str, ...]
+
+
+Claim = str | Ambiguous | None
+"""The letter an extractor found, an unresolved tie, or nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of one item as extractors need them."""
+
+    letters: str
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, choices: tuple[str, ...]) -> "Options":
+        """The options of an item, first one A."""
+        letters = "".join(choice_letter(i) for i in range(len(choices)))
+        return cls(letters=letters, texts=tuple(_normalise(text) for text in choices))
+
+    def named_by(self, text: str) -> str | None:
+        """Letter of the one option whose whole text is `text`."""
+        wanted = _normalise(text)
+        found = [letter for letter, t in zip(self.letters, self.texts, strict=True) if t == wanted]
+        return found[0] if wanted and len(found) == 1 else None
+
+    def mentioned_in(self, text: str) -> tuple[str, ...]:
+        """Letters of the options whose text stands in `text`, longer options before shorter ones.
+
+        A mention inside a longer mention ("York" in "New York") and one under a negation
+        ("not Paris") do not count.
+        """
+        haystack = _normalise(text)
+        taken: list[tuple[int, int]] = []
+        found = []
+        for letter, wanted in sorted(
+            zip(self.letters, self.texts, strict=True), key=lambda pair: -len(pair[1])
+        ):
+            if not wanted:
+                continue
+            whole = re.compile(rf"(?<![\w.,+\-/])(?<!\d ){re.escape(wanted)}(?![\w%]|[.,/:]\d)")
+            for match in whole.finditer(haystack):
+                if any(start <= match.start() and match.end() <= end for start, end in taken):
+                    continue
+                taken.append(match.span())
+                if not _NEGATED_BEFORE.search(haystack[: match.start()]):
+                    found.append(letter)
+        return tuple(dict.fromkeys(found))
+
+
+def _normalise(text: str) -> str:
+    text = without_emphasis(plain(text)).casefold()
+    return " ".join(text.split()).strip(" .,;:!?\"'()[]{}$")
+
+
+_NEGATED_BEFORE = re.compile(
+    r"(?:\bnot|n't|\bneither|\bnor|\bnever|\bexclud(?:e|es|ing)|\beliminat(?:e|es|ed|ing)|"
+    r"\brul(?:e|es|ed|ing)\s+out|\brather\s+than|\binstead\s+of|\bexcept|\bunlike|\bnicht|\bpas)"
+    r"(?:\s+(?:be|the|option|choice|answer|letter|it|is))*\s*[(\"'\[]*$",
+    re.IGNORECASE,
+)
+_NEGATED_AFTER = re.compile(
+    r"[)\]\"'.]*\s*(?:(?:is|are|was|would\s+be|seems|looks)\s+(?:also\s+|clearly\s+|obviously\s+)?"
+    r"(?:not|wrong|incorrect|false|impossible|too|out)\b|isn't|can't|cannot|doesn't|does\s+not|"
+    r"couldn't|could\s+not|wouldn't|fails|:\s*(?:wrong|incorrect|false|no)\b)",
+    re.IGNORECASE,
+)
+#: One letter that stands alone: not in a word, not "C++", "A's", "U.S.", "°C", "A4", "x-A".
+_ALONE = r"(?<![\w'°$&+\-/.\\])[(\[]?([{letters}])[)\]]?(?![\w'+#°&]|-\w|\.\w|/\w)"
+#: The same with brackets around it, or a bracket or point after it: marked as an option.
+_MARKED = r"(?<![\w'°&+\-/.\\])(?:[(\[]\s*([{letters}])\s*[)\]]|(?<!\S)([{letters}])\))(?![\w'])"
+_LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])(?:[)\]]|[.:](?=\s|$))[)\].:]*\s*(.*)$")
+_FILLER = re.compile(
+    r"^(?:\s*(?:clearly|probably|likely|most\s+likely|definitely|therefore|thus|hence|indeed|simply|"
+    r"actually|obviously|either|therefore|still|the|option|choice|letter|answer|response|"
+    r"die|la|le|el|opción|opción|buchstabe|lettre|letra|选项|選項)\b\s*[:,]?|\s*[:,]\s*)*\s*",
+    re.IGNORECASE,
+)
+#: After "A" or "I", a following word makes it an article or a pronoun, unless it is one of these.
+_NOT_AN_ARTICLE = re.compile(
+    r"^\s*(?:$|[.,;:!?)\]\"'\-–—=]|(?:because|since|as|and|or|is|for|which|with|but|due|so|given|"
+    r"from|in|by|not|rather|und|oder|weil|et|ou|y|o|e)\b)",
+    re.IGNORECASE,
+)
+_SECOND_LETTER = (
+    r"^[)\]\"'.]*\s*(?:,|/|&|\bor\b|\band\b|\boder\b|\bund\b|\bou\b|\bet\b)+\s*(?:\b(?:or|and)\b\s*)?"
+    r"(?:option\s+|possibly\s+|maybe\s+)?[(\[]?([{letters}])[)\]]?(?=\s*(?:$|[.,;:!?)/&]|\b(?:or|and)\b))"
+)
+_VERDICT = (
+    r"[)\]\"'.]*\s*(?:is|ist|est|es|would\s+be|must\s+be)\s+(?:clearly\s+|definitely\s+|indeed\s+|the\s+|"
+    r"therefore\s+|thus\s+)*(?:correct|right|best|true|richtig|korrekt|my\s+(?:final\s+)?(?:answer|"
+    r"choice)|answer\b)"
+)
+_CHOOSING = re.compile(
+    r"\b(?:i(?:'ll|'d|\s+would|\s+will)?\s+(?:choose|pick|select|go\s+(?:with|for)|say|guess|opt\s+for)|"
+    r"my\s+(?:final\s+)?(?:pick|guess|selection)\s+is|"
+    r"it(?:'s|\s+is|\s+must\s+be|\s+has\s+to\s+be|\s+should\s+be|\s+would\s+be)|"
+    r"that(?:'s|\s+is|\s+leaves(?:\s+us\s+with)?)|must\s+be|leaves(?:\s+us\s+with)?|option|choice)(?=[\s:(])",
+    re.IGNORECASE,
+)
+
+
+def _claimed(claim: str, options: Options) -> Claim:
+    """The option that an explicit claim ("B", "(B) Paris", "Paris") names."""
+    by_text = options.named_by(claim)
+    if by_text is not None and len(_normalise(claim)) > 1:
+        return by_text
+    body = claim[_filler_end(claim) :]
+    match = re.match(_ALONE.format(letters=options.letters + options.letters.lower()), body)
+    if match is not None:
+        letter, rest = match[1], body[match.end() :]
+        bracketed = match[0] != letter
+        wordlike = letter in "AI" or letter.islower()
+        if bracketed or not wordlike or _NOT_AN_ARTICLE.match(rest):
+            return _letter_and_rest(letter.upper(), rest, options)
+    sentence = re.split(r"(?<=[^\d\s])[.!?;](?:\s|$)", body, maxsplit=1)[0]
+    return (
+        options.named_by(body)
+        or options.named_by(sentence)
+        or _single(options.mentioned_in(sentence))
+    )
+
+
+def _filler_end(claim: str) -> int:
+    match = _FILLER.match(claim)
+    return match.end() if match else 0
+
+
+def _letter_and_rest(letter: str, rest: str, options: Options) -> Claim:
+    """`letter`, unless what follows it names another option by letter or by text."""
+    second = re.match(_SECOND_LETTER.replace("{letters}", options.letters), rest)
+    if second is not None and second[1] != letter:
+        return Ambiguous((letter, second[1]))
+    other = options.named_by(rest.lstrip(" )].:-–—=,"))
+    if other is not None and other != letter:
+        return Ambiguous((letter, other))
+    return letter
+
+
+def _single(letters: tuple[str, ...]) -> Claim:
+    if len(letters) > 1:
+        return Ambiguous(letters)
+    return letters[0] if letters else None
+
+
+def _boxed(text: str, options: Options) -> Claim:
+    content = last_boxed(text)
+    return None if content is None else _claimed(content.strip("$ "), options)
+
+
+def _statement(text: str, options: Options) -> Claim:
+    """The last "the answer is B", "Answer: B", "B is correct" or "I choose B"."""
+    text = without_emphasis(text)
+    for claim in reversed(statements(text)):
+        found = _claimed(claim, options)
+        if found is not None:
+            return found
+    alone = _ALONE.format(letters=options.letters)
+    verdicts = [
+        match[1]
+        for match in re.finditer(alone + _VERDICT, text, re.IGNORECASE)
+        if match[1].isupper() and not _NEGATED_BEFORE.search(text[: match.start()])
+    ]
+    return verdicts[-1] if verdicts else None
+
+
+def _line(text: str, options: Options) -> Claim:
+    """The whole answer, its last line or its first line is an option: "B", "(B)", "B) Paris"."""
+    text = without_emphasis(text).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    bare = re.compile(rf"[(\[\"'$]*([{options.letters}])[)\]\"'$.:!]*", re.IGNORECASE)
+    alone = [
+        match[1].upper()
+        for line in lines
+        if (match := bare.fullmatch(line))
+        and (match[1].isupper() or match[0] != match[1] or len(lines) == 1)
+    ]
+    if alone:
+        return _single(tuple(dict.fromkeys(alone)))
+    labelled = {m[1].upper() for line in lines if (m := _LABEL.match(line))}
+    for line in dict.fromkeys([text, last_line(text), *lines[:1]]):
+        by_text = options.named_by(line)
+        if by_text is not None:
+            return by_text
+        label = _LABEL.match(line)
+        # An answer that lists several options claims none of them by listing it.
+        if (
+            label is not None
+            and label[1] in options.letters
+            and len(labelled) == 1
+            and not _NEGATED_AFTER.match(" " + label[2])
+        ):
+            return _letter_and_rest(label[1], label[2], options)
+    reasoned = re.match(rf"([{options.letters}])\s*(?:,|-|–|—|because\b|since\b|as\b)", text)
+    if reasoned is not None:
+        return _letter_and_rest(reasoned[1], text[reasoned.end(1) :], options)
+    listed = re.fullmatch(
+        rf"[{options.letters}](?:\s*(?:,|/|&|and|or)\s*[{options.letters}])+\.?", text
+    )
+    if listed is not None:
+        return _single(tuple(dict.fromkeys(re.findall(rf"\b[{options.letters}]\b", text))))
+    return None
+
+
+def _text(text: str, options: Options) -> Claim:
+    """Exactly one option's text stands in the answer."""
+    found = options.mentioned_in(text)
+    return found[0] if len(found) == 1 else None
+
+
+def _preference(text: str, options: Options) -> Claim:
+    """Weaker than a statement: "I'd go with B", "it must be B", "option B"."""
+    text = without_emphasis(text)
+    alone = re.compile(r"[\s:]*(?:option\s+|choice\s+)?" + _ALONE.format(letters=options.letters))
+    found = []
+    for choosing in _CHOOSING.finditer(text):
+        match = alone.match(text, choosing.end())
+        if match is None or _NEGATED_AFTER.match(text, match.end()):
+            continue
+        if _NEGATED_BEFORE.search(text[: choosing.start()]):
+            continue
+        rest = text[match.end() :]
+        if match[1] in "AI" and match[0].strip() == match[1] and not _NOT_AN_ARTICLE.match(rest):
+            continue
+        second = re.match(_SECOND_LETTER.replace("{letters}", options.letters), rest)
+        found += [match[1], second[1]] if second is not None else [match[1]]
+    return _single(tuple(dict.fromkeys(found)))
+
+
+def _mention(text: str, options: Options) -> Claim:
+    """The only letter set off as an option, "(B)", "B)" or in bold, anywhere in the answer."""
+    text = re.sub(r"(?:\*\*|__|`|\*)\s*[(\[]?([A-Z])[)\].:]?\s*(?:\*\*|__|`|\*)", r"(\1)", text)
+    found = []
+    for match in re.finditer(_MARKED.format(letters=options.letters), text):
+        negated = _NEGATED_BEFORE.search(text[: match.start()]) or _NEGATED_AFTER.match(
+            text, match.end()
+        )
+        if not negated:
+            found.append(match[1] or match[2])
+    return _single(tuple(dict.fromkeys(found)))
+
+
+_EXTRACTORS: dict[ExtractorName, Callable[[str, Options], Claim]] = {
+    "boxed": _boxed,
+    "statement": _statement,
+    "line": _line,
+    "preference": _preference,
+    "mention": _mention,
+    "text": _text,
+}
+
+
+class Choice(ScorerParams):
+    r"""Multiple choice: the option named by letter or by its text.
+
+    Attributes:
+        extractors: Which extractors run, strongest first. `boxed`: `\boxed{B}`. `statement`: "the
+            answer is B", "Answer: B", "B is correct"; the last one wins. `line`: the whole, last
+            or first line is an option. `preference`: "I'd go with B", "option B". `mention`: the
+            only letter set off as an option. `text`: exactly one option's text occurs.
+    """
+
+    version: ClassVar[str] = "1"
+
+    extractors: Annotated[tuple[ExtractorName, ...], Field(min_length=1, strict=False)] = tuple(
+        _EXTRACTORS
+    )
+
+    @field_validator("extractors")
+    @classmethod
+    def _each_once(cls, value: tuple[ExtractorName, ...]) -> tuple[ExtractorName, ...]:
+        if len(set(value)) < len(value):
+            raise ValueError("each extractor may be named once")
+        return value
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        """1 for a right option, 0 for another, unparsed where no single option is named."""
+        right = item.target_letters
+        if not right or len(item.choices) > MAX_OPTIONS:
+            return NotScored(
+                outcome=Outcome.ERROR,
+                reason=f"The item needs 1 to {MAX_OPTIONS} choices and a target among them.",
+            )
+        text = plain(answer.text)
+        options = Options.of(item.choices)
+        for name in self.extractors:
+            claim = _EXTRACTORS[name](text, options)
+            if isinstance(claim, Ambiguous):
+                return no_answer(
+                    text, f"The answer names several options: {', '.join(claim.letters)}."
+                )
+            if claim is not None:
+                return Scored(score=float(claim in right), extracted=claim, extractor=name)
+        return no_answer(text, "No option could be found in the answer.")
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """The letters of a right and of a wrong option."""
+        right = item.target_letters
+        letters = Options.of(item.choices).letters
+        wrong = [letter for letter in letters if letter not in right]
+        if not right or not wrong:
+            raise InvalidInputError("A choice item needs at least one right and one wrong option.")
+        return right[0], wrong[int(rng.integers(len(wrong)))]

@@ -1,0 +1,111 @@
+"""The answer is one of the accepted texts, after a stated normalisation."""
+
+import re
+import unicodedata
+from typing import ClassVar
+
+import numpy as np
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.text import (
+    is_refusal,
+    last_boxed,
+    last_line,
+    no_answer,
+    plain,
+    sole_emphasis,
+    statements,
+    without_emphasis,
+)
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+#: Signs that belong to a number or a date stay: -3 is not 3, 2.5 is not 25.
+_NUMBER_SIGN = re.compile(r"(?<=\d)[.:/\-](?=\d)|(?<![\w)])[-+](?=[\d.])")
+_SENTENCE = re.compile(r"(?<=[^\d\s])[.!?](?:\s|$)")
+
+
+class Exact(ScorerParams):
+    r"""The stated answer equals one of the accepted answers.
+
+    The answer is what stands in `\boxed{}`, else after "the answer is", else all of a one-line
+    answer, else what is in bold on the last line, else the last line.
+
+    Attributes:
+        ignore_case: Upper and lower case are one.
+        ignore_whitespace: Runs of white space count as one blank.
+        ignore_punctuation: Punctuation does not count, but for signs inside numbers.
+        ignore_articles: "a", "an" and "the" do not count.
+    """
+
+    version: ClassVar[str] = "1"
+
+    ignore_case: bool = True
+    ignore_whitespace: bool = True
+    ignore_punctuation: bool = True
+    ignore_articles: bool = False
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        """1 if the stated answer is an accepted one, else 0; refused where it declines."""
+        if not item.target:
+            return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
+        accepted = {self._normalise(target) for target in item.target}
+        extractor, stated = _stated(plain(answer.text))
+        readings = (stated, without_emphasis(stated), _SENTENCE.split(stated, maxsplit=1)[0])
+        if any(self._normalise(reading) in accepted for reading in readings):
+            return Scored(score=1.0, extracted=stated, extractor=extractor)
+        if is_refusal(answer.text) or not self._normalise(stated):
+            return no_answer(answer.text, "The answer holds nothing to compare.")
+        return Scored(score=0.0, extracted=stated, extractor=extractor)
+
+    def _normalise(self, text: str) -> str:
+        text = plain(text)
+        if self.ignore_case:
+            text = text.casefold()
+        if self.ignore_punctuation:
+            kept = {match.start() for match in _NUMBER_SIGN.finditer(text)}
+            text = "".join(
+                " " if _is_punctuation(c) and i not in kept else c for i, c in enumerate(text)
+            )
+        if self.ignore_articles:
+            text = _ARTICLES.sub(" ", text)
+        if self.ignore_whitespace:
+            text = " ".join(text.split())
+        return text
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """The first accepted answer, and a rearrangement of it that is not accepted."""
+        if not item.target:
+            raise InvalidInputError("An exact item needs a target.")
+        right = item.target[0]
+        accepted = {self._normalise(target) for target in item.target}
+        parts = right.split() if len(right.split()) > 2 else list(right)
+        joint = " " if len(right.split()) > 2 else ""
+        for _ in range(4):
+            wrong = joint.join(parts[i] for i in rng.permutation(len(parts)))
+            if self._normalise(wrong) not in accepted and self._normalise(wrong):
+                return f"Answer: {right}", f"Answer: {wrong}"
+        wrong = right
+        while self._normalise(wrong) in accepted:
+            wrong += "x"
+        return f"Answer: {right}", f"Answer: {wrong}"
+
+
+def _is_punctuation(char: str) -> bool:
+    return unicodedata.category(char)[0] == "P" or char in "$^`|~<>=+"
+
+
+def _stated(text: str) -> tuple[str, str]:
+    """Name of the extractor and the text that counts as the answer."""
+    boxed = last_boxed(text)
+    if boxed is not None:
+        return "boxed", boxed
+    claims = statements(text)
+    if claims:
+        return "statement", claims[-1]
+    emphasis = sole_emphasis(text)
+    if emphasis is not None:
+        return "emphasis", emphasis
+    line = last_line(text)
+    return ("whole" if line == text.strip() else "line"), line

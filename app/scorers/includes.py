@@ -1,0 +1,60 @@
+"""The answer contains one of the accepted texts."""
+
+import re
+from typing import ClassVar
+
+import numpy as np
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.text import is_refusal, no_answer, plain
+
+
+class Includes(ScorerParams):
+    """One of the accepted answers occurs anywhere in the answer.
+
+    Attributes:
+        ignore_case: Upper and lower case are one.
+        whole_words: "cat" does not occur in "concatenate", nor 25 in 125 or 2.25.
+    """
+
+    version: ClassVar[str] = "1"
+
+    ignore_case: bool = True
+    whole_words: bool = True
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        """1 if a target occurs, else 0; refused where the examinee declines instead."""
+        if not any(map(_squeeze, item.target)):
+            return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
+        text = _squeeze(answer.text)
+        for target in item.target:
+            match = self._find(target, text)
+            if match is not None:
+                return Scored(score=1.0, extracted=match[0], extractor="occurrence")
+        if is_refusal(answer.text):
+            return no_answer(answer.text, "The examinee declined to answer.")
+        return Scored(score=0.0, extractor="occurrence")
+
+    def _find(self, target: str, text: str) -> re.Match[str] | None:
+        wanted = _squeeze(target)
+        if not wanted:
+            return None
+        pattern = re.escape(wanted)
+        if self.whole_words:
+            pattern = rf"(?<!\w)(?<!\d[.,]){pattern}(?!\w)(?![.,]\d)"
+        return re.search(pattern, text, re.IGNORECASE if self.ignore_case else 0)
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """The first target, and a text in which no target occurs."""
+        if not any(map(_squeeze, item.target)):
+            raise InvalidInputError("An includes item needs a target.")
+        wrong = "?"
+        while any(self._find(target, wrong) for target in item.target):
+            wrong = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=12))
+        return next(filter(_squeeze, item.target)), wrong
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(plain(text).split())

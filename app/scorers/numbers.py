@@ -1,0 +1,171 @@
+"""Numbers as people and models write them: separators, fractions, powers, percent, units."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Context, Decimal
+
+from app.scorers.text import plain
+
+#: No trap is set: an impossible operation gives NaN, which `numbers_in` leaves out.
+_CONTEXT = Context(prec=60, traps=[])
+
+_GROUP_SPACE = re.compile(r"(?<=\d)(?:[\u00a0\u2009\u202f'’_]|\\[,;:!]|\{,\})(?=\d{3}(?!\d))")
+_CURRENCY = re.compile(r"\\?[$€£¥₹₩₽]\s?(?=[-+]?[\d.])")
+_FRAC_AFTER_DIGIT = re.compile(r"(?<=\d)\s*\\[dt]?frac")
+_FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
+
+_NUMBER = re.compile(
+    r"""
+    (?<![\w^\\])(?<!\d[.,:/\-])(?<!\^\{)
+    (?P<sign>[-+]\s*)?
+    (?:
+        (?:(?P<whole>\d{1,9})\s+)?(?P<over>\d{1,18})\s?/\s?(?P<under>\d{1,18})
+      | (?P<grouped>\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d+)?)
+      | (?P<european>\d{1,3}(?:\.\d{3})+,\d+ | \d{1,3}(?:\.\d{3}){2,})
+      | (?P<comma>\d+,(?:\d{1,2}|\d{4,}))
+      | (?P<point>\d+(?:\.\d+)?|\.\d+)
+    )
+    (?!\d)(?![.,:/\-]\d)
+    (?:
+        [eE](?P<exponent>[+-]?\d{1,3})(?![\w.])
+      | \s*(?:×|x|\*|·|\\times|\\cdot)\s*10\s*(?:\^|\*\*)\s*
+        (?:\{\s*(?P<tens_braced>[+-]?\d{1,3})\s*\}|(?P<tens>[+-]?\d{1,3})(?![\d^*]))
+      | \s*(?:\^|\*\*)\s*
+        (?:\{\s*(?P<power_braced>-?\d{1,3})\s*\}|(?P<power>-?\d{1,3})(?!\d))(?!\s*(?:\^|\*\*))
+    )?
+    (?P<scale>\s*\\?%|\s*(?:percent|per\s+cent|thousand|million|billion|trillion)\b|k\b)?
+    """,
+    re.VERBOSE,
+)
+_SCALES = {
+    "%": Decimal("0.01"),
+    "percent": Decimal("0.01"),
+    "k": Decimal(1000),
+    "thousand": Decimal(1000),
+    "million": Decimal(10**6),
+    "billion": Decimal(10**9),
+    "trillion": Decimal(10**12),
+}
+#: An asterisk is a product only where it is not markdown: "3*4", "3 * 4", but not "**4**".
+_OPERATOR_BEFORE = re.compile(
+    r"(?:[\^/×·√]|[\w)]\*{1,2}|[\d)][ ]\*{1,2}(?=[ ])|[\w)}\]][ \t]*\+|[\d)}\]][ \t]*-|"
+    r"\\[a-z]+[ ]*\{?|sqrt\()[ \t]*$"
+)
+_OPERATOR_AFTER = re.compile(
+    r"(?:[ ]\*\*[ ]\d|\*\*\d|[ \t]*(?:\^|\*[ ]?[\d(\\]|×|·|/[ ]*[\d(\\]|\+|-[ ]*[\d(\\]|"
+    r"\\(?:times|cdot|sqrt|pi|frac|div)|√|sqrt|π|\(\d))"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number:
+    """A number found in a text.
+
+    Attributes:
+        value: As written, without what `scale` stands for.
+        scale: What the word or sign after it multiplies by: 0.01 for %, 10^6 for "million", else 1.
+        text: The characters it was read from.
+        start: Where they stand in the prepared text.
+        in_expression: Whether an operator stands beside it: then it is a part, not the whole.
+    """
+
+    value: Decimal
+    scale: Decimal
+    text: str
+    start: int
+    in_expression: bool
+
+    def equals(self, other: "Number", *, abs_tol: float, rel_tol: float) -> bool:
+        """Whether both mean one number, within the larger of the two tolerances.
+
+        Where only one carries a % or "million", both readings count: the question may have
+        asked for a percentage, or for millions.
+        """
+        if self.scale == other.scale:
+            return _close(self.value, other.value, abs_tol, rel_tol)
+        mine = (self.value, _CONTEXT.multiply(self.value, self.scale))
+        theirs = (other.value, _CONTEXT.multiply(other.value, other.scale))
+        return any(_close(x, y, abs_tol, rel_tol) for x in mine for y in theirs)
+
+
+def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:
+    slack = max(Decimal(abs_tol), _CONTEXT.multiply(Decimal(rel_tol), _CONTEXT.abs(y)))
+    gap = _CONTEXT.abs(_CONTEXT.subtract(x, y))
+    return bool(gap.is_finite() and gap <= slack)
+
+
+def prepare(text: str) -> str:
+    """`text` with separators inside numbers, currency signs and LaTeX fractions made plain."""
+    text = plain(_GROUP_SPACE.sub("", text))
+    text = _CURRENCY.sub("", text)
+    return _FRAC.sub(r"\1/\2", _FRAC_AFTER_DIGIT.sub(r" \\frac", text))
+
+
+def numbers_in(text: str) -> Iterator[Number]:
+    """The numbers of a prepared text, in order.
+
+    Times (3:45), dates, ranges (5-10), versions (1.2.3) and digits inside words are no numbers.
+    """
+    for match in _NUMBER.finditer(text):
+        value = _value(match)
+        if value is None:
+            continue
+        start = match.start()
+        before = text[max(0, start - 40) : start]
+        if match["sign"] and _is_operator(before):
+            value = -value if match["sign"].startswith("-") else value
+            before += match["sign"]
+        scale = match["scale"]
+        yield Number(
+            value=value,
+            scale=_SCALES.get(
+                scale.strip(" \t\n\\").casefold().replace("per cent", "percent"), Decimal(1)
+            )
+            if scale
+            else Decimal(1),
+            text=match[0].strip(),
+            start=start,
+            in_expression=bool(
+                _OPERATOR_BEFORE.search(before) or _OPERATOR_AFTER.match(text, match.end())
+            ),
+        )
+
+
+def _is_operator(before: str) -> bool:
+    """Whether a sign after `before` joins two terms: "5 - 3", "x-3", but not "of -3"."""
+    stripped = before.rstrip(" \t")
+    if not stripped:
+        return False
+    if stripped == before:
+        return stripped[-1].isalnum() or stripped[-1] in ")]}"
+    return stripped[-1].isdigit() or stripped[-1] in ")]}"
+
+
+def _value(match: re.Match[str]) -> Decimal | None:
+    if match["under"]:
+        value = _CONTEXT.divide(Decimal(match["over"]), Decimal(match["under"]))
+        value = _CONTEXT.add(value, Decimal(match["whole"] or 0))
+    elif match["european"]:
+        value = Decimal(match["european"].replace(".", "").replace(",", "."))
+    elif match["comma"]:
+        value = Decimal(match["comma"].replace(",", "."))
+    else:
+        value = Decimal((match["grouped"] or match["point"]).replace(",", ""))
+    tens = match["exponent"] or match["tens"] or match["tens_braced"]
+    power = match["power"] or match["power_braced"]
+    if tens:
+        value = _CONTEXT.multiply(value, Decimal(f"1e{tens}"))
+    if power:
+        value = _CONTEXT.power(value, Decimal(power))
+    if match["sign"] and match["sign"].startswith("-"):
+        value = -value
+    return value if value.is_finite() else None
+
+
+def whole_number(text: str) -> Number | None:
+    """The number that all of `text` states, units aside; `None` for an expression or prose."""
+    found = list(numbers_in(prepare(text)))
+    if len(found) != 1 or found[0].in_expression:
+        return None
+    return found[0]

@@ -1,0 +1,182 @@
+"""A number or a formula, compared by value.
+
+Plain numbers are compared here, exactly and at once. Only where an answer or a target is a formula
+does symbolic algebra decide, in a helper process that is killed when it takes too long.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.numbers import Number, numbers_in, prepare, whole_number
+from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, statements
+from app.scorers.workbench import Failed, workbench
+
+_EQUALS = re.compile(r"=|≈|≃|\\approx|:=")
+_SENTENCE_END = re.compile(r"(?<=[^\s])[.;!?](?:\s|$)")
+_MATHS = re.compile(
+    r"\\[a-zA-Z]+|\^|√|π|\bsqrt\b|\bpi\b|\d\s*(?:\*\*|[*+/×·])\s*\d|\d\s*-\s*\d|\b[a-z]\s*[-+*/]"
+)
+_INLINE = re.compile(r"\$\$?([^$\n]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]")
+_RUN = re.compile(r"[-+(√\d][\d\s.,+\-*/^×·()√]*")
+#: "25 boxes (5 in each)": what stands in brackets after a word is an aside.
+_ASIDE = re.compile(r"(?<=[\w%*]) \([^()]*\)")
+#: In an explicit claim, "1 000" is one number.
+_GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
+#: Symbolic algebra on more than this is no answer to an item.
+_MAX_EXPRESSION = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _Expression:
+    """A formula whose value is not plain to see."""
+
+    text: str
+
+
+class Numeric(ScorerParams):
+    r"""A number or formula, compared by value within a tolerance; units are ignored.
+
+    The number that counts is the one in `\boxed{}`, after `####`, after "the answer is", in bold
+    on the last line, or else the last one of the answer.
+
+    Attributes:
+        abs_tol: Largest absolute difference that still counts as equal.
+        rel_tol: The same relative to the target; the larger of the two holds.
+        timeout_s: Seconds that symbolic comparison may take; then the answer is unparsed.
+    """
+
+    version: ClassVar[str] = "1"
+
+    abs_tol: Annotated[float, Field(ge=0)] = 0.0
+    rel_tol: Annotated[float, Field(ge=0, lt=1)] = 1e-9
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        """1 if the answer equals any target, 0 if not, unparsed where no number can be found."""
+        if not item.target:
+            return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
+        targets = [whole_number(target) for target in item.target]
+        found = _find(prepare(answer.text), formulas=None in targets)
+        if found is None:
+            return no_answer(answer.text, "No number could be found in the answer.")
+        extractor, content = found
+        if isinstance(content, Number) and any(
+            target is not None and self._equal(content, target) for target in targets
+        ):
+            return Scored(score=1.0, extracted=content.text, extractor=extractor)
+        if isinstance(content, Number) and None not in targets:
+            return Scored(score=0.0, extracted=content.text, extractor=extractor)
+        return await self._compare(content.text, item.target, extractor)
+
+    def _equal(self, number: Number, target: Number) -> bool:
+        return number.equals(target, abs_tol=self.abs_tol, rel_tol=self.rel_tol)
+
+    async def _compare(self, expression: str, targets: tuple[str, ...], extractor: str) -> Mark:
+        if len(expression) > _MAX_EXPRESSION:
+            return NotScored(outcome=Outcome.UNPARSED, reason="The formula is too long to compare.")
+        result = await workbench().run(
+            "compare",
+            timeout_s=self.timeout_s,
+            answer=expression,
+            targets=[prepare(target) for target in targets],
+        )
+        if isinstance(result, Failed):
+            return NotScored(
+                outcome=Outcome.UNPARSED,
+                reason=f"The formula could not be compared: {result.reason}.",
+            )
+        if not result["readable"]:
+            return NotScored(outcome=Outcome.UNPARSED, reason="The formula could not be read.")
+        right = result["equal"] or any(
+            self._values_equal(result["answer"], value) for value in result["targets"]
+        )
+        return Scored(score=float(right), extracted=expression, extractor=extractor)
+
+    def _values_equal(self, answer: str | None, target: str | None) -> bool:
+        if answer is None or target is None:
+            return False
+        mine, wanted = whole_number(answer), whole_number(target)
+        return mine is not None and wanted is not None and self._equal(mine, wanted)
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """The first target, and a number that differs from every target."""
+        if not item.target:
+            raise InvalidInputError("A numeric item needs a target.")
+        targets = [whole_number(target) for target in item.target]
+        base = targets[0]
+        if base is None:
+            return rf"\boxed{{{item.target[0]}}}", rf"\boxed{{{item.target[0]} + 1}}"
+        step = 1
+        while True:
+            wrong = whole_number(f"{base.value + step:f}")
+            if wrong is not None and not any(
+                t is not None and self._equal(wrong, t) for t in targets
+            ):
+                return item.target[0], wrong.text
+            step = 2 * step + int(rng.integers(2))
+
+
+def _find(text: str, *, formulas: bool) -> tuple[str, Number | _Expression] | None:
+    """The number or formula that the answer states, and which extractor found it.
+
+    Args:
+        text: The prepared answer.
+        formulas: Whether a target is a formula, so that a bare formula is looked for as well.
+    """
+    claims = [("boxed", last_boxed(text))]
+    if "####" in text:
+        claims.append(("hash", text.rsplit("####", 1)[1].strip().split("\n", 1)[0]))
+    claims += [("statement", claim) for claim in reversed(statements(text))]
+    claims.append(("emphasis", sole_emphasis(text)))
+    for extractor, claim in claims:
+        content = _content(claim, prose=extractor == "emphasis") if claim else None
+        if content is not None:
+            return extractor, content
+    if formulas:
+        inline = [next(filter(None, groups)) for groups in _INLINE.findall(text)]
+        expression = inline[-1] if inline else last_line(text)
+        if inline or _MATHS.search(expression):
+            return "expression", _Expression(_after_equals(expression))
+    return _last_number(text)
+
+
+def _content(claim: str, *, prose: bool) -> Number | _Expression | None:
+    """What an explicit claim states; `prose` wants a number that fills it."""
+    claim = _GROUPED_BY_BLANK.sub("", _after_equals(claim))
+    numbers = list(numbers_in(claim))
+    if numbers and not numbers[0].in_expression:
+        if prose and (len(numbers) > 1 or numbers[0].start > 1):
+            return None
+        return numbers[0]
+    claim = _SENTENCE_END.split(claim, maxsplit=1)[0].strip(" *_`.")
+    inline = _INLINE.search(claim)
+    if inline is not None:
+        claim = next(filter(None, inline.groups()))
+    return _Expression(claim) if _MATHS.search(claim) else None
+
+
+def _after_equals(claim: str) -> str:
+    return _EQUALS.split(claim)[-1].strip() or claim
+
+
+def _last_number(text: str) -> tuple[str, Number | _Expression] | None:
+    without_asides = _ASIDE.sub("", text)
+    numbers = list(numbers_in(without_asides))
+    if numbers:
+        text = without_asides
+    else:
+        numbers = list(numbers_in(text))
+    if not numbers:
+        return None
+    last = numbers[-1]
+    if not last.in_expression:
+        return "last_number", last
+    run = [match[0].strip() for match in _RUN.finditer(text) if match.start() <= last.start]
+    return "last_number", _Expression(run[-1] if run else last.text)

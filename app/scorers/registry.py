@@ -1,0 +1,128 @@
+"""Scorer name -> class, from this package and from entry points of installed packages."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
+from app.items import ScorerSpec
+from app.scorers.base import Scorer, ScorerParams
+
+ENTRY_POINT_GROUP = "sextant.scorers"
+
+
+class ScorerRegistry:
+    """Scorer classes by name. A name is given once; a second claim on it is refused."""
+
+    def __init__(self, classes: Mapping[str, type[ScorerParams]]) -> None:
+        self._classes: dict[str, type[ScorerParams]] = {}
+        for name, scorer_class in classes.items():
+            self.register(name, scorer_class)
+
+    def register(self, name: str, scorer_class: object) -> None:
+        """Add a scorer.
+
+        Raises:
+            AlreadyExistsError: The name is taken.
+            InvalidInputError: Not a `ScorerParams` class with the methods of `Scorer`.
+        """
+        if not (
+            isinstance(scorer_class, type)
+            and issubclass(scorer_class, ScorerParams)
+            and issubclass(scorer_class, Scorer)
+        ):
+            raise InvalidInputError(
+                f"Scorer {name!r} must be a subclass of app.scorers.base.ScorerParams with "
+                f"methods 'score' and 'examples', got {scorer_class!r}."
+            )
+        if name in self._classes:
+            taken = self._classes[name]
+            raise AlreadyExistsError(
+                f"Two scorers are named {name!r}: {_where(taken)} and {_where(scorer_class)}."
+            )
+        self._classes[name] = scorer_class
+
+    def load(self, points: tuple[EntryPoint, ...]) -> None:
+        """Add the scorers of installed packages.
+
+        Raises:
+            AlreadyExistsError: One claims a name that is taken.
+            InvalidInputError: One cannot be imported, or is not a scorer.
+        """
+        for point in points:
+            try:
+                loaded = point.load()
+            except (ImportError, AttributeError) as exc:
+                raise InvalidInputError(
+                    f"Scorer {point.name!r} of entry point {point.value!r} cannot be loaded: {exc}."
+                ) from exc
+            self.register(point.name, loaded)
+
+    def build(self, spec: ScorerSpec) -> Scorer:
+        """The scorer that `spec` describes.
+
+        Raises:
+            UnknownNameError: No scorer of that name.
+            InvalidInputError: A parameter is unknown or has a wrong value; each is a problem.
+        """
+        scorer_class = self._classes.get(spec.name)
+        if scorer_class is None:
+            raise UnknownNameError("scorer", spec.name, self._classes)
+        try:
+            scorer = scorer_class.model_validate(dict(spec.params))
+        except ValidationError as exc:
+            problems = tuple(
+                FieldProblem("/".join(["/params", *map(str, error["loc"])]), error["msg"])
+                for error in exc.errors(include_url=False, include_context=False)
+            )
+            listed = "; ".join(f"{p.pointer[8:] or 'params'}: {p.detail}" for p in problems)
+            known = ", ".join(scorer_class.model_fields) or "none"
+            raise InvalidInputError(
+                f"Wrong parameters for scorer {spec.name!r}: {listed}. Known parameters: {known}.",
+                problems=problems,
+            ) from exc
+        if not isinstance(scorer, Scorer):  # `register` has checked the class
+            raise TypeError(f"{_where(scorer_class)} is not a Scorer")
+        return scorer
+
+    def describe(self) -> list[dict[str, Any]]:
+        """Name, description, JSON schema of the parameters, scale and version of each scorer."""
+        return [
+            {
+                "name": name,
+                "description": (scorer_class.__doc__ or "").strip().split("\n", 1)[0],
+                "params": scorer_class.model_json_schema(),
+                "scale": {"min": 0.0, "max": 1.0, "higher_is_better": True},
+                "version": scorer_class.version,
+            }
+            for name, scorer_class in sorted(self._classes.items())
+        ]
+
+
+def _where(scorer_class: type) -> str:
+    return f"{scorer_class.__module__}.{scorer_class.__qualname__}"
+
+
+@cache
+def default_registry() -> ScorerRegistry:
+    """The scorers of this package and of every installed one, looked up once a process."""
+    from app.scorers.choice import Choice
+    from app.scorers.exact import Exact
+    from app.scorers.includes import Includes
+    from app.scorers.numeric import Numeric
+    from app.scorers.pattern import Pattern
+
+    registry = ScorerRegistry(
+        {
+            "choice": Choice,
+            "exact": Exact,
+            "includes": Includes,
+            "numeric": Numeric,
+            "pattern": Pattern,
+        }
+    )
+    registry.load(tuple(entry_points(group=ENTRY_POINT_GROUP)))
+    return registry

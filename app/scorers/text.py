@@ -1,0 +1,148 @@
+"""Reading a written answer: plain text out of markup, explicit statements, refusals.
+
+What several scorers share. Everything here takes any unicode text and never raises.
+"""
+
+import re
+import unicodedata
+
+from app.items import Outcome
+from app.scorers.base import NotScored
+
+#: Longer answers are read from their end: the conclusion is there, and patterns stay cheap.
+MAX_CHARS = 20_000
+
+_LATEX_TEXT = re.compile(
+    r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|operatorname)\s*\{([^{}]*)\}"
+)
+
+#: "The answer is", "Final answer:", and the same in other languages. Not "the answer is not".
+_STATEMENT = re.compile(
+    r"""
+    (?<!\w)(?:
+        (?:final\s+|correct\s+|right\s+|best\s+|my\s+|the\s+)*
+        (?:answer|result|solution|choice|option|letter)\b
+        (?:\s+(?:choice|option|letter))?
+        (?:\s+(?:to|for|of)\s+[^.:\n=]{1,60}?)?
+        | antwort | lösung | respuesta | réponse | risposta | resposta | ответ
+        | đáp\s+án
+    )
+    \s*(?:\([^()\n]{0,20}\)\s*)?
+    (?:
+        (?:\s(?:is|are|would\s+be|must\s+be|should\s+be|ist|lautet|es|est|è|é|là)
+            (?!\s+(?:not|never|nicht|no|pas|non|não)\b) | \s*[:=：])\s*[:=：]?
+    )
+    | (?:答案|答え|答|정답)(?:\s*(?:应该)?(?:是|は|为|은|는|選)|\s*[:=：])\s*[:：]?
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_EMPHASIS = re.compile(
+    r"(?<![\w*])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(?<!\w)__(.+?)__(?!\w)|`([^`\n]+)`"
+)
+_ANSWER_TAG = re.compile(r"<(/?)(?:final[_ ]?)?answer>", re.IGNORECASE)
+
+_RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+")
+_LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
+_FRACTION_SIGN = re.compile("[½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞]")
+_ASCII_SIGNS = str.maketrans("\u2212\u2010\u2011\u2044‘’“”", "---/''\"\"")
+
+_REFUSAL = re.compile(
+    r"""
+    \bi(?:['’]m|\s+am)\s+(?:really\s+|very\s+|so\s+)?sorry\b[^.\n]{0,40}\b(?:can['’]?t|cannot|can\s+not|
+        unable|not\s+able|won['’]?t)
+    | ^\W*sorry,?\s+(?:but\s+)?i\s+(?:can['’]?t|cannot|can\s+not|am\s+unable|won['’]?t)
+    | \bi\s+(?:can['’]?t|cannot|can\s+not|won['’]?t|will\s+not|must\s+decline\s+to|refuse\s+to)\s+
+        (?:help|assist|answer|provide|comply|fulfil|fulfill|discuss|engage|do\s+that|support|continue)
+    | \bi(?:['’]m|\s+am)\s+(?:unable|not\s+able)\s+to\s+
+        (?:help|assist|answer|provide|comply|fulfil|fulfill|discuss|engage)
+    | \bas\s+an?\s+(?:ai|artificial\s+intelligence|(?:large\s+)?language\s+model)\b[^.\n]{0,60}
+        \b(?:can['’]?t|cannot|unable|not\s+able|won['’]?t|do\s+not|don['’]?t)
+    | \bi\s+(?:do\s+not|don['’]?t)\s+feel\s+comfortable
+    | \b(?:against|violates?)\s+my\s+(?:guidelines|policy|policies|programming)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of `text` can be seen."""
+    return all(c.isspace() or unicodedata.category(c) in ("Cf", "Cc") for c in text)
+
+
+def plain(text: str) -> str:
+    """`text` with look-alike characters made plain, LaTeX text wrappers and answer tags taken off.
+
+    Compatibility forms (full-width letters, ligatures) become their plain letters; raised digits
+    become powers ("10⁶" is 10^6, not 106); invisible characters go; typographic minus signs and
+    quotes become ASCII.
+    """
+    text = text[-MAX_CHARS:]
+    if not text.isascii():
+        text = _RAISED.sub(lambda m: "^" + m[0], text)
+        text = _LOWERED.sub(lambda m: "_" + m[0], text)
+        # A fraction sign after a digit makes a mixed number ("2½"), hence the spaces.
+        text = _FRACTION_SIGN.sub(lambda m: f" {m[0]} ", text)
+        text = unicodedata.normalize("NFKC", text).translate(_ASCII_SIGNS)
+        text = "".join(c for c in text if unicodedata.category(c) != "Cf")
+    text = _ANSWER_TAG.sub(lambda m: "\n" if m[1] else "\nAnswer: ", text)
+    return _LATEX_TEXT.sub(r"\1", text)
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Content of the last `\boxed{...}`, braces balanced; `None` without one that closes."""
+    found = None
+    for match in _BOXED.finditer(text):
+        depth = 1
+        for position in range(match.end(), len(text)):
+            depth += {"{": 1, "}": -1}.get(text[position], 0)
+            if depth == 0:
+                found = text[match.end() : position].strip()
+                break
+    return found or None
+
+
+def statements(text: str) -> tuple[str, ...]:
+    """What follows each "the answer is ..." or "Answer: ...", to the end of its line, in order.
+
+    A statement whose line is empty ("Final answer:" as a heading) takes the next line that is not.
+    """
+    found = []
+    for match in _STATEMENT.finditer(text):
+        rest = text[match.end() :].lstrip(" \t*_:=")
+        if not rest.split("\n", 1)[0].strip():
+            rest = rest.lstrip()
+        claim = rest.split("\n", 1)[0].strip()
+        if claim:
+            found.append(claim)
+    return tuple(found)
+
+
+def last_line(text: str) -> str:
+    """The last line with anything on it; empty for a blank text."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def sole_emphasis(text: str) -> str | None:
+    """The one passage in bold or code on the last line; `None` when there are none or several."""
+    found = {next(filter(None, groups)).strip() for groups in _EMPHASIS.findall(last_line(text))}
+    return found.pop() if len(found) == 1 else None
+
+
+def without_emphasis(text: str) -> str:
+    """`text` without markdown's bold, italic, code and heading marks."""
+    text = re.sub(r"\*+|`+|(?<!\w)_+|_+(?!\w)", "", text)
+    return re.sub(r"(?m)^\s*(?:#{1,6}|>)\s+", "", text)
+
+
+def is_refusal(text: str) -> bool:
+    """Whether `text` plainly declines to answer."""
+    return _REFUSAL.search(plain(text)) is not None
+
+
+def no_answer(text: str, reason: str) -> NotScored:
+    """The mark of an answer in which nothing could be marked: refused or unparsed."""
+    if is_refusal(text):
+        return NotScored(outcome=Outcome.REFUSED, reason="The examinee declined to answer.")
+    return NotScored(outcome=Outcome.UNPARSED, reason=reason)

@@ -1,0 +1,119 @@
+"""The program of a workbench process: jobs as JSON lines in, results as JSON lines out.
+
+Run by path, never imported by a scorer, so it needs nothing of the rest of the package. Each job
+is answered twice: `{"ready": true}` once its libraries are loaded, then its result. A job that
+outlives its time is ended by the parent; if the parent is gone by then, by the kernel's timer.
+"""
+
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+Job = dict[str, Any]
+
+MEMORY_LIMIT_BYTES = 2 << 30
+#: The parent kills first; this much later the kernel does, in case there is no parent any more.
+GRACE_S = 1.0
+
+
+def load_search() -> Callable[[Job], Job]:
+    """Regular expressions: the last match of `pattern` in `text`."""
+
+    def search(job: Job) -> Job:
+        flags = re.IGNORECASE if job["ignore_case"] else 0
+        last = None
+        for match in re.finditer(job["pattern"], job["text"], flags):
+            last = match
+        return {"found": None if last is None else last[job["group"]] or ""}
+
+    return search
+
+
+def load_compare() -> Callable[[Job], Job]:
+    """Symbolic equality of `answer` and any of `targets`, and the values of both."""
+    import sympy  # type: ignore[import-untyped]  # no stubs exist
+    from math_verify import (  # type: ignore[import-untyped]  # no stubs exist
+        LatexExtractionConfig,
+        parse,
+        verify,
+    )
+
+    def read(text: str) -> list[Any]:
+        # The library's own timeout is SIGALRM with a Python handler, which a power tower
+        # computed in C never lets run.
+        parsed: list[Any] = parse(
+            f"${_latex(text)}$",
+            extraction_config=[LatexExtractionConfig()],
+            fallback_mode="no_fallback",
+            parsing_timeout=None,
+        )
+        return parsed
+
+    def value(parsed: list[Any]) -> str | None:
+        expression = parsed[0] if parsed else None
+        if not isinstance(expression, sympy.Expr) or expression.free_symbols:
+            return None
+        number = sympy.N(expression, 30)
+        return str(number) if number.is_Float or number.is_Integer else None
+
+    def compare(job: Job) -> Job:
+        answer = read(job["answer"])
+        if not answer:
+            return {"readable": False}
+        targets = [read(target) for target in job["targets"]]
+        return {
+            "readable": True,
+            "equal": any(bool(t) and verify(t, answer, timeout_seconds=None) for t in targets),
+            "answer": value(answer),
+            "targets": [value(t) for t in targets],
+        }
+
+    return compare
+
+
+def _latex(text: str) -> str:
+    text = text.strip().strip("$").strip()
+    text = re.sub(r"\\[()\[\]]", "", text).replace("**", "^").replace("π", r"\pi ")
+    text = re.sub(r"(?<!\\)\bsqrt\s*\(([^()]*)\)", r"\\sqrt{\1}", text)
+    text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+))", r"\\sqrt{\1\2}", text)
+    text = re.sub(r"(?<!\\)\bpi\b", r"\\pi ", text)
+    return text.replace("*", r" \cdot ").replace("×", r" \times ").replace("·", r" \cdot ")
+
+
+LOADERS: dict[str, Callable[[], Callable[[Job], Job]]] = {
+    "search": load_search,
+    "compare": load_compare,
+}
+
+
+def main() -> None:
+    """Work until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
+    with contextlib.suppress(OSError, ValueError):  # not every system lets it be limited
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not look like a reply
+    tasks: dict[str, Callable[[Job], Job]] = {}
+    for line in sys.stdin:
+        job = json.loads(line)
+        name = job["task"]
+        if name not in tasks:
+            tasks[name] = LOADERS[name]()
+        print(json.dumps({"ready": True}), file=replies, flush=True)
+        signal.setitimer(signal.ITIMER_REAL, job["timeout_s"] + GRACE_S)
+        try:
+            result = tasks[name](job)
+        except Exception as exc:  # noqa: BLE001  any library fault is a result, not an end
+            result = {"failed": f"{type(exc).__name__}: {exc}"[:200]}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(result), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()
