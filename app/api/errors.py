@@ -1,0 +1,248 @@
+"""From an error to an RFC 9457 problem: the one place where errors meet HTTP.
+
+`STATUS_OF` maps each class of `app.errors` to its status; a class that is not listed uses its
+nearest listed base. `errors(...)` documents a route's problems in OpenAPI from the same table.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
+
+from app.api.schemas.common import Problem
+from app.errors import (
+    BlockedAddressError,
+    CalibrationError,
+    ConflictError,
+    DatabaseUnavailableError,
+    EstimationError,
+    ExamineeError,
+    FieldProblem,
+    IdempotencyMismatchError,
+    InvalidInputError,
+    LeaseLostError,
+    MissingScopeError,
+    NotFoundError,
+    PreconditionFailedError,
+    PreconditionRequiredError,
+    ScaleMismatchError,
+    SextantError,
+    UnauthenticatedError,
+)
+
+PROBLEM_MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 5
+
+STATUS_OF: Mapping[type[SextantError], HTTPStatus] = {
+    InvalidInputError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    ConflictError: HTTPStatus.CONFLICT,
+    IdempotencyMismatchError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    PreconditionFailedError: HTTPStatus.PRECONDITION_FAILED,
+    PreconditionRequiredError: HTTPStatus.PRECONDITION_REQUIRED,
+    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    MissingScopeError: HTTPStatus.FORBIDDEN,
+    ScaleMismatchError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    EstimationError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    CalibrationError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ExamineeError: HTTPStatus.FAILED_DEPENDENCY,
+    BlockedAddressError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    DatabaseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    LeaseLostError: HTTPStatus.CONFLICT,
+    SextantError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+#: Codes of the problems that HTTP itself brings: no error class stands behind them.
+HTTP_CODES: Mapping[int, str] = {
+    400: "malformed_body",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+}
+
+_log = structlog.get_logger(__name__)
+
+
+def status_of(error: type[SextantError]) -> HTTPStatus:
+    """Status of the nearest listed class of `error`."""
+    return next(STATUS_OF[base] for base in error.__mro__ if base in STATUS_OF)
+
+
+def problem_response(
+    request: Request,
+    *,
+    status: int,
+    code: str,
+    detail: str,
+    problems: Iterable[FieldProblem] = (),
+    headers: Mapping[str, str] | None = None,
+) -> JSONResponse:
+    """The `application/problem+json` reply to `request`."""
+    body: dict[str, Any] = {
+        "type": f"urn:sextant:problem:{code}",
+        "title": code.replace("_", " ").capitalize(),
+        "status": int(status),
+        "detail": detail,
+        "instance": request.url.path,
+        "code": code,
+        "request_id": getattr(request.state, "request_id", None),
+        "errors": [{"pointer": p.pointer, "detail": p.detail} for p in problems],
+    }
+    return JSONResponse(
+        body, status_code=status, headers=dict(headers or {}), media_type=PROBLEM_MEDIA_TYPE
+    )
+
+
+def internal_error_response(request: Request) -> JSONResponse:
+    """A 500 that says nothing about the inside but the id under which the log tells all."""
+    return problem_response(
+        request,
+        status=500,
+        code=SextantError.code,
+        detail="The server failed on this request. Its log has the cause under this request_id.",
+    )
+
+
+def documented(status: int, codes: Iterable[str]) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI entry of one problem status with the codes it may carry."""
+    listed = sorted(set(codes))
+    example = Problem(
+        type=f"urn:sextant:problem:{listed[0]}",
+        title=listed[0].replace("_", " ").capitalize(),
+        status=status,
+        detail="What was expected, and what came.",
+        instance="/v1/...",
+        code=listed[0],
+        request_id="0192f0c8a7d94c3f8d0e6b1f2a3c4d5e",
+        errors=[],
+    )
+    return {
+        int(status): {
+            "description": f"{HTTPStatus(status).phrase}: {', '.join(f'`{c}`' for c in listed)}",
+            "content": {
+                PROBLEM_MEDIA_TYPE: {
+                    "schema": {"$ref": "#/components/schemas/Problem"},
+                    "example": example.model_dump(mode="json"),
+                }
+            },
+            "x-codes": listed,
+        }
+    }
+
+
+def errors(*classes: type[SextantError]) -> dict[int | str, dict[str, Any]]:
+    """OpenAPI `responses` of a route that may raise these errors."""
+    codes: dict[int, set[str]] = {}
+    for error in classes:
+        codes.setdefault(int(status_of(error)), set()).add(error.code)
+    return merged(*(documented(status, found) for status, found in codes.items()))
+
+
+def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    """Union of several `responses`; one status named twice lists the codes of both."""
+    union: dict[int | str, dict[str, Any]] = {}
+    for entry in responses:
+        for status, response in entry.items():
+            held = union.get(status)
+            if held is not None and "x-codes" in held and "x-codes" in response:
+                union |= documented(int(status), [*held["x-codes"], *response["x-codes"]])
+            else:
+                union[status] = response
+    return union
+
+
+def install(app: FastAPI) -> None:
+    """Register the handlers that turn every error into a problem."""
+    app.add_exception_handler(SextantError, _on_sextant_error)  # type: ignore[arg-type]  # narrower
+    app.add_exception_handler(RequestValidationError, _on_invalid)  # type: ignore[arg-type]  # narrower
+    app.add_exception_handler(HTTPException, _on_http_error)  # type: ignore[arg-type]  # narrower
+
+
+async def _on_sextant_error(request: Request, exc: SextantError) -> JSONResponse:
+    status = status_of(type(exc))
+    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("request_failed", code=exc.code, exc_info=exc)
+        return internal_error_response(request)
+    headers: dict[str, str] = {}
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = 'Bearer realm="sextant"'
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER_S)
+    return problem_response(
+        request,
+        status=status,
+        code=exc.code,
+        detail=exc.detail,
+        problems=exc.problems,
+        headers=headers,
+    )
+
+
+async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResponse:
+    found = exc.errors()
+    undecodable = next((e for e in found if e["type"] == "json_invalid"), None)
+    if undecodable is not None:
+        where, why = undecodable["loc"][-1], undecodable.get("ctx", {}).get("error", "")
+        return problem_response(
+            request,
+            status=400,
+            code=HTTP_CODES[400],
+            detail=f"The body is not JSON: {why or 'it cannot be parsed'} (character {where}).",
+        )
+    problems = [FieldProblem(pointer_of(e["loc"]), _sentence(str(e["msg"]))) for e in found]
+    detail = (
+        f"{problems[0].pointer or 'The body'}: {problems[0].detail}"
+        if len(problems) == 1
+        else f"{len(problems)} fields of the request cannot be used; see errors."
+    )
+    return problem_response(
+        request, status=422, code=InvalidInputError.code, detail=detail, problems=problems
+    )
+
+
+async def _on_http_error(request: Request, exc: HTTPException) -> JSONResponse:
+    headers = dict(exc.headers or {})
+    detail = str(exc.detail)
+    if exc.status_code == HTTPStatus.NOT_FOUND and detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = "There is nothing at this path."
+    if exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # Starlette names the methods of the first route of the path only.
+        allowed = ", ".join(sorted(_methods_at(request)))
+        headers = {"Allow": allowed}
+        detail = f"{request.method} is not possible here; allowed: {allowed}."
+    return problem_response(
+        request,
+        status=exc.status_code,
+        code=HTTP_CODES.get(exc.status_code, "http_error"),
+        detail=detail,
+        headers=headers,
+    )
+
+
+def _methods_at(request: Request) -> set[str]:
+    methods: set[str] = set()
+    for context in iter_route_contexts(request.app.routes):
+        match = context.path_regex.match(request.url.path)
+        if match and not any(":" in value for value in match.groupdict().values()):
+            methods |= context.methods or set()
+    return methods
+
+
+def pointer_of(loc: Iterable[int | str]) -> str:
+    """JSON pointer into the body, or `/query/limit`, `/path/id`, `/header/...` outside of it."""
+    first, *rest = loc
+    parts = rest if first == "body" else [first, *rest]
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _sentence(message: str) -> str:
+    return re.sub(r"^(Value|Assertion) error, ", "", message)

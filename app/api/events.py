@@ -1,0 +1,139 @@
+"""Server-sent events over a stored sequence of events.
+
+The event's id is its stored sequence number, so a client that reconnects, even after the server
+restarted, says with Last-Event-ID where it was. Once the last event was delivered, a reconnect gets
+204, which makes an EventSource stop. Polling with `?after=<seq>` gives the same events.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from fastapi import Request, Response
+from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
+
+from app.api.schemas.common import EventList, EventRead
+from app.errors import DatabaseUnavailableError, FieldProblem, InvalidInputError
+
+RETRY_MS: Final = 3000
+HEARTBEAT_S: Final = 15.0
+POLL_S: Final = 0.25
+_MAX_SEQ: Final = 2**31 - 1
+
+
+class StoredEvent(Protocol):
+    """What is streamed."""
+
+    @property
+    def seq(self) -> int:
+        """Place in the sequence, from 1; the event's id."""
+
+    @property
+    def type(self) -> str:
+        """What happened."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """JSON object that describes it."""
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When."""
+
+
+Fetch = Callable[[int], Awaitable[Sequence[StoredEvent]]]
+IsTerminal = Callable[[StoredEvent], bool]
+
+
+def wants_stream(request: Request) -> bool:
+    """Whether the client asked for `text/event-stream`."""
+    return "text/event-stream" in request.headers.get("accept", "")
+
+
+async def event_list(fetch: Fetch, is_terminal: IsTerminal, *, after: int) -> EventList:
+    """The events after `after`, for clients that poll."""
+    known = await fetch(max(after - 1, 0))
+    events = [event for event in known if event.seq > after]
+    return EventList(
+        data=[
+            EventRead(seq=e.seq, type=e.type, data=e.data, created_at=e.created_at) for e in events
+        ],
+        last_seq=events[-1].seq if events else after,
+        ended=bool(known) and is_terminal(known[-1]),
+    )
+
+
+async def event_stream(
+    request: Request, fetch: Fetch, is_terminal: IsTerminal, *, after: int = 0
+) -> Response:
+    """Stream events until the terminal one, the client's or the server's end.
+
+    Args:
+        request: Its Last-Event-ID, if any, wins over `after`.
+        fetch: Returns stored events with a sequence number above its argument, in order; may
+            return only the first of many.
+        is_terminal: Whether no event can follow this one.
+        after: Sequence number to start behind.
+
+    Returns:
+        204 when the client has seen the terminal event already, else the stream.
+
+    Raises:
+        InvalidInputError: Last-Event-ID is not a sequence number.
+    """
+    after = _last_event_id(request, after)
+    # The event before shows whether the client has seen the end.
+    known = await fetch(max(after - 1, 0))
+    if known and known[-1].seq <= after and is_terminal(known[-1]):
+        return Response(status_code=204)
+    closing: asyncio.Event = request.app.state.closing
+    return EventSourceResponse(
+        _frames(fetch, is_terminal, after, closing),
+        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _frames(
+    fetch: Fetch, is_terminal: IsTerminal, after: int, closing: asyncio.Event
+) -> AsyncIterator[bytes]:
+    """Frames of one connection. A client that leaves cancels this generator."""
+    yield format_sse_event(retry=RETRY_MS)
+    clock = asyncio.get_running_loop().time
+    last_frame = clock()
+    while not closing.is_set():
+        try:
+            events = await fetch(after)
+        except DatabaseUnavailableError:
+            return  # the client reconnects and goes on behind its last event
+        for event in events:
+            yield format_sse_event(
+                data_str=json.dumps(event.data, ensure_ascii=False, allow_nan=False),
+                event=event.type,
+                id=str(event.seq),
+            )
+            if is_terminal(event):
+                return
+            after = event.seq
+            last_frame = clock()
+        if events:
+            continue
+        if clock() - last_frame >= HEARTBEAT_S:
+            yield KEEPALIVE_COMMENT
+            last_frame = clock()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(closing.wait(), POLL_S)
+
+
+def _last_event_id(request: Request, after: int) -> int:
+    given = request.headers.get("last-event-id")
+    if given is None:
+        return after
+    if not (given.isascii() and given.isdigit() and int(given[:11]) <= _MAX_SEQ):
+        raise InvalidInputError(
+            f"Last-Event-ID must be the id of an event, a whole number, got {given!r}.",
+            problems=[FieldProblem("/header/Last-Event-ID", "must be a whole number")],
+        )
+    return int(given)

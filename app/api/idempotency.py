@@ -1,0 +1,105 @@
+"""Idempotency-Key: a creating call that is repeated gets the first answer and creates nothing.
+
+The first answer is kept for a day per API key. Only success is kept: a call that failed may be
+corrected and sent again with the same key.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final
+
+from fastapi import Depends, Header, Request, Response, params
+
+from app.deps import services
+from app.errors import FieldProblem, InvalidInputError
+from app.storage.repositories.idempotency import StoredResponse
+from app.storage.secrets import SecretBox
+
+MAX_KEY_LENGTH: Final = 255
+#: Larger answers are not kept; those that create something are far below.
+MAX_KEPT_BYTES: Final = 1024 * 1024
+_KEPT_HEADERS: Final = ("content-type", "location", "etag")
+
+
+async def idempotency_key(
+    _: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            description="Any text of up to 255 printable ASCII characters, new for each intent.",
+        ),
+    ] = None,
+) -> None:
+    """Marks a route as one that honours Idempotency-Key; `ApiRoute` does the work."""
+
+
+#: For creating routes: `@router.post("", status_code=201, dependencies=[IDEMPOTENT, ...])`.
+IDEMPOTENT: Final[params.Depends] = Depends(idempotency_key)
+
+
+async def once(
+    request: Request,
+    run: Callable[[Request], Awaitable[Response]],
+    *,
+    principal: str,
+    key: str,
+) -> Response:
+    """Run a creating call, or give the answer that its first run got.
+
+    Args:
+        request: Body not yet consumed, or cached.
+        run: Carries the call out.
+        principal: Whose key it is; the same text of another caller is another key.
+        key: The Idempotency-Key.
+
+    Raises:
+        InvalidInputError: The key is empty, too long or not printable ASCII.
+        IdempotencyMismatchError: The key was used with another request.
+        IdempotencyInFlightError: The first call has no answer yet.
+    """
+    if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
+        expected = f"expected 1 to {MAX_KEY_LENGTH} printable ASCII characters"
+        raise InvalidInputError(
+            f"Idempotency-Key: {expected}.",
+            problems=[FieldProblem("/header/Idempotency-Key", expected)],
+        )
+    opened = await services(request)
+    database = opened.database
+    fingerprint = await _fingerprint(request)
+    async with database.unit_of_work() as uow:
+        stored = await uow.idempotency.begin(principal, key, fingerprint)
+    if stored is not None:
+        return Response(
+            opened.secrets.decrypt(stored.body),
+            stored.status,
+            {**stored.headers, "Idempotent-Replayed": "true"},
+        )
+    kept: StoredResponse | None = None
+    try:
+        response = await run(request)
+        kept = _kept(response, opened.secrets)
+    finally:
+        async with database.unit_of_work() as uow:
+            if kept is None:
+                await uow.idempotency.forget(principal, key)
+            else:
+                await uow.idempotency.finish(principal, key, kept)
+    return response
+
+
+def _kept(response: Response, secrets: SecretBox) -> StoredResponse | None:
+    body = getattr(response, "body", None)  # a streamed answer has none
+    if response.status_code >= 400 or not isinstance(body, bytes) or len(body) > MAX_KEPT_BYTES:
+        return None
+    headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+    # Encrypted, since an answer may hold what is shown only once: the secret of a new API key.
+    sealed = secrets.encrypt(body.decode())
+    return StoredResponse(status=response.status_code, headers=headers, body=sealed)
+
+
+async def _fingerprint(request: Request) -> str:
+    digest = hashlib.sha256()
+    for part in (request.method.encode(), request.url.path.encode(), request.url.query.encode()):
+        digest.update(part + b"\n")
+    digest.update(await request.body())
+    return digest.hexdigest()

@@ -1,0 +1,119 @@
+"""What wraps every request: an id, an access log line, figures, a size limit, a last resort."""
+
+import re
+import time
+import uuid
+
+import structlog
+from fastapi import Request
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.errors import HTTP_CODES, internal_error_response, problem_response
+from app.observability import HTTP_LATENCY, HTTP_REQUESTS
+
+#: Asked every few seconds by machines.
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_log = structlog.get_logger(__name__)
+
+
+class RequestContext:
+    """Gives each request an id, logs it, and turns what nobody caught into a 500 problem."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _given_id(scope) or uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        started = time.perf_counter()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            try:
+                await self._app(scope, receive, send_with_id)
+            except ClientDisconnect:
+                pass  # nobody is left to answer
+            except Exception:
+                _log.exception("request_failed", method=scope["method"], path=scope["path"])
+                if status:  # half an answer is out: let the server cut the connection
+                    raise
+                response = internal_error_response(Request(scope))
+                await response(scope, receive, send_with_id)
+            finally:
+                _observe(scope, status, time.perf_counter() - started)
+
+
+class BodyLimit:
+    """Refuses bodies above a limit, by Content-Length at once, else while they come in."""
+
+    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._detail = f"The request body is larger than {max_bytes} bytes."
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = Headers(scope=scope).get("content-length", "")
+        if announced.isdecimal() and int(announced) > self._max_bytes:
+            response = problem_response(
+                Request(scope),
+                status=413,
+                code=HTTP_CODES[413],
+                detail=self._detail,
+                # The rest of the body is not read, so the connection cannot be used again.
+                headers={"Connection": "close"},
+            )
+            await response(scope, receive, send)
+            return
+        received = 0
+
+        async def receive_counted() -> Message:
+            nonlocal received
+            message = await receive()
+            if message["type"] == "http.request":
+                received += len(message.get("body", b""))
+                if received > self._max_bytes:
+                    raise HTTPException(413, self._detail, headers={"Connection": "close"})
+            return message
+
+        await self._app(scope, receive_counted, send)
+
+
+def _observe(scope: Scope, status: int, seconds: float) -> None:
+    """One log line and the figures; by the route's pattern, so that ids make no new series."""
+    route = getattr(scope.get("route"), "path", "none")
+    method = scope["method"] if scope["method"] in _METHODS else "other"
+    HTTP_REQUESTS.labels(method, route, str(status)).inc()
+    HTTP_LATENCY.labels(method, route).observe(seconds)
+    level = _log.debug if route in _QUIET else _log.info
+    level(
+        "request",
+        method=scope["method"],
+        path=scope["path"],
+        status=status,
+        ms=round(seconds * 1000, 1),
+    )
+
+
+def _given_id(scope: Scope) -> str | None:
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else None

@@ -1,0 +1,58 @@
+"""Lists in OpenAI's style: `?limit=20&after=<id>&order=asc|desc`."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeVar
+
+from fastapi import Depends, Query
+
+from app.api.schemas.common import ListRead
+from app.storage.paging import Page, PageRequest
+
+D = TypeVar("D")
+R = TypeVar("R")
+
+_Limit = Annotated[int, Query(ge=1, le=100, description="How many entries at most.")]
+_After = Annotated[
+    str | None,
+    Query(
+        min_length=1,
+        max_length=64,
+        pattern=r"^[a-z]+_[0-9a-z]+$",
+        description="Start behind this id: `last_id` of the page before.",
+    ),
+]
+
+
+async def _newest_first(
+    limit: _Limit = 20, after: _After = None, order: Literal["asc", "desc"] = "desc"
+) -> PageRequest:
+    return PageRequest(limit=limit, after=after, descending=order == "desc")
+
+
+async def _oldest_first(
+    limit: _Limit = 20, after: _After = None, order: Literal["asc", "desc"] = "asc"
+) -> PageRequest:
+    return PageRequest(limit=limit, after=after, descending=order == "desc")
+
+
+#: Page parameters of a list that shows the newest first.
+Paging = Annotated[PageRequest, Depends(_newest_first)]
+#: Page parameters of a list in order of creation (items of a bank, answers of a session).
+PagingInOrder = Annotated[PageRequest, Depends(_oldest_first)]
+
+
+def list_of(page: Page[D], read: Callable[[D], R], *, identify: Callable[[D], str]) -> ListRead[R]:
+    """The body of a list.
+
+    Args:
+        page: Domain values as the service returned them.
+        read: Makes the outgoing shape of one value.
+        identify: Gives its id.
+    """
+    ids = [identify(item) for item in page.items]
+    return ListRead(
+        data=[read(item) for item in page.items],
+        first_id=ids[0] if ids else None,
+        last_id=ids[-1] if ids else None,
+        has_more=page.has_more,
+    )

@@ -1,0 +1,134 @@
+"""Language models that can be called."""
+
+from typing import Annotated
+
+from fastapi import Path, Query, Response
+
+from app.api.errors import errors
+from app.api.etags import ExpectedRevision, etag
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.common import ListRead, Name
+from app.api.schemas.endpoints import (
+    EndpointRead,
+    EndpointUpdate,
+    Kind,
+    NamedEndpointCreate,
+    ProbeRead,
+)
+from app.deps import Endpoints, caller
+from app.errors import (
+    AlreadyExistsError,
+    BlockedAddressError,
+    ColdStartError,
+    EndpointFaultError,
+    EndpointRejectedError,
+    EndpointUnauthorizedError,
+    ExamineeTimeoutError,
+    MalformedAnswerError,
+    NotFoundError,
+    PreconditionFailedError,
+    PreconditionRequiredError,
+    RateLimitedError,
+    UnknownNameError,
+    UnreachableError,
+)
+
+router = make_router("/endpoints", tag="endpoints")
+
+EndpointId = Annotated[
+    str, Path(pattern=r"^end_[0-9a-z]{26}$", examples=["end_01jd0000000000000000000000"])
+]
+_CONDITIONAL = errors(PreconditionFailedError, PreconditionRequiredError)
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(AlreadyExistsError, BlockedAddressError, UnknownNameError),
+)
+async def create_endpoint(
+    body: NamedEndpointCreate, response: Response, endpoints: Endpoints
+) -> EndpointRead:
+    """Save a language model under a name. Its key is stored encrypted and never shown again."""
+    created = await endpoints.create(body.to_spec())
+    response.headers["Location"] = f"/v1/endpoints/{created.id}"
+    response.headers["ETag"] = etag(created.revision)
+    return EndpointRead.of(created)
+
+
+@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def list_endpoints(
+    page: Paging,
+    endpoints: Endpoints,
+    kind: Annotated[Kind | None, Query()] = None,
+    name: Annotated[Name | None, Query()] = None,
+) -> ListRead[EndpointRead]:
+    """Saved endpoints, the newest first."""
+    found = await endpoints.list(page, kind=kind, name=name)
+    return list_of(found, EndpointRead.of, identify=lambda endpoint: endpoint.id)
+
+
+@router.get("/{endpoint_id}", dependencies=[caller("read")])
+async def get_endpoint(
+    endpoint_id: EndpointId, response: Response, endpoints: Endpoints
+) -> EndpointRead:
+    """One endpoint."""
+    found = await endpoints.get(endpoint_id)
+    response.headers["ETag"] = etag(found.revision)
+    return EndpointRead.of(found)
+
+
+@router.patch(
+    "/{endpoint_id}",
+    dependencies=[caller("run")],
+    responses=errors(
+        AlreadyExistsError, BlockedAddressError, PreconditionFailedError, PreconditionRequiredError
+    ),
+)
+async def update_endpoint(
+    endpoint_id: EndpointId,
+    body: EndpointUpdate,
+    revision: ExpectedRevision,
+    response: Response,
+    endpoints: Endpoints,
+) -> EndpointRead:
+    """Change an endpoint. Sessions under way take the change with their next call."""
+    changed = await endpoints.update(endpoint_id, body.to_change(), expected_revision=revision)
+    response.headers["ETag"] = etag(changed.revision)
+    return EndpointRead.of(changed)
+
+
+@router.delete(
+    "/{endpoint_id}",
+    status_code=204,
+    dependencies=[caller("run")],
+    responses=_CONDITIONAL,
+)
+async def delete_endpoint(
+    endpoint_id: EndpointId, revision: ExpectedRevision, endpoints: Endpoints
+) -> None:
+    """Delete an endpoint. Sessions that used it keep their results."""
+    await endpoints.delete(endpoint_id, expected_revision=revision)
+
+
+@router.post(
+    "/{endpoint_id}:probe",
+    dependencies=[caller("run")],
+    responses=errors(
+        BlockedAddressError,
+        ColdStartError,
+        EndpointFaultError,
+        EndpointRejectedError,
+        EndpointUnauthorizedError,
+        ExamineeTimeoutError,
+        MalformedAnswerError,
+        RateLimitedError,
+        UnreachableError,
+    ),
+)
+async def probe_endpoint(endpoint_id: EndpointId, endpoints: Endpoints) -> ProbeRead:
+    """Call the endpoint and report what it can do and how fast; 424 if it gives no answer."""
+    return ProbeRead.of(await endpoints.probe(endpoint_id))

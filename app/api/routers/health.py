@@ -1,0 +1,39 @@
+"""Is the process alive, can it work, and its figures. Outside `/v1`, without a key."""
+
+from importlib.metadata import version
+
+from fastapi import APIRouter, Response
+
+from app.api.errors import errors
+from app.api.schemas.common import HealthRead, ReadinessRead
+from app.deps import AllServices
+from app.errors import DatabaseUnavailableError
+from app.observability import render_metrics
+from app.storage.readiness import require_current_schema
+
+router = APIRouter(tags=["health"], generate_unique_id_function=lambda route: route.name)
+
+
+@router.get("/healthz")
+async def health() -> HealthRead:
+    """The process answers. Says nothing about the database: see `/readyz`."""
+    return HealthRead(status="ok", version=version("sextant"))
+
+
+@router.get("/readyz", responses=errors(DatabaseUnavailableError))
+async def readiness(opened: AllServices) -> ReadinessRead:
+    """The process can work: its database answers and has the tables of this version."""
+    return ReadinessRead(
+        status="ready", database="ok", migrations=await require_current_schema(opened.database)
+    )
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+async def metrics() -> Response:
+    """Figures of this process in the text format of Prometheus."""
+    body, media_type = render_metrics()
+    return Response(body, media_type=media_type)

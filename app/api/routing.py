@@ -1,0 +1,188 @@
+"""What every route of `/v1` does before its function runs.
+
+In this order, so that nobody without a key makes the server work: refuse characters that cannot be
+stored, authenticate, check the media type, parse the body strictly, look up the Idempotency-Key.
+"""
+
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NoReturn
+from urllib.parse import unquote_to_bytes
+
+from fastapi import APIRouter, Request, Response, params
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from starlette.types import Scope
+from typing_extensions import override
+
+from app.api.errors import HTTP_CODES, documented, errors, merged
+from app.api.idempotency import idempotency_key, once
+from app.deps import authenticate
+from app.errors import (
+    DatabaseUnavailableError,
+    FieldProblem,
+    IdempotencyInFlightError,
+    IdempotencyMismatchError,
+    InvalidInputError,
+    MissingScopeError,
+    NotFoundError,
+    SextantError,
+    UnauthenticatedError,
+)
+
+_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def router(prefix: str, *, tag: str) -> "APIRouter":
+    """A router whose routes authenticate, parse strictly and honour Idempotency-Key.
+
+    Operation ids are the function names, so these are unique over the whole API.
+    """
+    return APIRouter(
+        prefix=f"/v1{prefix}",
+        tags=[tag],
+        route_class=ApiRoute,
+        generate_unique_id_function=lambda route: route.name,
+    )
+
+
+class ApiRoute(APIRoute):
+    """A route of `/v1`; documents the problems that any such route may answer with."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        self._idempotent = any(d.dependency is idempotency_key for d in self.dependencies)
+        self._is_form = self.body_field is not None and isinstance(
+            self.body_field.field_info, params.Form
+        )
+        self.responses = merged(self._common_problems(), self.responses)
+
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match as usual, but never take `:verb` for a part of an id."""
+        match, child_scope = super().matches(scope)
+        if match is not Match.NONE and any(
+            ":" in value for value in child_scope["path_params"].values() if isinstance(value, str)
+        ):
+            return Match.NONE, {}
+        return match, child_scope
+
+    @override
+    def get_route_handler(self) -> _Handler:
+        """FastAPI's handler behind the checks of this module."""
+        run = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            _refuse_nul_in_url(request)
+            caller = await authenticate(request)
+            prepared = await self._prepared(request)
+            key = prepared.headers.get("idempotency-key") if self._idempotent else None
+            if key is None:
+                return await run(prepared)
+            return await once(prepared, run, principal=caller.key_id, key=key)
+
+        return handle
+
+    async def _prepared(self, request: Request) -> Request:
+        """`request` with its JSON body parsed; other bodies are left as they are."""
+        if self.body_field is None:
+            return request
+        has_body = request.headers.get("content-length", "0") != "0" or (
+            "transfer-encoding" in request.headers
+        )
+        if not has_body:
+            return request
+        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if self._is_form:
+            _require_media_type(media_type, ("multipart/form-data",))
+            return request
+        _require_media_type(media_type, ("application/json",))
+        prepared = _ParsedRequest(request.scope, request.receive)
+        prepared.parsed = parse_json(await prepared.body())
+        return prepared
+
+    def _common_problems(self) -> dict[int | str, dict[str, Any]]:
+        expected: list[type[SextantError]] = [
+            UnauthenticatedError,
+            MissingScopeError,
+            InvalidInputError,
+            DatabaseUnavailableError,
+        ]
+        if self.param_convertors:
+            expected.append(NotFoundError)
+        if self._idempotent:
+            expected += [IdempotencyInFlightError, IdempotencyMismatchError]
+        statuses = [400, 413, 415] if self.body_field is not None else []
+        return merged(
+            errors(*expected),
+            *(documented(status, [HTTP_CODES[status]]) for status in statuses),
+            documented(500, [SextantError.code]),
+        )
+
+
+class _ParsedRequest(Request):
+    """A request whose JSON was parsed by our rules before FastAPI asks for it."""
+
+    parsed: Any = None
+
+    @override
+    async def json(self) -> Any:
+        return self.parsed
+
+
+def parse_json(body: bytes) -> Any:
+    """JSON with no NaN, no infinities and no text that Postgres cannot store.
+
+    Raises:
+        HTTPException: 400, the bytes are not JSON.
+        InvalidInputError: A text holds NUL or half of a surrogate pair.
+    """
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except RecursionError as exc:
+        raise HTTPException(400, "The body is nested too deeply.") from exc
+    except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
+        raise HTTPException(400, f"The body is not JSON: {exc}") from exc
+    if b"\\u" in body or b"\x00" in body:  # no other way to write either (\x00: UTF-16 and -32)
+        _refuse_unstorable(value, "")
+    return value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _refuse_unstorable(value: Any, pointer: str) -> None:
+    match value:
+        case str():
+            if "\x00" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise _unstorable(pointer)
+        case list():
+            for position, entry in enumerate(value):
+                _refuse_unstorable(entry, f"{pointer}/{position}")
+        case dict():
+            for key, entry in value.items():
+                _refuse_unstorable(key, pointer)
+                _refuse_unstorable(entry, f"{pointer}/{key}")
+        case _:
+            pass
+
+
+def _refuse_nul_in_url(request: Request) -> None:
+    if "\x00" in request.url.path or "\x00" in request.scope["path"]:
+        raise _unstorable("/path")
+    if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
+        raise _unstorable("/query")
+
+
+def _unstorable(pointer: str) -> InvalidInputError:
+    what = "Text must not contain the NUL character or half of a surrogate pair."
+    return InvalidInputError(what, problems=[FieldProblem(pointer, what)])
+
+
+def _require_media_type(media_type: str, accepted: Sequence[str]) -> None:
+    if media_type not in accepted:
+        raise HTTPException(
+            415, f"Content-Type {media_type or '(none)'} cannot be read; send {accepted[0]}."
+        )

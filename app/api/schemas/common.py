@@ -1,0 +1,111 @@
+"""Shapes that every resource shares."""
+
+from datetime import datetime
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+T = TypeVar("T")
+
+
+#: Any text. Postgres can store every character but NUL.
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
+Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+#: What people call something: no control characters, no white space at either end.
+Name = Annotated[
+    str,
+    StringConstraints(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$",
+    ),
+]
+Metadata = Annotated[
+    dict[
+        Annotated[Text, StringConstraints(min_length=1, max_length=64)],
+        Annotated[Text, StringConstraints(max_length=512)],
+    ],
+    Field(max_length=16, description="Up to 16 string pairs of your own."),
+]
+
+
+#: Default of the fields of an update: shows no default in OpenAPI, since what is left out stays.
+ABSENT: Any = Field(default_factory=lambda: None)
+
+
+class Input(BaseModel):
+    """Base of everything that comes in: strict types, no unknown fields, no NaN."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+class Output(BaseModel):
+    """Base of everything that goes out."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class FieldError(Output):
+    """One fault in one place of the request."""
+
+    pointer: str = Field(description="JSON pointer into the body, or `/query/...`, `/path/...`.")
+    detail: str
+
+
+class Problem(Output):
+    """RFC 9457 problem details, with a stable `code` to program against."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str
+    request_id: str | None
+    errors: list[FieldError]
+
+
+class ListRead(Output, Generic[T]):
+    """One page of a list. Go on with `?after=<last_id>` while `has_more` is true."""
+
+    object: Literal["list"] = "list"
+    data: list[T]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class EventRead(Output):
+    """One thing that happened; `seq` is the id of the server-sent event."""
+
+    seq: int
+    type: str
+    data: dict[str, Any]
+    created_at: datetime | None
+
+
+class EventList(Output):
+    """Events after a sequence number: what the event stream sends, for those who poll."""
+
+    object: Literal["list"] = "list"
+    data: list[EventRead]
+    last_seq: int = Field(description="Ask next with `?after=<last_seq>`.")
+    ended: bool = Field(description="No event will follow.")
+
+
+class HealthRead(Output):
+    """The process answers."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class ReadinessRead(Output):
+    """The process can work: its database answers and has the tables of this version."""
+
+    status: Literal["ready"]
+    database: Literal["ok"]
+    migrations: str = Field(description="Revision of the database's tables.")

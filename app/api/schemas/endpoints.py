@@ -1,0 +1,300 @@
+"""Endpoints as JSON. `EndpointCreate` is also the inline endpoint of a session."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
+
+from app.adapters.base import GenerationParams, ProbeReport
+from app.adapters.retry import RetryPolicy
+from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text
+from app.services.endpoints import EndpointChange, EndpointSpec
+from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Limits, Price
+
+_DEFAULT: Final = EndpointSettings(kind="")
+Kind = Annotated[
+    str,
+    Field(
+        pattern=r"^[a-z][a-z0-9_]{0,63}$",
+        description=(
+            "How to talk to it: `openai_chat`, `openai_completions`, `hf_tgi`, `hf_endpoint`, "
+            "`scripted`, or the name of an installed adapter."
+        ),
+    ),
+]
+BaseUrl = Annotated[
+    Text,
+    Field(max_length=2048, description="Absolute http or https URL, usually ending in `/v1`."),
+]
+ModelName = Annotated[Text, Field(max_length=500, description="Sent with each call.")]
+Secret = Annotated[SecretStr, Field(min_length=1, max_length=8192)]
+HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,100}$")]
+Headers = Annotated[
+    dict[HeaderName, Secret],
+    Field(max_length=32, description="Sent with each call. Only the names are ever shown."),
+]
+TimeoutS = Annotated[
+    float, Field(gt=0, le=3600, description="Seconds for one attempt, to the last byte.")
+]
+Options = Annotated[
+    dict[Annotated[str, StringConstraints(max_length=64)], JsonValue],
+    Field(
+        max_length=32,
+        description="Settings of one kind only: `theta`, `seed`, `latency_ms` of `scripted`.",
+    ),
+]
+
+
+class Sampling(Input):
+    """Sampling settings of every call; `null` leaves the endpoint's own default."""
+
+    temperature: Annotated[float, Field(ge=0, le=10)] | None = _DEFAULT.sampling.temperature
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = _DEFAULT.sampling.top_p
+    max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = _DEFAULT.sampling.max_tokens
+    seed: Annotated[int, Field(ge=0, le=2**53)] | None = _DEFAULT.sampling.seed
+    stop: Annotated[
+        list[Annotated[Text, StringConstraints(min_length=1, max_length=200)]],
+        Field(max_length=16),
+    ] = Field(default_factory=list)
+
+    def to_domain(self) -> GenerationParams:
+        """The same for an adapter."""
+        return GenerationParams(**self.model_dump(exclude={"stop"}), stop=tuple(self.stop))
+
+
+class ReasoningMarks(Input):
+    """What opens and closes a thought inside the answer's text; it is split off and kept."""
+
+    open: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "<think>"
+    close: Annotated[Text, StringConstraints(min_length=1, max_length=100)] = "</think>"
+
+
+class LimitsModel(Input):
+    """How hard the endpoint may be driven, over all sessions and workers; `null` is no limit."""
+
+    rpm: Annotated[float, Field(gt=0, le=1e9, description="Requests a minute.")] | None = None
+    tpm: (
+        Annotated[
+            float, Field(gt=0, le=1e12, description="Tokens a minute: prompt plus `max_tokens`.")
+        ]
+        | None
+    ) = None
+    concurrency: (
+        Annotated[int, Field(ge=1, le=1024, description="Calls in flight per worker process.")]
+        | None
+    ) = None
+
+    def to_domain(self) -> Limits:
+        """The same for the services."""
+        return Limits(rpm=self.rpm, tpm=self.tpm, concurrency=self.concurrency)
+
+
+class PriceModel(Input):
+    """US dollars per million tokens; `null` where not known."""
+
+    input_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    output_per_1m: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    currency: Literal["USD"] = "USD"
+
+    def to_domain(self) -> Price:
+        """The same for the services."""
+        return Price(input_per_1m=self.input_per_1m, output_per_1m=self.output_per_1m)
+
+
+class RetryModel(Input):
+    """How long to go on asking for one answer after failures that may pass."""
+
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = _DEFAULT.retry.max_attempts
+    base_s: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=_DEFAULT.retry.base_s, description="First wait is drawn from 0 to this; it doubles."
+    )
+    cap_s: Annotated[float, Field(ge=0, le=3600)] = Field(
+        default=_DEFAULT.retry.cap_s, description="Longest range a wait is drawn from."
+    )
+    max_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
+        default=_DEFAULT.retry.max_wait_s, description="Sum of all waits for one answer."
+    )
+    cold_start_wait_s: Annotated[float, Field(ge=0, le=86400)] = Field(
+        default=_DEFAULT.retry.cold_start_wait_s, description="Sum of all waits for a cold start."
+    )
+
+    def to_domain(self) -> RetryPolicy:
+        """The same for the worker."""
+        return RetryPolicy(**self.model_dump())
+
+
+class EndpointCreate(Input):
+    """A language model that can be called."""
+
+    name: Name | None = Field(default=None, description="How you call it; unique.")
+    kind: Kind
+    base_url: BaseUrl = _DEFAULT.base_url
+    model: ModelName = _DEFAULT.model
+    api_key: Secret | None = Field(default=None, description="Stored encrypted, never shown.")
+    headers: Headers = Field(default_factory=dict)
+    sampling: Sampling = Field(default_factory=Sampling)
+    reasoning: ReasoningMarks = Field(default_factory=ReasoningMarks)
+    limits: LimitsModel = Field(default_factory=LimitsModel)
+    price: PriceModel = Field(default_factory=PriceModel)
+    retry: RetryModel = Field(default_factory=RetryModel)
+    timeout_s: TimeoutS = _DEFAULT.timeout_s
+    options: Options = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
+
+    def to_spec(self) -> EndpointSpec:
+        """The same for the service."""
+        return EndpointSpec(
+            settings=EndpointSettings(
+                name=self.name,
+                kind=self.kind,
+                base_url=self.base_url,
+                model=self.model,
+                sampling=self.sampling.to_domain(),
+                reasoning_tags=(self.reasoning.open, self.reasoning.close),
+                limits=self.limits.to_domain(),
+                price=self.price.to_domain(),
+                retry=self.retry.to_domain(),
+                timeout_s=self.timeout_s,
+                options=self.options,
+                metadata=self.metadata,
+            ),
+            api_key=self.api_key.get_secret_value() if self.api_key else None,
+            headers=_revealed(self.headers),
+        )
+
+
+class NamedEndpointCreate(EndpointCreate):
+    """A language model that can be called, saved under a name."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "llama-local",
+                    "kind": "openai_chat",
+                    "base_url": "http://localhost:8080/v1",
+                    "model": "llama-3.2-3b-instruct",
+                    "price": {"input_per_1m": 0.1, "output_per_1m": 0.4},
+                    "limits": {"rpm": 600},
+                }
+            ]
+        }
+    )
+
+    name: Name
+
+
+class EndpointUpdate(Input):
+    """What shall be different. A field that is left out stays as it is.
+
+    `api_key: null` removes the key. When `base_url` names another host, `api_key` and `headers`
+    have to be given again.
+    """
+
+    name: Name = ABSENT
+    base_url: BaseUrl = ABSENT
+    model: ModelName = ABSENT
+    api_key: Secret | None = ABSENT
+    headers: Headers = ABSENT
+    sampling: Sampling = ABSENT
+    reasoning: ReasoningMarks = ABSENT
+    limits: LimitsModel = ABSENT
+    price: PriceModel = ABSENT
+    retry: RetryModel = ABSENT
+    timeout_s: TimeoutS = ABSENT
+    options: Options = ABSENT
+    metadata: Metadata = ABSENT
+
+    def to_change(self) -> EndpointChange:
+        """The same for the service."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        api_key = given.pop("api_key", ...)
+        headers = given.pop("headers", ...)
+        if "reasoning" in given:
+            marks = given.pop("reasoning")
+            given["reasoning_tags"] = (marks.open, marks.close)
+        for name in ("sampling", "limits", "price", "retry"):
+            if name in given:
+                given[name] = given[name].to_domain()
+        return EndpointChange(
+            settings=given,
+            api_key=api_key.get_secret_value() if isinstance(api_key, SecretStr) else api_key,
+            headers=headers if headers is ... else _revealed(headers),
+        )
+
+
+class EndpointRead(Output):
+    """A stored endpoint; secrets are not part of it."""
+
+    id: str
+    object: Literal["endpoint"] = "endpoint"
+    name: str | None
+    kind: str
+    base_url: str
+    model: str
+    api_key_set: bool
+    header_names: list[str]
+    sampling: Sampling
+    reasoning: ReasoningMarks
+    limits: LimitsModel
+    price: PriceModel
+    retry: RetryModel
+    timeout_s: float
+    options: dict[str, Any]
+    metadata: dict[str, str]
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, endpoint: Endpoint) -> Self:
+        """The outgoing shape of `endpoint`."""
+        settings = endpoint.settings
+        opening, closing = settings.reasoning_tags
+        return cls(
+            id=endpoint.id,
+            name=settings.name,
+            kind=settings.kind,
+            base_url=settings.base_url,
+            model=settings.model,
+            api_key_set=endpoint.sealed.api_key is not None,
+            header_names=list(endpoint.sealed.header_names),
+            sampling=Sampling.model_validate(
+                asdict(settings.sampling) | {"stop": list(settings.sampling.stop)}
+            ),
+            reasoning=ReasoningMarks(open=opening, close=closing),
+            limits=LimitsModel.model_validate(asdict(settings.limits)),
+            price=PriceModel.model_validate(asdict(settings.price)),
+            retry=RetryModel.model_validate(asdict(settings.retry)),
+            timeout_s=settings.timeout_s,
+            options=dict(settings.options),
+            metadata=dict(settings.metadata),
+            revision=endpoint.revision,
+            created_at=endpoint.created_at,
+            updated_at=endpoint.updated_at,
+        )
+
+
+class ProbeRead(Output):
+    """What an endpoint can do, found by asking it; `null` where it could not be told."""
+
+    capabilities: dict[str, bool | None]
+    latency_ms: float | None
+    error_code: str | None
+    detail: str
+
+    @classmethod
+    def of(cls, report: ProbeReport) -> Self:
+        """The outgoing shape of `report`."""
+        return cls(
+            capabilities=report.capabilities,
+            latency_ms=report.latency_ms,
+            error_code=report.error_code,
+            detail=report.detail,
+        )
+
+
+def _revealed(headers: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in headers.items()}

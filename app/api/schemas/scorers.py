@@ -1,0 +1,107 @@
+"""Scorers as JSON."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from app.api.schemas.common import Input, Output, Text
+from app.items import Answer, FinishReason, ItemContent, Outcome
+from app.scorers import Mark, Scored
+
+
+class ScorerScale(Output):
+    """What a score means."""
+
+    min: float
+    max: float
+    higher_is_better: bool
+
+
+class ScorerRead(Output):
+    """An installed scorer."""
+
+    name: str
+    object: Literal["scorer"] = "scorer"
+    description: str
+    params: dict[str, Any] = Field(description="JSON schema of its parameters.")
+    scale: ScorerScale
+    version: str = Field(description="Differs when the same answer may be marked differently.")
+
+
+class ScorerList(Output):
+    """All installed scorers."""
+
+    object: Literal["list"] = "list"
+    data: list[ScorerRead]
+
+
+class MarkedItem(Input):
+    """The parts of an item that a scorer reads."""
+
+    prompt: Annotated[Text, Field(max_length=100_000)] = ""
+    choices: Annotated[
+        list[Annotated[Text, Field(min_length=1, max_length=10_000)]], Field(max_length=26)
+    ] = Field(default_factory=list)
+    target: Annotated[
+        list[Annotated[Text, Field(max_length=10_000)]], Field(min_length=1, max_length=100)
+    ] = Field(description="Accepted answers; for multiple choice the full text of right options.")
+
+    def to_domain(self) -> ItemContent:
+        """The same for a scorer."""
+        return ItemContent(
+            prompt=self.prompt, choices=tuple(self.choices), target=tuple(self.target)
+        )
+
+
+class ScorerTest(Input):
+    """An item and an answer to be marked."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "item": {"prompt": "2 + 2 = ?", "target": ["4"]},
+                    "answer": "It is 4.",
+                    "params": {},
+                }
+            ]
+        }
+    )
+
+    item: MarkedItem
+    answer: Annotated[Text, Field(max_length=1_000_000)]
+    finish: Literal["stop", "length", "content_filter", "unknown"] = Field(
+        default="stop", description="Why the examinee stopped writing."
+    )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Parameters of the scorer; see its schema."
+    )
+
+    def to_answer(self) -> Answer:
+        """The answer for a scorer."""
+        return Answer(text=self.answer, raw=self.answer, finish=FinishReason(self.finish))
+
+
+class MarkRead(Output):
+    """What became of an answer. Only `scored` counts in an estimate."""
+
+    outcome: Outcome
+    score: float | None
+    extracted: str | None
+    extractor: str | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, mark: Mark) -> Self:
+        """The outgoing shape of `mark`."""
+        if isinstance(mark, Scored):
+            return cls(
+                outcome=Outcome.SCORED,
+                score=mark.score,
+                extracted=mark.extracted,
+                extractor=mark.extractor,
+                reason=None,
+            )
+        return cls(
+            outcome=mark.outcome, score=None, extracted=None, extractor=None, reason=mark.reason
+        )

@@ -1,0 +1,114 @@
+"""What a route function can ask for: the services, and who is calling."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Depends, Request, Security, params
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
+
+from app.errors import MissingScopeError, UnauthenticatedError
+from app.services.api_keys import ApiKeyService
+from app.services.banks import BankService
+from app.services.container import Services
+from app.services.endpoints import EndpointService
+from app.services.sessions import SessionService
+from app.storage.repositories.api_keys import Scope
+
+ScopeName = Literal["read", "run", "banks:write", "admin"]
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent the request.
+
+    Attributes:
+        key_id: Id of the API key; `local` when authentication is off.
+        scopes: What the key may do; `admin` includes all others.
+    """
+
+    key_id: str
+    scopes: frozenset[Scope]
+
+    def may(self, scope: Scope) -> bool:
+        """Whether the key covers `scope`."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+
+_LOCAL = Caller("local", frozenset({Scope.ADMIN}))
+
+
+async def services(request: Request) -> Services:
+    """The services that the application's lifespan opened."""
+    opened: Services = request.app.state.services
+    return opened
+
+
+def _service(pick: Callable[[Services], S]) -> Any:
+    async def provide(opened: Annotated[Services, Depends(services)]) -> S:
+        return pick(opened)
+
+    return Depends(provide)
+
+
+AllServices = Annotated[Services, Depends(services)]
+ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
+Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
+Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
+Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
+
+
+async def authenticate(request: Request) -> Caller:
+    """Who sends `request`; looked up once a request.
+
+    Raises:
+        UnauthenticatedError: No bearer key, or one that is unknown, revoked or expired.
+    """
+    known: Caller | None = getattr(request.state, "caller", None)
+    if known is None:
+        known = await _identify(request)
+        request.state.caller = known
+    return known
+
+
+async def _identify(request: Request) -> Caller:
+    opened = await services(request)
+    if opened.settings.auth == "off":
+        return _LOCAL
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
+    key = await opened.api_keys.authenticate(secret.strip())
+    return Caller(key.id, key.scopes)
+
+
+_bearer = HTTPBearer(
+    auto_error=False,
+    scheme_name="ApiKey",
+    description=(
+        "An API key with scopes: `read` (see everything but keys), `run` (endpoints, sessions), "
+        "`banks:write` (banks and items), `admin` (API keys, and all of the above)."
+    ),
+)
+
+
+async def _current_caller(
+    request: Request,
+    required: SecurityScopes,
+    _: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)],
+) -> Caller:
+    found = await authenticate(request)
+    for scope in map(Scope, required.scopes):
+        if not found.may(scope):
+            raise MissingScopeError(
+                f"This needs a key with the scope {scope.value!r}; yours has: "
+                f"{', '.join(sorted(found.scopes)) or 'none'}."
+            )
+    return found
+
+
+def caller(scope: ScopeName) -> params.Security:
+    """Dependency of a route that needs `scope`: `dependencies=[caller("run")]`."""
+    return Security(_current_caller, scopes=[scope])  # type: ignore[no-any-return]  # typed Any

@@ -1,0 +1,102 @@
+"""The application: routers, error handling, and what opens and closes with it."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from importlib.metadata import version
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from typing_extensions import override
+
+from app.api import errors
+from app.api.middleware import BodyLimit, RequestContext
+from app.api.routers import api_keys, endpoints, health, scorers
+from app.api.schemas.common import Problem
+from app.services.container import Services, open_services
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.queue import JobQueue
+
+_DESCRIPTION = """\
+Measures how able a language model is, with its standard error, by asking as few benchmark items as
+possible. POST an endpoint to `/v1/sessions` and read theta from the session.
+
+Every error is an RFC 9457 problem with a stable `code`. Lists go on with `?after=<last_id>`.
+Creating calls honour `Idempotency-Key`; changes of mutable resources need `If-Match`.
+"""
+
+#: What runs beside the API as long as it is up, such as a worker.
+Background = Callable[[Services], AbstractAsyncContextManager[object]]
+
+
+def create_app(
+    settings: Settings, database: Database, *, background: Background | None = None
+) -> FastAPI:
+    """The API over an open database.
+
+    Args:
+        settings: Configuration.
+        database: Open and migrated; the caller closes it.
+        background: Entered with the services once they are open, left before they close.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_services(settings, database, JobQueue(database)) as services:
+            app.state.services = services
+            async with background(services) if background else nullcontext():
+                yield
+
+    app = FastAPI(
+        title="Sextant",
+        version=version("sextant"),
+        description=_DESCRIPTION,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,  # these pages load their scripts from another host
+        redoc_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    #: Set when the server stops: streams end, so that it need not wait for their clients.
+    app.state.closing = asyncio.Event()
+    errors.install(app)
+    app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(RequestContext)
+    for module in (health, endpoints, api_keys, scorers):
+        app.include_router(module.router)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
+    return app
+
+
+class ApiServer(uvicorn.Server):
+    """Uvicorn that tells open event streams to end before it waits for their connections."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.state.closing.set()
+        await super().shutdown(sockets)
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        schema = get_openapi(
+            title=app.title,
+            version=app.version,
+            description=app.description,
+            openapi_version=app.openapi_version,
+            routes=app.routes,
+        )
+        reference = "#/components/schemas/{model}"
+        problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
+        components = schema.setdefault("components", {}).setdefault("schemas", {})
+        components |= problem.pop("$defs", {}) | {"Problem": problem}
+        app.openapi_schema = schema
+    return app.openapi_schema

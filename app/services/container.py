@@ -1,0 +1,67 @@
+"""Everything a process of Sextant works with, opened once and closed in the right order."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from app import scorers
+from app.adapters import AddressGuard, Transport
+from app.services.api_keys import ApiKeyService
+from app.services.banks import BankService
+from app.services.endpoints import EndpointService
+from app.services.sessions import SessionQueue, SessionService
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.secrets import SecretBox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The services of one process, with what they share."""
+
+    settings: Settings
+    database: Database
+    secrets: SecretBox
+    transport: Transport
+    api_keys: ApiKeyService
+    endpoints: EndpointService
+    banks: BankService
+    sessions: SessionService
+
+
+@asynccontextmanager
+async def open_services(
+    settings: Settings, database: Database, queue: SessionQueue
+) -> AsyncIterator[Services]:
+    """Build the services on an open database, which stays its opener's to close.
+
+    Args:
+        settings: Configuration.
+        database: Open and migrated.
+        queue: Brings sessions to the workers.
+
+    Raises:
+        SecretsError: The key that encrypts endpoint keys cannot be read.
+    """
+    guard = AddressGuard(
+        allow_private=settings.is_loopback, allowed_networks=settings.allowed_networks
+    )
+    secrets = SecretBox(settings)
+    async with Transport(guard=guard) as transport:
+        endpoints = EndpointService(database, secrets, transport, guard)
+        banks = BankService(database)
+        try:
+            yield Services(
+                settings=settings,
+                database=database,
+                secrets=secrets,
+                transport=transport,
+                api_keys=ApiKeyService(database),
+                endpoints=endpoints,
+                banks=banks,
+                sessions=SessionService(
+                    database=database, banks=banks, endpoints=endpoints, queue=queue
+                ),
+            )
+        finally:
+            await scorers.aclose()

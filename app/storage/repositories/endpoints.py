@@ -1,0 +1,303 @@
+"""Language models that can be called: settings, encrypted secrets, shared rate limits."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.adapters.base import GenerationParams
+from app.adapters.retry import RetryPolicy
+from app.errors import NotFoundError, PreconditionFailedError
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.rows import EndpointRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How hard an endpoint may be driven, over all sessions and workers; `None` is no limit.
+
+    Attributes:
+        rpm: Requests per minute.
+        tpm: Tokens per minute, prompt and the most that may be answered together.
+        concurrency: Calls in flight per worker process.
+    """
+
+    rpm: float | None = None
+    tpm: float | None = None
+    concurrency: int | None = None
+
+    @property
+    def paced(self) -> bool:
+        """Whether calls have to be reserved."""
+        return self.rpm is not None or self.tpm is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars per million tokens; `None` where the price is not known."""
+
+    input_per_1m: float | None = None
+    output_per_1m: float | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether a call can be costed at all."""
+        return self.input_per_1m is not None or self.output_per_1m is not None
+
+    def usd(self, tokens_in: int | None, tokens_out: int | None) -> float | None:
+        """Cost of one call, `None` when price or token counts are not known.
+
+        A direction without a price or count adds nothing.
+        """
+        if not self.known or (tokens_in is None and tokens_out is None):
+            return None
+        return (
+            (tokens_in or 0) * (self.input_per_1m or 0.0)
+            + (tokens_out or 0) * (self.output_per_1m or 0.0)
+        ) / 1e6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSettings:
+    """Everything about an endpoint that is not secret."""
+
+    kind: str
+    name: str | None = None
+    base_url: str = ""
+    model: str = ""
+    sampling: GenerationParams = field(default_factory=GenerationParams)
+    reasoning_tags: tuple[str, str] = ("<think>", "</think>")
+    limits: Limits = field(default_factory=Limits)
+    price: Price = field(default_factory=Price)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeout_s: float = 120.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedSecrets:
+    """An endpoint's key and headers, encrypted; only the header names can be read."""
+
+    api_key: bytes | None = field(default=None, repr=False)
+    headers: bytes | None = field(default=None, repr=False)
+    header_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A stored endpoint."""
+
+    id: str
+    settings: EndpointSettings
+    sealed: SealedSecrets
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    archived_at: datetime | None
+
+
+# GCRA (ITU-T I.371, virtual scheduling) without burst: each call moves the moment at which the next
+# one may start by its share of a minute. One statement, so that all workers share one schedule.
+_RESERVE = text("""
+    WITH moment AS (SELECT clock_timestamp() AS now), share AS (
+        SELECT id, now,
+            interval '60 s' / CAST(limits ->> 'rpm' AS float8) AS request,
+            interval '60 s' * CAST(:tokens AS float8) / CAST(limits ->> 'tpm' AS float8) AS tokens
+        FROM endpoints, moment WHERE id = :id AND limits ?| array['rpm', 'tpm']
+    )
+    UPDATE endpoints AS e SET
+        next_request_at = CASE WHEN share.request IS NOT NULL
+            THEN greatest(e.next_request_at, share.now) + share.request END,
+        next_token_at = CASE WHEN share.tokens IS NOT NULL
+            THEN greatest(e.next_token_at, share.now) + share.tokens END
+    FROM share WHERE e.id = share.id
+    RETURNING extract(epoch FROM greatest(
+        e.next_request_at - share.request, e.next_token_at - share.tokens, share.now
+    ) - share.now)
+""")
+
+
+class EndpointRepository:
+    """Questions and changes about endpoints, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(
+        self, endpoint_id: str, settings: EndpointSettings, sealed: SealedSecrets
+    ) -> Endpoint:
+        """Store a new endpoint.
+
+        Raises:
+            AlreadyExistsError: A live endpoint has this name.
+        """
+        row = EndpointRow(id=endpoint_id, **_columns(settings), **_sealed_columns(sealed))
+        self._db.add(row)
+        await self._db.flush()
+        await self._db.refresh(row)
+        return _endpoint(row)
+
+    async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
+        """One endpoint.
+
+        Args:
+            endpoint_id: Its id.
+            archived: Find it also when it was deleted: sessions still refer to it.
+
+        Raises:
+            NotFoundError: No such endpoint.
+        """
+        row = await self._db.get(EndpointRow, endpoint_id)
+        if row is None or (row.archived_at is not None and not archived):
+            raise NotFoundError("endpoint", endpoint_id)
+        return _endpoint(row)
+
+    async def by_name(self, name: str) -> Endpoint:
+        """The live endpoint of that name.
+
+        Raises:
+            NotFoundError: No such endpoint.
+        """
+        row = await self._db.scalar(select(EndpointRow).filter_by(name=name, archived_at=None))
+        if row is None:
+            raise NotFoundError("endpoint", name)
+        return _endpoint(row)
+
+    async def page(
+        self, request: PageRequest, *, kind: str | None = None, name: str | None = None
+    ) -> Page[Endpoint]:
+        """Live endpoints with a name; unnamed ones belong to the session they came with."""
+        statement = select(EndpointRow).where(
+            EndpointRow.archived_at.is_(None), EndpointRow.name.is_not(None)
+        )
+        if kind is not None:
+            statement = statement.where(EndpointRow.kind == kind)
+        if name is not None:
+            statement = statement.where(EndpointRow.name == name)
+        return await read_page(
+            self._db, statement, request, key=EndpointRow.id, kind="endpoint", read=_endpoint
+        )
+
+    async def replace(
+        self,
+        endpoint_id: str,
+        settings: EndpointSettings,
+        sealed: SealedSecrets,
+        *,
+        expected_revision: int,
+    ) -> Endpoint:
+        """Write a changed endpoint.
+
+        Raises:
+            NotFoundError: No such endpoint.
+            PreconditionFailedError: It was changed since `expected_revision`.
+            AlreadyExistsError: Another live endpoint has this name.
+        """
+        return await self._change(
+            endpoint_id, {**_columns(settings), **_sealed_columns(sealed)}, expected_revision
+        )
+
+    async def archive(self, endpoint_id: str, *, expected_revision: int) -> Endpoint:
+        """Delete an endpoint for users; its row stays for the sessions that used it.
+
+        Raises:
+            NotFoundError: No such endpoint.
+            PreconditionFailedError: It was changed since `expected_revision`.
+        """
+        return await self._change(endpoint_id, {"archived_at": func.now()}, expected_revision)
+
+    async def reserve(self, endpoint_id: str, tokens: float) -> float:
+        """Take the next place in the endpoint's schedule of calls.
+
+        Args:
+            endpoint_id: Endpoint to call.
+            tokens: What the call will take, prompt and completion, as far as known.
+
+        Returns:
+            Seconds to wait before calling; 0 when nothing limits the endpoint.
+        """
+        wait_s = await self._db.scalar(_RESERVE, {"id": endpoint_id, "tokens": tokens})
+        return float(wait_s or 0.0)
+
+    async def _change(
+        self, endpoint_id: str, values: Mapping[str, Any], expected_revision: int
+    ) -> Endpoint:
+        row = await self._db.scalar(
+            update(EndpointRow)
+            .where(
+                EndpointRow.id == endpoint_id,
+                EndpointRow.archived_at.is_(None),
+                EndpointRow.revision == expected_revision,
+            )
+            .values(**values, revision=EndpointRow.revision + 1, updated_at=func.now())
+            .returning(EndpointRow)
+            .execution_options(populate_existing=True)
+        )
+        if row is None:
+            present = await self.get(endpoint_id)
+            raise PreconditionFailedError(
+                f"Endpoint {endpoint_id} is at revision {present.revision}, your change is based "
+                f"on {expected_revision}: read it again."
+            )
+        return _endpoint(row)
+
+
+def _columns(settings: EndpointSettings) -> dict[str, Any]:
+    opening, closing = settings.reasoning_tags
+    return {
+        "name": settings.name,
+        "kind": settings.kind,
+        "base_url": settings.base_url,
+        "model": settings.model,
+        "sampling": asdict(settings.sampling),
+        "reasoning": {"open": opening, "close": closing},
+        # Absent, not null: `limits ?| ...` above asks which keys there are.
+        "limits": {k: v for k, v in asdict(settings.limits).items() if v is not None},
+        "price": asdict(settings.price),
+        "retry": asdict(settings.retry),
+        "options": dict(settings.options),
+        "timeout_s": settings.timeout_s,
+        "details": dict(settings.metadata),
+    }
+
+
+def _sealed_columns(sealed: SealedSecrets) -> dict[str, Any]:
+    return {
+        "api_key_cipher": sealed.api_key,
+        "headers_cipher": sealed.headers,
+        "header_names": list(sealed.header_names),
+    }
+
+
+def _endpoint(row: EndpointRow) -> Endpoint:
+    sampling = dict(row.sampling)
+    return Endpoint(
+        id=row.id,
+        settings=EndpointSettings(
+            name=row.name,
+            kind=row.kind,
+            base_url=row.base_url,
+            model=row.model,
+            sampling=GenerationParams(**sampling | {"stop": tuple(sampling.get("stop", ()))}),
+            reasoning_tags=(row.reasoning["open"], row.reasoning["close"]),
+            limits=Limits(**row.limits),
+            price=Price(**row.price),
+            retry=RetryPolicy(**row.retry),
+            options=row.options,
+            timeout_s=row.timeout_s,
+            metadata=row.details,
+        ),
+        sealed=SealedSecrets(
+            api_key=row.api_key_cipher,
+            headers=row.headers_cipher,
+            header_names=tuple(row.header_names),
+        ),
+        revision=row.revision,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        archived_at=row.archived_at,
+    )
