@@ -1,0 +1,315 @@
+"""One item as a file or a request gives it: named fields in, a checked `ItemRecord` out.
+
+The table of fields is in `app/exchange/items.py`.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast, get_args
+
+from app.errors import FieldProblem, InvalidInputError
+from app.items import ItemContent, Message, Role, ScorerSpec, choice_letter
+
+MAX_KEY_CHARS = 512
+MAX_CHOICES = 26
+MAX_TAGS = 64
+MAX_TOKENS = 10_000_000
+MAX_DEPTH = 32
+
+PARAMETER_FIELDS = ("a", "b", "c", "d")
+FIELDS = frozenset(
+    {"id", "key", "prompt", "messages", "choices", "target", "tags", "group", "scorer"}
+    | {"expected_tokens", *PARAMETER_FIELDS}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemParameters:
+    """`P = c + (d - c) sigmoid(a (theta - b))`, as written beside the item."""
+
+    a: float
+    b: float
+    c: float
+    d: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemRecord:
+    """One item as a file or a request gives it.
+
+    Attributes:
+        key: The item's name in its bank.
+        parameters: Parameters written beside it; `None` when the row has none.
+        row: Line in the file, from 1; 0 for an item that came alone.
+    """
+
+    key: str
+    content: ItemContent
+    scorer: ScorerSpec | None = None
+    tags: tuple[str, ...] = ()
+    group: str | None = None
+    expected_tokens_in: int | None = None
+    expected_tokens_out: int | None = None
+    parameters: ItemParameters | None = None
+    row: int = 0
+
+
+def parse_item(
+    fields: Mapping[str, Any], *, row: int = 0, place: Callable[[str], str] = "/{}".format
+) -> ItemRecord:
+    """One item from its named fields; see the table in `app/exchange/items.py`.
+
+    Args:
+        fields: Field name to JSON value.
+        row: Kept in the record.
+        place: Field name to the pointer that a fault carries.
+
+    Raises:
+        InvalidInputError: With one problem for each faulty field.
+    """
+    return _ItemParser(fields, place).parse(row)
+
+
+class _ItemParser:
+    """Checks the fields of one item and collects every fault before it gives up."""
+
+    def __init__(self, fields: Mapping[str, Any], place: Callable[[str], str]) -> None:
+        self._fields = {name: value for name, value in fields.items() if value is not None}
+        self._place = place
+        self._problems: list[FieldProblem] = []
+
+    def parse(self, row: int) -> ItemRecord:
+        for name in self._fields.keys() - FIELDS:
+            self._fault(name, f"one of the fields {', '.join(sorted(FIELDS))}", name)
+        tokens = self._expected_tokens()
+        record = ItemRecord(
+            key=self._key(),
+            content=self._content(),
+            scorer=self._scorer(),
+            tags=self._tags(),
+            group=self._text("group", max_chars=MAX_KEY_CHARS),
+            expected_tokens_in=tokens[0],
+            expected_tokens_out=tokens[1],
+            parameters=self._parameters(),
+            row=row,
+        )
+        if self._problems:
+            raise InvalidInputError("The item has faults.", problems=self._problems)
+        return record
+
+    def _fault(self, field: str, expected: str, got: object) -> None:
+        shown = repr(got)
+        if len(shown) > 80:
+            shown = f"{shown[:77]}..."
+        self._problems.append(FieldProblem(self._place(field), f"expected {expected}, got {shown}"))
+
+    def _text(self, field: str, *, max_chars: int | None = None) -> str | None:
+        value = self._fields.get(field)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            self._fault(field, "a text that is not blank", value)
+            return None
+        if not is_storable(value):
+            self._fault(field, "text without NUL or half a surrogate pair", value)
+            return None
+        if max_chars is not None and len(value) > max_chars:
+            self._fault(field, f"at most {max_chars} characters", f"{len(value)} characters")
+            return None
+        return value
+
+    def _key(self) -> str:
+        given = [name for name in ("key", "id") if name in self._fields]
+        if len(given) != 1:
+            self._fault("key", "exactly one of `key` and `id`", given or "neither")
+            return ""
+        name = given[0]
+        # Data sets number their items: 17 and "17" are the same name.
+        if isinstance(self._fields[name], int) and not isinstance(self._fields[name], bool):
+            self._fields[name] = str(self._fields[name])
+        return (self._text(name, max_chars=MAX_KEY_CHARS) or "").strip()
+
+    def _content(self) -> ItemContent:
+        prompt = self._text("prompt")
+        messages = self._messages()
+        given = [name for name in ("prompt", "messages") if name in self._fields]
+        if len(given) != 1:
+            self._fault("prompt", "exactly one of `prompt` and `messages`", given or "neither")
+        choices = self._choices()
+        return ItemContent(
+            prompt=prompt, messages=messages, choices=choices, target=self._target(choices)
+        )
+
+    def _messages(self) -> tuple[Message, ...]:
+        value = self._fields.get("messages")
+        if value is None:
+            return ()
+        roles = get_args(Role)
+        if not isinstance(value, list) or not value:
+            self._fault("messages", "a list of {role, content} that is not empty", value)
+            return ()
+        messages = []
+        for message in value:
+            if (
+                not isinstance(message, dict)
+                or message.keys() != {"role", "content"}
+                or message["role"] not in roles
+                or not isinstance(message["content"], str)
+                or not is_storable(message["content"])
+            ):
+                self._fault("messages", f"role of {', '.join(roles)} and content text", message)
+                return ()
+            messages.append(Message(cast(Role, message["role"]), message["content"]))
+        return tuple(messages)
+
+    def _choices(self) -> tuple[str, ...]:
+        value = self._fields.get("choices")
+        if value is None or value == []:
+            return ()
+        if not isinstance(value, list) or not 2 <= len(value) <= MAX_CHOICES:
+            self._fault("choices", f"a list of 2 to {MAX_CHOICES} options", value)
+            return ()
+        texts = [_as_text(option) for option in value]
+        if None in texts:
+            wrong = next(option for option in value if _as_text(option) is None)
+            self._fault("choices", "options that are texts or numbers, not blank", wrong)
+            return ()
+        options = cast(list[str], texts)
+        twice = next((text for i, text in enumerate(options) if text in options[:i]), None)
+        if twice is not None:
+            self._fault("choices", "options that differ", f"{twice!r} twice")
+            return ()
+        return tuple(options)
+
+    def _target(self, choices: tuple[str, ...]) -> tuple[str, ...]:
+        value = self._fields.get("target")
+        if value is None or value == []:
+            return ()
+        targets: list[str] = []
+        for answer in value if isinstance(value, list) else [value]:
+            text = _right_option(answer, choices) if choices else _as_text(answer)
+            if text is None:
+                last = choice_letter(len(choices) - 1) if choices else ""
+                self._fault(
+                    "target",
+                    f"an option's text, a letter A-{last} or an index 0-{len(choices) - 1}"
+                    if choices
+                    else "a text or number that is not blank, or a list of them",
+                    answer,
+                )
+            elif text not in targets:
+                targets.append(text)
+        return tuple(targets)
+
+    def _tags(self) -> tuple[str, ...]:
+        value = self._fields.get("tags", [])
+        if (
+            not isinstance(value, list)
+            or len(value) > MAX_TAGS
+            or not all(
+                isinstance(tag, str)
+                and tag.strip()
+                and len(tag) <= MAX_KEY_CHARS
+                and is_storable(tag)
+                for tag in value
+            )
+        ):
+            self._fault("tags", f"a list of at most {MAX_TAGS} texts, none blank", value)
+            return ()
+        return tuple(dict.fromkeys(tag.strip() for tag in value))
+
+    def _scorer(self) -> ScorerSpec | None:
+        value = self._fields.get("scorer")
+        if value is None:
+            return None
+        spec = {"name": value} if isinstance(value, str) else value
+        if (
+            not isinstance(spec, dict)
+            or not {"name"} <= spec.keys() <= {"name", "params"}
+            or not isinstance(spec["name"], str)
+            or not isinstance(spec.get("params", {}), dict)
+            or not is_storable(spec)
+        ):
+            self._fault("scorer", "a scorer's name, or {name, params}", value)
+            return None
+        return ScorerSpec(spec["name"], spec.get("params", {}))
+
+    def _expected_tokens(self) -> tuple[int | None, int | None]:
+        value = self._fields.get("expected_tokens", {})
+        if not isinstance(value, dict) or not value.keys() <= {"in", "out"}:
+            self._fault("expected_tokens", '{"in": n, "out": n}', value)
+            return None, None
+        for direction, count in value.items():
+            if count is not None and (type(count) is not int or not 0 <= count <= MAX_TOKENS):
+                expected = f"a whole number from 0 to {MAX_TOKENS}"
+                self._fault(f"expected_tokens_{direction}", expected, count)
+                return None, None
+        return value.get("in"), value.get("out")
+
+    def _parameters(self) -> ItemParameters | None:
+        if not any(name in self._fields for name in PARAMETER_FIELDS):
+            return None
+        values: dict[str, float] = {"a": 1.0, "c": 0.0, "d": 1.0}
+        for name in PARAMETER_FIELDS:
+            value = self._fields.get(name, values.get(name))
+            number = _finite(value)
+            if number is None:
+                self._fault(name, "a finite number", "nothing" if value is None else value)
+                return None
+            values[name] = number
+        if not 0 <= values["c"] < values["d"] <= 1:
+            got = f"c = {values['c']:g}, d = {values['d']:g}"
+            self._fault("c", "0 <= c < d <= 1", got)
+            return None
+        return ItemParameters(**values)
+
+
+def is_storable(value: object, depth: int = 0) -> bool:
+    """Whether Postgres can hold a JSON value: no NUL, no lone surrogate, finite, not too deep."""
+    if isinstance(value, str):
+        return "\0" not in value and not _SURROGATE.search(value)
+    if isinstance(value, dict | list):
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        return depth < MAX_DEPTH and all(is_storable(part, depth + 1) for part in parts)
+    return not isinstance(value, float) or math.isfinite(value)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _finite(value: object) -> float | None:
+    """A number as a float; `None` for anything else, and for what no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _as_text(value: object) -> str | None:
+    """A text or number as an answer is written; `None` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if text.strip() and is_storable(value) else None
+
+
+def _right_option(answer: object, choices: tuple[str, ...]) -> str | None:
+    """The option that `answer` names: by its text, else its letter, else its index from 0."""
+    if isinstance(answer, str):
+        if answer in choices:
+            return answer
+        answer = answer.strip()
+        if answer in choices:
+            return answer
+        if len(answer) == 1 and "A" <= answer.upper() <= "Z":
+            answer = ord(answer.upper()) - ord("A")
+        elif re.fullmatch(r"[0-9]{1,2}", answer):
+            answer = int(answer)
+    if type(answer) is int and 0 <= answer < len(choices):
+        return choices[answer]
+    return None

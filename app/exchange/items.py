@@ -1,0 +1,294 @@
+"""Item files: JSONL or CSV bytes in, canonical `ItemRecord`s out. No SQL.
+
+One item a row. Fields (JSONL keys, CSV columns), all but the key optional:
+
+| field | JSONL | CSV cell |
+|---|---|---|
+| `id` or `key` | text | text |
+| `prompt` or `messages` | text; list of `{role, content}` | text; JSON |
+| `choices` | list of texts or numbers | JSON list, else split at `|` |
+| `target` | text, number, or a list of them | JSON list of texts, else one text |
+| `tags` | list of texts | JSON list, else split at `|` |
+| `group` | text | text |
+| `scorer` | name, or `{name, params}` | name, or JSON object |
+| `expected_tokens` | `{"in": n, "out": n}` | JSON, or `expected_tokens_in`, `expected_tokens_out` |
+| `a`, `b`, `c`, `d` | numbers; `b` is required once one is given; else 1, -, 0, 1 | numbers |
+
+The target of an item with choices names the right option, or several: a text equal to an option
+means that option, even where it also looks like a letter or an index; otherwise a single letter
+counts from A, and a whole number counts from 0. A JSON number is always an index.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, Literal, NoReturn, cast
+
+from app.errors import FieldProblem, FileFormatError, InvalidInputError
+from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, ItemRecord, parse_item
+
+ItemFormat = Literal["jsonl", "csv"]
+
+MAX_FILE_BYTES = 512 * 2**20
+MAX_ROW_BYTES = 2**20
+MAX_PROBLEMS = 50
+
+_TOKEN_COLUMNS = ("expected_tokens_in", "expected_tokens_out")
+_COLUMNS = FIELDS | set(_TOKEN_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """One row of an item file: the item, or what is wrong with it."""
+
+    row: int
+    record: ItemRecord | None
+    problems: tuple[FieldProblem, ...] = ()
+
+
+def read_items(
+    source: bytes | BinaryIO, *, name: str = "items", file_format: ItemFormat | None = None
+) -> list[ItemRecord]:
+    """Read an item file; either every row is good or none is returned.
+
+    Args:
+        source: The bytes, or a binary stream.
+        name: How faults name the file; its suffix decides the format.
+        file_format: Wins over the suffix. Without either, a first character `{` means JSONL.
+
+    Raises:
+        FileFormatError: The first `MAX_PROBLEMS` faults, each with file, row, field, what was
+            expected and what came.
+    """
+    records: list[ItemRecord] = []
+    problems: list[FieldProblem] = []
+    for row in scan_items(source, name=name, file_format=file_format):
+        problems += row.problems
+        if len(problems) >= MAX_PROBLEMS:
+            break
+        if row.record is not None:
+            records.append(row.record)
+    if problems:
+        kept = problems[:MAX_PROBLEMS]
+        reading = ", reading stopped there" if len(problems) >= MAX_PROBLEMS else ""
+        raise FileFormatError(
+            f"{name}: {len(kept)} faults{reading}; nothing was imported."
+            f" First: {kept[0].pointer}: {kept[0].detail}.",
+            problems=kept,
+        )
+    if not records:
+        raise FileFormatError(f"{name}: expected at least one item, got none.")
+    return records
+
+
+def scan_items(
+    source: bytes | BinaryIO, *, name: str = "items", file_format: ItemFormat | None = None
+) -> Iterator[ItemRow]:
+    """The rows of an item file as they come, good and faulty ones; arguments as `read_items`.
+
+    Raises:
+        FileFormatError: The file as a whole cannot be read: too large, not UTF-8 from its first
+            bytes, wrong columns, broken quoting.
+    """
+    lines = _Lines(io.BytesIO(source) if isinstance(source, bytes) else source, name)
+    rows = _csv_rows if _format_of(lines, name, file_format) == "csv" else _jsonl_rows
+    first_row: dict[str, int] = {}
+    for row, fields in rows(lines):
+        if isinstance(fields, FieldProblem):
+            yield ItemRow(row, None, (fields,))
+            continue
+        try:
+            record = parse_item(fields, row=row, place=partial("{}:{}:{}".format, name, row))
+        except InvalidInputError as error:
+            yield ItemRow(row, None, error.problems)
+            continue
+        earlier = first_row.setdefault(record.key, row)
+        if earlier == row:
+            yield ItemRow(row, record)
+        else:
+            detail = f"expected a key of its own, got {record.key!r}, which row {earlier} has too"
+            yield ItemRow(row, None, (FieldProblem(f"{name}:{row}:key", detail),))
+
+
+class _Lines:
+    """Lines of a binary stream as text; the length of a line and of the whole are capped."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self.name = name
+        self._n_bytes = 0
+        self._next = self._read()
+        for mark in (b"\xff\xfe", b"\xfe\xff"):
+            if self._next.startswith(mark):
+                raise FileFormatError(f"{name}: expected UTF-8, got a UTF-16 byte order mark.")
+        self._next = self._next.removeprefix(b"\xef\xbb\xbf")
+
+    @property
+    def begins_with_object(self) -> bool:
+        return self._next.lstrip().startswith(b"{")
+
+    def __iter__(self) -> Iterator[tuple[int, str | FieldProblem]]:
+        """Line number from 1, and the line, or what is wrong with it."""
+        row = 0
+        while self._next:
+            row += 1
+            yield row, self._decode(row, self._next)
+            self._next = self._read()
+
+    def _read(self) -> bytes:
+        line = self._stream.readline(MAX_ROW_BYTES + 1)
+        self._n_bytes += len(line)
+        tail = line
+        while len(tail) > MAX_ROW_BYTES and not tail.endswith(b"\n"):
+            tail = self._stream.readline(MAX_ROW_BYTES + 1)
+            self._n_bytes += len(tail)
+            if self._n_bytes > MAX_FILE_BYTES:
+                break
+        if self._n_bytes > MAX_FILE_BYTES:
+            raise FileFormatError(
+                f"{self.name}: expected at most {MAX_FILE_BYTES} bytes, got more."
+            )
+        return line
+
+    def _decode(self, row: int, line: bytes) -> str | FieldProblem:
+        place = f"{self.name}:{row}"
+        if len(line) > MAX_ROW_BYTES:
+            return FieldProblem(
+                place, f"expected a line of at most {MAX_ROW_BYTES} bytes, got more"
+            )
+        try:
+            return line.decode()
+        except UnicodeDecodeError as error:
+            got = f"byte 0x{line[error.start]:02x} at {error.start + 1}"
+            return FieldProblem(place, f"expected UTF-8, got {got}")
+
+
+def _format_of(lines: _Lines, name: str, file_format: ItemFormat | None) -> ItemFormat:
+    if file_format is not None:
+        return file_format
+    suffix = name.lower().rpartition(".")[2]
+    if suffix in {"jsonl", "ndjson", "json"}:
+        return "jsonl"
+    return "csv" if suffix == "csv" or not lines.begins_with_object else "jsonl"
+
+
+def _jsonl_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, Any] | FieldProblem]]:
+    for row, line in lines:
+        if isinstance(line, FieldProblem):
+            yield row, line
+            continue
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            value = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            detail = f"expected one JSON object, got {text[:40]!r} ({error})"
+            yield row, FieldProblem(f"{lines.name}:{row}", detail)
+            continue
+        if isinstance(value, dict):
+            yield row, value
+        else:
+            detail = f"expected one JSON object, got {text[:40]!r}"
+            yield row, FieldProblem(f"{lines.name}:{row}", detail)
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not a number of JSON")
+
+
+def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, Any] | FieldProblem]]:
+    # The limit is the csv module's own global; a line is capped at the same size anyway.
+    csv.field_size_limit(MAX_ROW_BYTES)
+    reader = csv.reader(_good_lines(lines), strict=True)
+    try:
+        header = [column.strip() for column in next(filter(None, reader), [])]
+        _check_header(header, lines.name)
+        row = reader.line_num + 1
+        for cells in reader:
+            if len(cells) == len(header):
+                yield row, _fields_of_cells(dict(zip(header, cells, strict=True)))
+            elif cells:
+                detail = f"expected {len(header)} cells as in the header, got {len(cells)}"
+                yield row, FieldProblem(f"{lines.name}:{row}", detail)
+            row = reader.line_num + 1
+    except csv.Error as error:
+        problem = FieldProblem(f"{lines.name}:{reader.line_num}", f"expected CSV, got {error}")
+        raise FileFormatError(
+            f"{problem.pointer}: {problem.detail}.", problems=[problem]
+        ) from error
+
+
+def _good_lines(lines: _Lines) -> Iterator[str]:
+    """The lines, until one is faulty: within quotes a line cannot be left out."""
+    for _, line in lines:
+        if isinstance(line, FieldProblem):
+            raise FileFormatError(f"{line.pointer}: {line.detail}.", problems=[line])
+        yield line
+
+
+def _check_header(header: list[str], name: str) -> None:
+    known = ", ".join(sorted(_COLUMNS))
+    problems = [
+        FieldProblem(f"{name}:1:{column}", f"expected one of {known}, got {column!r}")
+        for column in header
+        if column not in _COLUMNS
+    ]
+    problems += [
+        FieldProblem(f"{name}:1:{column}", f"expected each column once, got {column!r} again")
+        for i, column in enumerate(header)
+        if column in header[:i]
+    ]
+    if header and not {"id", "key"} & set(header):
+        problems.append(FieldProblem(f"{name}:1", "expected a column `key` or `id`, got neither"))
+    if problems:
+        raise FileFormatError(
+            f"{name}: wrong columns. First: {problems[0].detail}.", problems=problems
+        )
+
+
+def _fields_of_cells(cells: dict[str, str]) -> dict[str, Any]:
+    """CSV cells as the JSON values that `parse_item` reads; an empty cell is an absent field."""
+    fields: dict[str, Any] = {name: cell for name, cell in cells.items() if cell.strip()}
+    for name in ("choices", "tags"):
+        if name in fields:
+            value = _json_or_none(fields[name])
+            parts = [part.strip() for part in fields[name].split("|")]
+            fields[name] = value if isinstance(value, list) else parts
+    for name in ("messages", "expected_tokens", "scorer"):
+        if name in fields and isinstance(value := _json_or_none(fields[name]), list | dict):
+            fields[name] = value
+    if "target" in fields:
+        value = _json_or_none(fields["target"])
+        if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+            fields["target"] = value
+    for name in PARAMETER_FIELDS:
+        if name in fields:
+            fields[name] = _number_or_text(fields[name])
+    tokens = {
+        column.rpartition("_")[2]: _number_or_text(fields.pop(column))
+        for column in _TOKEN_COLUMNS
+        if column in fields
+    }
+    if tokens:
+        fields.setdefault("expected_tokens", tokens)
+    return fields
+
+
+def _json_or_none(cell: str) -> object:
+    try:
+        return cast(object, json.loads(cell, parse_constant=_refuse_constant))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _number_or_text(cell: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(cell)
+        except ValueError:
+            continue
+    return cell
