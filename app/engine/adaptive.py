@@ -1,0 +1,125 @@
+"""The adaptive test: what to ask next, what an answer changes. No I/O, no clock, no hidden state.
+
+    test = design.build(bank)
+    state = test.start()
+    while isinstance(step := test.ask(state, step_rng(seed, state)), Ask):
+        state = test.administer(state, step.item)
+        state = test.tell(state, Response(step.item, score_of(step.item)))
+
+Several items may be in flight: administer each one that `ask` gives, tell or skip them in the
+order in which answers arrive.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.engine.bank import ItemBank, ItemIndex
+from app.engine.selection.base import Pool, Selector
+from app.engine.state import NO_USAGE, CatState, Estimator, Response, Usage
+from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The next item.
+
+    Attributes:
+        item: Its position in the bank.
+        information: Its Fisher information (1/logit^2) at the present theta.
+    """
+
+    item: ItemIndex
+    information: float
+
+
+def step_rng(seed: int, state: CatState) -> np.random.Generator:
+    """The generator for the next `ask`: it depends on the seed and the step alone.
+
+    A test that is rebuilt from stored answers therefore goes on exactly as it would have.
+    """
+    return np.random.default_rng([seed, state.n_asked + 1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveTest:
+    """One design on one bank; serves any number of examinees.
+
+    Attributes:
+        pool: The bank, its index and the items in use.
+        estimator: Turns answers into a belief about theta; any kind, for the beliefs of a test all
+            come from its one estimator.
+        selector: Chooses items.
+        stopping: Ends the test.
+    """
+
+    pool: Pool
+    estimator: Estimator[Any]
+    selector: Selector
+    stopping: StoppingRule
+
+    @property
+    def bank(self) -> ItemBank:
+        """The bank, inactive items included."""
+        return self.pool.bank
+
+    def start(self) -> CatState:
+        """The state before the first item."""
+        return CatState(belief=self.estimator.start(self.bank))
+
+    def ask(
+        self, state: CatState, rng: np.random.Generator, *, elapsed_s: float = 0.0
+    ) -> Ask | Stop:
+        """The next item, or the end.
+
+        The same state, generator and time give the same result. A `Stop` does not wait for
+        pending items: close them, then read the final state.
+
+        Args:
+            state: The test so far.
+            rng: Randomness of this step; see `step_rng`.
+            elapsed_s: Seconds since the test began, for time limits.
+        """
+        if stop := self.stopping.check(Situation(state, self.pool, elapsed_s)):
+            return stop
+        item = self.selector.select(self.pool, state, rng)
+        if item is None:
+            return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
+        parameters = self.bank.parameters.take(item)
+        information = self.bank.model.information(parameters, state.belief.theta)
+        return Ask(item=item, information=float(information))
+
+    def administer(self, state: CatState, item: ItemIndex) -> CatState:
+        """The state after `item` was sent to the examinee.
+
+        Raises:
+            InvalidInputError: The item was asked before.
+        """
+        return state.with_pending(item)
+
+    def tell(self, state: CatState, response: Response) -> CatState:
+        """The state after a pending item was scored.
+
+        Raises:
+            InvalidInputError: The item is not pending.
+        """
+        return state.with_response(
+            response, self.estimator.update(self.bank, state.belief, response)
+        )
+
+    def skip(self, state: CatState, item: ItemIndex, usage: Usage = NO_USAGE) -> CatState:
+        """The state after a pending item was closed without a score; theta does not change.
+
+        Raises:
+            InvalidInputError: The item is not pending.
+        """
+        return state.with_unscored(item, usage)
+
+    def replay(self, responses: Iterable[Response]) -> CatState:
+        """The state after scored answers in their stored order, bit for bit as it was."""
+        state = self.start()
+        for response in responses:
+            state = self.tell(self.administer(state, response.item), response)
+        return state

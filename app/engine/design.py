@@ -1,0 +1,201 @@
+"""The description of a test: JSON in, JSON out, and the test itself from it.
+
+    {"preset": "default" | "atlas",
+     "estimator": {"method", "prior_mean", "prior_sd", "se", "nodes", "range", "rule"},
+     "selection": {"criterion", "top_k", "random_start", "strata", "cost_weight", "quarantine",
+                   "content": {"targets": {tag: share}}, "exposure": {"max_rate"}},
+     "stopping": {"se", "min_items", "max_items", "theta_change", "min_information",
+                  "cut_score": {"theta", "method", "confidence", "indifference"},
+                  "prediction_width", "any_of": [...], "all_of": [...]},
+     "budget": {"usd", "tokens", "seconds"},
+     "concurrency": 1}
+
+Everything is optional. What is not given comes from the preset, key by key; `null` takes a
+preset's value away. An estimator with another method than the preset's takes nothing from it, for
+a standard error belongs to its estimator. Entries of `any_of` and `all_of` are stopping objects.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design_parts import (
+    CATR_NODES,
+    CATR_RANGE,
+    BankFacts,
+    BudgetDesign,
+    EstimatorDesign,
+    SelectionDesign,
+    StoppingDesign,
+)
+from app.engine.index import BoolArray, index_of
+from app.engine.reading import Section
+from app.engine.selection.base import Pool
+from app.errors import FieldProblem, InvalidInputError
+
+MAX_CONCURRENCY = 256
+
+
+class Preset(StrEnum):
+    """Designs to start from."""
+
+    DEFAULT = "default"
+    ATLAS = "atlas"
+
+
+PRESETS: Mapping[Preset, Mapping[str, Mapping[str, Any]]] = {
+    Preset.DEFAULT: {
+        "estimator": {"method": "eap"},
+        "selection": {"criterion": "maximum_information", "quarantine": True},
+        "stopping": {"se": 0.1, "min_items": 10, "max_items": 100},
+    },
+    # The published procedure as its traces show it: the first item at random, then one of the five
+    # most informative of the whole bank, at least 30 and at most 500 items.
+    Preset.ATLAS: {
+        "estimator": {
+            "method": "eap",
+            "se": "information-with-prior",
+            "nodes": CATR_NODES,
+            "range": list(CATR_RANGE),
+            "rule": "trapezoid",
+        },
+        "selection": {
+            "criterion": "maximum_information",
+            "top_k": 5,
+            "random_start": 1,
+            "quarantine": False,
+        },
+        "stopping": {"se": 0.1, "min_items": 30, "max_items": 500},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """One way to test, on any bank. Made by `from_dict`; `from_dict({})` is the default preset.
+
+    Attributes:
+        concurrency: How many items the caller keeps in flight; the test itself does not use it.
+    """
+
+    preset: Preset
+    estimator: EstimatorDesign
+    selection: SelectionDesign
+    stopping: StoppingDesign
+    budget: BudgetDesign
+    concurrency: int
+
+    @classmethod
+    def from_dict(cls, document: object) -> "Design":
+        """Read a design; see the module for its form.
+
+        Raises:
+            InvalidInputError: With one problem and JSON pointer for each fault.
+        """
+        problems: list[FieldProblem] = []
+        if not isinstance(document, Mapping):
+            raise InvalidInputError(f"A test design is a JSON object, got {document!r:.80}.")
+        preset = Section(document, "", problems).choice("preset", Preset) or Preset.DEFAULT
+        top = Section(_on_preset(preset, document), "", problems)
+        design = cls(
+            preset=preset,
+            estimator=EstimatorDesign.read(top.section("estimator")),
+            selection=SelectionDesign.read(top.section("selection")),
+            stopping=StoppingDesign.read(top.section("stopping")),
+            budget=BudgetDesign.read(top.section("budget")),
+            concurrency=top.integer("concurrency", least=1, most=MAX_CONCURRENCY) or 1,
+        )
+        top.close(also_known=("preset",))
+        if problems:
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+            raise InvalidInputError(
+                f"The test design cannot be used: {problems[0].pointer or '/'}: "
+                f"{problems[0].detail}{more}.",
+                problems=problems,
+            )
+        return design
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole design as JSON, nothing left to the preset; `from_dict` gives it back."""
+        return {
+            "preset": self.preset.value,
+            "estimator": self.estimator.to_dict(),
+            "selection": self.selection.to_dict(),
+            "stopping": self.stopping.to_dict(),
+            "budget": self.budget.to_dict(),
+            "concurrency": self.concurrency,
+        }
+
+    def build(
+        self,
+        bank: ItemBank,
+        *,
+        active: BoolArray | None = None,
+        tags: Sequence[Collection[str]] | None = None,
+        costs: FloatArray | None = None,
+        exposure: FloatArray | None = None,
+    ) -> AdaptiveTest:
+        """The test on a bank.
+
+        Args:
+            bank: Any bank; its index is shared by all tests on it.
+            active: Mask of the items that may be asked, shape (n_items,); None means all, without
+                the quarantined ones if the design says so.
+            tags: Tags of each item, for content balancing.
+            costs: Expected cost of each item in one unit (tokens, usd), above 0, for information
+                per cost, shape (n_items,).
+            exposure: Sympson-Hetter acceptance probabilities, shape (n_items,), for exposure
+                control; see `app.engine.simulation.fit_acceptance`.
+
+        Raises:
+            InvalidInputError: The design needs something that is not given, or no item is left.
+        """
+        if active is None and self.selection.quarantine:
+            active = ~quarantined(bank)
+        facts = BankFacts(bank=bank, active=active, tags=tags, costs=costs, acceptance=exposure)
+        estimator = self.estimator.build()
+        return AdaptiveTest(
+            pool=Pool(index=index_of(bank), active=active),
+            estimator=estimator,
+            selector=self.selection.build(facts, self.stopping.max_items),
+            stopping=self.stopping.build(estimator, self.budget.build()),
+        )
+
+
+def quarantined(bank: ItemBank) -> BoolArray:
+    """Mask of the items that lint keeps out of selection, shape (n_items,)."""
+    return bank.a <= 0
+
+
+def _on_preset(preset: Preset, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document with what it does not say filled in from the preset, section by section."""
+    merged = dict(document)
+    for name, defaults in PRESETS[preset].items():
+        said = document.get(name)
+        if said is None:
+            merged[name] = defaults
+        elif isinstance(said, Mapping):
+            inherited = dict(defaults)
+            if (
+                name == "estimator"
+                and said.get("method", inherited["method"]) != inherited["method"]
+            ):
+                inherited = {}
+            if name == "stopping":
+                inherited |= _moved_limits(said, inherited)
+            merged[name] = inherited | dict(said)
+    return merged
+
+
+def _moved_limits(said: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """The preset's numbers of items, moved where they contradict what was said."""
+    least, most = said.get("min_items"), said.get("max_items")
+    moved = {}
+    if isinstance(most, int) and most < preset["min_items"]:
+        moved["min_items"] = most
+    if isinstance(least, int) and least > preset["max_items"]:
+        moved["max_items"] = least
+    return moved

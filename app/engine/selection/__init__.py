@@ -1,0 +1,1 @@
+"""Which item to ask next."""

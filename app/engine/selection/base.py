@@ -1,0 +1,64 @@
+"""What a selector is, and what it chooses from."""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.index import BoolArray, InformationIndex, admissible, largest
+from app.engine.state import CatState
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The items a test may ask.
+
+    Attributes:
+        index: Index of the bank; shared by all tests on it.
+        active: Mask of the items in use, shape (n_items,); None means the whole bank.
+    """
+
+    index: InformationIndex
+    active: BoolArray | None = None
+
+    @property
+    def bank(self) -> ItemBank:
+        """The whole bank, inactive items included."""
+        return self.index.bank
+
+    def admissible(self, state: CatState) -> BoolArray:
+        """Mask of the items that may be asked now: active, and never asked before."""
+        return admissible(self.bank.n_items, state.asked, self.active)
+
+    def best(self, values: FloatArray, state: CatState, count: int) -> list[ItemIndex]:
+        """The `count` admissible items with the largest values, best first, ties by position."""
+        return largest(values, self.admissible(state), count)
+
+    def narrowed(self, to: BoolArray) -> "Pool":
+        """The same pool without the items outside the mask `to`, shape (n_items,)."""
+        return replace(self, active=to if self.active is None else self.active & to)
+
+
+class Selector(Protocol):
+    """Chooses the next item of a test. A small frozen object that keeps nothing between calls."""
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """The item to ask next, or None when the pool has no admissible item left.
+
+        Items that are pending count as asked: they are never chosen again, and they count
+        wherever shares of items matter.
+        """
+        ...
+
+
+class Criterion(Protocol):
+    """Puts a number on every item of a pool: how much asking it is worth now."""
+
+    def values(self, pool: Pool, state: CatState) -> FloatArray:
+        """Worth of each item, larger is better, shape (n_items,)."""
+        ...
+
+    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
+        """The `count` best admissible items, best first, ties by position; fewer if few remain."""
+        ...

@@ -1,0 +1,128 @@
+"""Selectors that spread the use of items: random, randomesque, a-stratified, Sympson-Hetter."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
+from app.engine.index import BoolArray
+from app.engine.selection.base import Criterion, Pool, Selector
+from app.engine.state import CatState
+
+#: Best items that Sympson-Hetter looks at first; four times as many each time none is accepted.
+FIRST_RANKED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Any admissible item, all equally likely."""
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        positions = np.flatnonzero(pool.admissible(state))
+        return ItemIndex(int(rng.choice(positions))) if positions.size else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Randomesque:
+    """One of the `top_k` best items by a criterion, all equally likely; `top_k` 1 is the best.
+
+    Source: Kingsbury & Zara (1989), Applied Measurement in Education 2.
+    """
+
+    criterion: Criterion
+    top_k: int = 1
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        best = self.criterion.best(pool, state, self.top_k)
+        if not best:
+            return None
+        return best[0] if len(best) == 1 else best[int(rng.integers(len(best)))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomStart:
+    """Random items first, then another selector."""
+
+    items: int
+    then: Selector
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        started = len(state.responses) + len(state.pending) >= self.items
+        return (self.then if started else Random()).select(pool, state, rng)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AStratified:
+    """The item nearest in difficulty, from strata of rising discrimination.
+
+    Steep items tell most once theta is roughly known, so the test begins in the flattest stratum
+    and ends in the steepest. When a stratum is used up its nearest neighbour serves, the steeper
+    one first.
+
+    Attributes:
+        stratum: Stratum of each item from 0 (flattest), shape (n_items,).
+        length: Planned number of items; stages are equal parts of it.
+
+    Source: Chang & Ying (1999), Applied Psychological Measurement 23.
+    """
+
+    stratum: IntArray
+    length: int
+
+    @classmethod
+    def of(
+        cls, bank: ItemBank, *, strata: int, length: int, active: BoolArray | None = None
+    ) -> "AStratified":
+        """Cut the active items into `strata` equally large strata by discrimination."""
+        a = bank.a if active is None else np.where(active, bank.a, np.inf)
+        n_active = bank.n_items if active is None else int(active.sum())
+        rank = np.empty(bank.n_items, dtype=np.intp)
+        rank[np.argsort(a, kind="stable")] = np.arange(bank.n_items)
+        return cls(stratum=np.minimum(rank * strata // n_active, strata - 1), length=length)
+
+    def values(self, pool: Pool, state: CatState) -> FloatArray:
+        """Minus the distance in strata, plus nearness of difficulty in (0, 1]."""
+        asked = len(state.responses) + len(state.pending)
+        n_strata = int(self.stratum.max()) + 1
+        stage = min(asked * n_strata // self.length, n_strata - 1)
+        ahead = self.stratum - stage
+        # Half a stratum nearer when steeper: the tie between neighbours goes to the steeper one.
+        away = np.where(ahead >= 0, 2 * ahead, -2 * ahead + 1)
+        nearness = 1.0 / (1.0 + np.abs(pool.bank.b - state.belief.theta))
+        return np.nan_to_num(nearness, nan=0.0) - away
+
+    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
+        """See `Criterion`."""
+        return pool.best(self.values(pool, state), state, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SympsonHetter:
+    """Passes over often chosen items with a probability fitted by simulation.
+
+    The ranking is walked from the best item down and item i is accepted with probability
+    `acceptance[i]`; if none is, the best is taken. An item that was passed over may come up again
+    at the next step (nothing but the answers is remembered), and the acceptance probabilities are
+    fitted for exactly this rule by `app.engine.simulation.fit_acceptance`.
+
+    Source: Sympson & Hetter (1985), Proceedings of the 27th annual meeting of the Military
+    Testing Association.
+    """
+
+    criterion: Criterion
+    acceptance: FloatArray
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        seen, count = 0, FIRST_RANKED
+        while True:
+            ranked = self.criterion.best(pool, state, count)
+            for item in ranked[seen:]:
+                if rng.random() < self.acceptance[item]:
+                    return item
+            if len(ranked) < count:
+                return ranked[0] if ranked else None
+            seen, count = count, 4 * count

@@ -1,0 +1,161 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.engine.adaptive import AdaptiveTest, Ask, step_rng
+from app.engine.bank import ItemBank, ItemIndex
+from app.engine.design import Design
+from app.engine.state import CatState, Response, Usage
+from app.engine.stopping import Stop, StopReason
+from app.errors import InvalidInputError
+from tests.engine.random_banks import clean_bank, random_bank
+
+DESIGNS: list[dict[str, Any]] = [
+    {"stopping": {"se": None, "max_items": 12}},
+    {"preset": "atlas", "stopping": {"max_items": 12}},
+    {"selection": {"criterion": "mutual_information", "top_k": 3}, "stopping": {"max_items": 12}},
+    {"selection": {"criterion": "random"}, "estimator": {"method": "wle"}},
+]
+
+
+def answers(seed: int) -> Callable[[ItemIndex], float]:
+    """An examinee who gives each item one fixed answer."""
+    return lambda item: float(np.random.default_rng([seed, item]).integers(0, 2))
+
+
+def run(
+    test: AdaptiveTest, seed: int, answer: Callable[[ItemIndex], float], limit: int = 20
+) -> tuple[CatState, Stop | None]:
+    state = test.start()
+    for _ in range(limit):
+        step = test.ask(state, step_rng(seed, state))
+        if isinstance(step, Stop):
+            return state, step
+        state = test.administer(state, step.item)
+        state = test.tell(state, Response(step.item, answer(step.item)))
+    return state, None
+
+
+@given(seed=st.integers(0, 2**32), design=st.sampled_from(DESIGNS))
+@settings(max_examples=25, deadline=None)
+def test_what_is_asked_depends_on_seed_and_answers_alone(seed: int, design: dict[str, Any]) -> None:
+    bank = random_bank(seed, 60)
+    first, _ = run(Design.from_dict(design).build(bank), seed, answers(seed))
+    again, _ = run(Design.from_dict(design).build(bank), seed, answers(seed))
+    assert first.responses == again.responses
+    assert first.belief.theta == again.belief.theta
+
+
+@given(seed=st.integers(0, 2**32), cut=st.integers(0, 12), design=st.sampled_from(DESIGNS))
+@settings(max_examples=25, deadline=None)
+def test_a_test_replayed_to_any_step_goes_on_as_it_did(
+    seed: int, cut: int, design: dict[str, Any]
+) -> None:
+    test = Design.from_dict(design).build(random_bank(seed, 60))
+    whole, _ = run(test, seed, answers(seed), limit=13)
+    rebuilt = test.replay(whole.responses[:cut])
+    for response in whole.responses[cut:]:
+        step = test.ask(rebuilt, step_rng(seed, rebuilt))
+        assert isinstance(step, Ask)
+        assert step.item == response.item
+        rebuilt = test.tell(test.administer(rebuilt, step.item), response)
+    assert rebuilt.belief.theta == whole.belief.theta
+    assert rebuilt.belief.se == whole.belief.se
+    np.testing.assert_array_equal(rebuilt.belief.weights, whole.belief.weights)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    in_flight=st.integers(1, 6),
+    design=st.sampled_from(DESIGNS),
+)
+@settings(max_examples=25, deadline=None)
+def test_items_in_flight_differ_and_none_is_ever_asked_twice(
+    seed: int, in_flight: int, design: dict[str, Any]
+) -> None:
+    test = Design.from_dict(design).build(random_bank(seed, 40))
+    rng, state = np.random.default_rng(seed), test.start()
+    asked: list[ItemIndex] = []
+    while True:
+        while len(state.pending) < in_flight:
+            step = test.ask(state, step_rng(seed, state))
+            if isinstance(step, Stop):
+                break
+            asked.append(step.item)
+            state = test.administer(state, step.item)
+        if not state.pending:
+            break
+        item = state.pending[int(rng.integers(len(state.pending)))]
+        if rng.random() < 0.2:
+            state = test.skip(state, item)
+        else:
+            state = test.tell(state, Response(item, float(rng.integers(0, 2))))
+    assert len(asked) == len(set(asked)) == state.n_asked
+
+
+def test_ask_leaves_the_state_alone_and_reports_the_information_of_its_item() -> None:
+    bank = clean_bank(1, 30)
+    test = Design.from_dict({}).build(bank)
+    state = test.start()
+    step = test.ask(state, step_rng(1, state))
+    assert isinstance(step, Ask)
+    assert step.information == bank.information(0.0).max()
+    assert type(step.item) is int
+    assert type(step.information) is float
+    assert state.asked == frozenset()
+
+
+def test_an_unscored_item_changes_the_bill_and_not_theta() -> None:
+    test = Design.from_dict({}).build(clean_bank(1, 30))
+    state = test.administer(test.start(), ItemIndex(4))
+    state = test.skip(state, ItemIndex(4), Usage(usd=0.5, tokens=10, calls=2))
+    assert state.belief.theta == test.start().belief.theta
+    assert state.usage == Usage(usd=0.5, tokens=10, calls=2)
+    step = test.ask(state, step_rng(1, state))
+    assert isinstance(step, Ask)
+    assert step.item != 4
+
+
+def test_a_bank_without_items_left_ends_the_test() -> None:
+    test = Design.from_dict({"stopping": {"se": None, "max_items": None}}).build(clean_bank(1, 5))
+    state, stop = run(test, 1, answers(1))
+    assert isinstance(stop, Stop)
+    assert stop.reason is StopReason.BANK_EXHAUSTED
+    assert state.n_scored == 5
+
+
+def test_inactive_items_are_never_asked() -> None:
+    active = np.zeros(40, dtype=np.bool_)
+    active[[3, 17, 30]] = True
+    test = Design.from_dict({}).build(clean_bank(1, 40), active=active)
+    state, stop = run(test, 1, answers(1))
+    assert {response.item for response in state.responses} == {3, 17, 30}
+    assert isinstance(stop, Stop)
+
+
+def test_only_a_pending_item_can_be_closed() -> None:
+    test = Design.from_dict({}).build(clean_bank(1, 5))
+    state = test.administer(test.start(), ItemIndex(1))
+    with pytest.raises(InvalidInputError, match="not pending"):
+        test.tell(state, Response(ItemIndex(2), 1.0))
+    with pytest.raises(InvalidInputError, match="not pending"):
+        test.skip(state, ItemIndex(2))
+
+
+def test_the_more_able_examinee_gets_the_higher_theta_in_few_items() -> None:
+    bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.linspace(-3, 3, 200))
+    test = Design.from_dict({"stopping": {"se": 0.2}}).build(bank)
+
+    def able(theta: float) -> float:
+        state, stop = run(test, 1, lambda item: float(bank.b[item] < theta), limit=60)
+        assert isinstance(stop, Stop)
+        assert stop.reason is StopReason.SE_TARGET
+        return state.belief.theta
+
+    low, high = able(-1.0), able(1.0)
+    assert low == pytest.approx(-1.0, abs=0.3)
+    assert high == pytest.approx(1.0, abs=0.3)

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.engine.bank import ItemBank
+from app.engine.index import BoolArray, InformationIndex, admissible, largest
+from tests.engine.random_banks import clean_bank, random_bank
+
+
+def brute_force(
+    bank: ItemBank, theta: float, count: int, asked: set[int], active: BoolArray | None
+) -> list[int]:
+    values = bank.information(theta)
+    left = [i for i in range(bank.n_items) if i not in asked and (active is None or active[i])]
+    return sorted(left, key=lambda i: (-values[i], i))[:count]
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n_items=st.sampled_from([1, 2, 31, 33, 300, 1500]),
+    steepness=st.sampled_from([0.0, 0.4, 2.0]),
+    thetas=st.lists(
+        st.floats(-5, 5) | st.floats(-100, 100) | st.sampled_from([0.0, 1 / 64, -1 / 64, 64.0]),
+        min_size=1,
+        max_size=4,
+    ),
+    count=st.integers(1, 40),
+    share_asked=st.sampled_from([0.0, 0.05, 0.9, 1.0]),
+    share_active=st.sampled_from([None, 1.0, 0.9, 0.1, 0.0]),
+)
+@settings(max_examples=150, deadline=None)
+def test_the_index_makes_exactly_the_choice_of_brute_force(
+    seed: int,
+    n_items: int,
+    steepness: float,
+    thetas: list[float],
+    count: int,
+    share_asked: float,
+    share_active: float | None,
+) -> None:
+    rng = np.random.default_rng(seed)
+    bank = random_bank(seed, n_items, steepness=steepness)
+    index = InformationIndex(bank)
+    active = None if share_active is None else rng.random(n_items) < share_active
+    for theta in thetas:
+        # The best items are the ones that tests have asked: exclude from the top of the list.
+        order = np.argsort(-bank.information(theta), kind="stable")
+        asked = set(order[: int(share_asked * n_items)].tolist())
+        found = index.best(theta, count=count, asked=asked, active=active)
+        assert found == brute_force(bank, theta, count, asked, active)
+
+
+finite = {"allow_nan": False, "allow_infinity": False}
+
+
+@given(
+    items=st.lists(
+        st.tuples(
+            st.floats(-1e4, 1e4, **finite),
+            st.floats(-1e6, 1e6, **finite),
+            st.floats(0.0, 0.99),
+            st.floats(0.001, 1.0),
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+    copies=st.integers(1, 40),
+    theta=st.floats(-70, 70),
+    count=st.integers(1, 3),
+)
+@settings(max_examples=150, deadline=None)
+def test_extreme_parameters_do_not_mislead_the_index(
+    items: list[tuple[float, float, float, float]], copies: int, theta: float, count: int
+) -> None:
+    a, intercept, c, share = (np.tile(column, copies) for column in zip(*items, strict=True))
+    d = c + (1.0 - c) * share
+    # Every copy sits a little further out, so that some modes are near any theta.
+    shift = np.repeat(np.arange(copies) * 0.05, len(items))
+    bank = ItemBank.from_intercepts(a=a, intercept=intercept - a * shift, c=c, d=d)
+    found = InformationIndex(bank).best(theta, count=count)
+    assert found == brute_force(bank, theta, count, set(), None)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_equal_items_are_taken_by_position(count: int) -> None:
+    bank = ItemBank.from_difficulties(a=np.full(500, 1.3), b=np.zeros(500))
+    found = InformationIndex(bank).best(0.3, count=count, asked={0, 2})
+    assert found == [1, 3, 4][:count]
+
+
+def test_an_answered_query_touches_a_small_part_of_a_large_bank() -> None:
+    rng = np.random.default_rng(1)
+    bank = clean_bank(1, 20_000)
+    index = InformationIndex(bank)
+    looked_at = 0
+    for theta in rng.normal(0, 1, 50):
+        index.best(float(theta))
+        cell = index._cells[int(np.floor(theta * 64))]
+        best = float(bank.information(float(theta)).max())
+        looked_at = max(looked_at, sum(-bound >= best for bound in cell.negated_bounds))
+    assert looked_at < 200
+
+
+def test_nothing_admissible_gives_nothing() -> None:
+    bank = ItemBank.from_difficulties(a=[1.0, 1.0], b=[0.0, 1.0])
+    assert InformationIndex(bank).best(0.0, asked={0, 1}) == []
+    assert InformationIndex(bank).best(0.0, active=np.array([False, False])) == []
+
+
+def test_largest_breaks_ties_by_position() -> None:
+    values = np.array([1.0, 3.0, 3.0, 2.0, 3.0])
+    assert largest(values, np.array([True, True, False, True, True]), 2) == [1, 4]
+    assert largest(values, admissible(5, {1}, None), 9) == [2, 4, 3, 0]
