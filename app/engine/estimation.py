@@ -156,6 +156,10 @@ class GridBelief:
         )
 
 
+_NO_ITEMS: IntArray = np.empty(0, dtype=np.intp)
+_NO_SCORES: FloatArray = np.empty(0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridEstimator:
     """EAP, MAP, MLE or WLE, as the module describes them.
@@ -234,39 +238,63 @@ class GridEstimator:
         if self.method is Method.EAP:
             point = Point(posterior.mean, Method.EAP, posterior.is_cut_off)
         else:
-            answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
-            point = self._mode(answers, posterior, search)
-        theta, method, at_bound = point
-        se_kind = self.se or DEFAULT_SE[method]
-        if se_kind is SeKind.POSTERIOR:
+            point = self._mode(bank, posterior, items, scores, search)
+        information = 0.0
+        if self.se_kind(point.method) is not SeKind.POSTERIOR:
+            information = float(bank.information(point.theta, items).sum())
+        return self.conclude(point, information, posterior, items, scores, search)
+
+    def _mode(
+        self,
+        bank: ItemBank,
+        posterior: Posterior,
+        items: IntArray,
+        scores: FloatArray,
+        search: Search | None,
+    ) -> Point:
+        method, nodes, k = Method.MAP, posterior.grid.nodes, posterior.mode_node
+        if search is not None and (mode := search.mode()) is not None:
+            method, nodes, k = self.method, search.nodes, mode
+        elif posterior.is_cut_off:
+            return Point(float(nodes[k]), method, at_bound=True)
+        answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
+        theta = find_maximum(
+            self.slope(method, answers),
+            nodes[k - 1 : k],
+            nodes[k : k + 1],
+            nodes[k + 1 : k + 2],
+        )
+        return Point(float(theta[0]), method, at_bound=method is not self.method)
+
+    def slope(self, method: Method, answers: Answers) -> SlopeFunction:
+        """Derivatives of what `method` maximises; EAP maximises nothing."""
+        if method is Method.MLE:
+            return likelihood_slope(answers)
+        if method is Method.WLE:
+            return weighted_slope(answers)
+        return posterior_slope(answers, self.prior)
+
+    def se_kind(self, method: Method) -> SeKind:
+        """The standard error reported with a theta of that method."""
+        return self.se or DEFAULT_SE[method]
+
+    def conclude(
+        self,
+        point: Point,
+        information: float,
+        posterior: Posterior,
+        items: IntArray = _NO_ITEMS,
+        scores: FloatArray = _NO_SCORES,
+        search: Search | None = None,
+    ) -> GridBelief:
+        """A belief from its parts; `information` is that of the answered items at theta."""
+        kind = self.se_kind(point.method)
+        if kind is SeKind.POSTERIOR:
             se = posterior.sd
         else:
-            information = float(bank.information(theta, items).sum())
-            se = standard_error(information, self.prior, se_kind)
-        return GridBelief(theta, se, method, at_bound, se_kind, posterior, items, scores, search)
-
-    def _mode(self, answers: Answers, posterior: Posterior, search: Search | None) -> Point:
-        if search is not None and (k := search.mode()) is not None:
-            slope = likelihood_slope if self.method is Method.MLE else weighted_slope
-            theta = _polish(slope(answers), search.nodes, k)
-            return Point(theta, self.method, at_bound=False)
-        nodes, k = posterior.grid.nodes, posterior.mode_node
-        if posterior.is_cut_off:
-            return Point(float(nodes[k]), Method.MAP, at_bound=True)
-        theta = _polish(posterior_slope(answers, self.prior), nodes, k)
-        return Point(theta, Method.MAP, at_bound=self.method is not Method.MAP)
-
-
-def standard_error(information: float, prior: NormalPrior, kind: SeKind) -> float:
-    """Standard error from the test information at theta; infinite without information."""
-    if kind is SeKind.INFORMATION_WITH_PRIOR:
-        information += prior.sd**-2
-    return 1 / math.sqrt(information) if information > 0 else math.inf
-
-
-def _polish(slope: SlopeFunction, nodes: FloatArray, k: int) -> float:
-    return float(find_maximum(slope, nodes[k - 1 : k], nodes[k : k + 1], nodes[k + 1 : k + 2])[0])
-
-
-_NO_ITEMS: IntArray = np.empty(0, dtype=np.intp)
-_NO_SCORES: FloatArray = np.empty(0)
+            precision = self.prior.sd**-2 if kind is SeKind.INFORMATION_WITH_PRIOR else 0.0
+            information += precision
+            se = 1 / math.sqrt(information) if information > 0 else math.inf
+        return GridBelief(
+            point.theta, se, point.method, point.at_bound, kind, posterior, items, scores, search
+        )

@@ -43,6 +43,11 @@ class Answers(NamedTuple):
     scores: FloatArray
     answered: FloatArray | None = None
 
+    def of_rows(self, rows: list[int]) -> "Answers":
+        """The same for some of the rows."""
+        answered = None if self.answered is None else self.answered[rows]
+        return self._replace(scores=self.scores[rows], answered=answered)
+
     def total(self, terms: FloatArray) -> FloatArray:
         """Sum over the answered items, shape (n_rows,)."""
         if self.answered is None:

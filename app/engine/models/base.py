@@ -82,6 +82,21 @@ class ResponseModel(Protocol):
         """Log-likelihood of scores in [0, 1]."""
         ...
 
+    def row_log_likelihood(
+        self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
+    ) -> FloatArray:
+        """Log-likelihood of many examinees' answers on shared nodes.
+
+        Args:
+            parameters: Of the items, shape (n_items,).
+            nodes: Shape (n_nodes,).
+            scores: Shape (n_rows, n_items), NaN where not answered.
+
+        Returns:
+            Shape (n_rows, n_nodes).
+        """
+        ...
+
     def likelihood_slope(
         self,
         parameters: ItemParameters,

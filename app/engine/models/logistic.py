@@ -78,6 +78,19 @@ class LogisticModel:
         log_likelihood: FloatArray = scores * of_right + np.subtract(1, scores) * of_wrong
         return log_likelihood
 
+    def row_log_likelihood(
+        self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
+    ) -> FloatArray:
+        """As two matrix products: the log-likelihood is linear in the scores."""
+        items = parameters.column()
+        log_right = self.log_likelihood(items, nodes, 1.0)
+        log_wrong = self.log_likelihood(items, nodes, 0.0)
+        missing = np.isnan(scores)
+        right = np.where(missing, 0.0, scores)
+        wrong = np.where(missing, 0.0, 1 - scores)
+        log_likelihood: FloatArray = right @ log_right + wrong @ log_wrong
+        return log_likelihood
+
     def likelihood_slope(
         self,
         parameters: ItemParameters,

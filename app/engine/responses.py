@@ -1,0 +1,44 @@
+"""Many examinees' scores on many items, as plain values."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engine.bank import FloatArray
+from app.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResponseTable:
+    """Scores of examinees on items.
+
+    Attributes:
+        examinees: Names, one per row.
+        items: Ids, one per column.
+        scores: Shape (n_examinees, n_items), read-only; NaN where there is no answer.
+
+    Raises:
+        InvalidInputError: The shape does not fit the names, or a name occurs twice.
+    """
+
+    examinees: tuple[str, ...]
+    items: tuple[str, ...]
+    scores: FloatArray
+
+    def __post_init__(self) -> None:
+        expected = (len(self.examinees), len(self.items))
+        if self.scores.shape != expected:
+            raise InvalidInputError(
+                f"Scores need shape {expected} (examinees, items), got {self.scores.shape}."
+            )
+        for what, names in (("examinee", self.examinees), ("item", self.items)):
+            if len(set(names)) < len(names):
+                (twice, _), *_ = Counter(names).most_common(1)
+                raise InvalidInputError(f"The {what} {twice!r} occurs twice.")
+        self.scores.flags.writeable = False
+
+    @property
+    def n_answers(self) -> int:
+        """Scores that are there."""
+        return int(np.count_nonzero(~np.isnan(self.scores)))
