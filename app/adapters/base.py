@@ -1,6 +1,6 @@
 """The examinee's contract: a prompt in, a completion out, or a classified `ExamineeError`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -74,21 +74,22 @@ class ProbeReport:
     """What an endpoint can do, found by asking it.
 
     Attributes:
-        capabilities: `chat`, `logprobs`, `prompt_logprobs`, `system_role`, `seed`,
-            `reasoning_field`: True, False, or None where it could not be told.
+        capabilities: `chat`, `logprobs`, `prompt_logprobs`, `system_role`, `seed` (two calls with
+            one seed wrote the same), `reasoning_field` (its answer had one): True, False, or None
+            where it could not be told.
         latency_ms: Of the first successful call; `None` when none succeeded.
         error_code: Code of the `ExamineeError` that ended the probe, else `None`.
         detail: One sentence for the person who asked.
     """
 
-    capabilities: dict[str, bool | None]
+    capabilities: Mapping[str, bool | None]
     latency_ms: float | None
     error_code: str | None = None
     detail: str = ""
 
 
 class Examinee(Protocol):
-    """Something that answers prompts: one attempt a call, no retries, no state."""
+    """Something that answers prompts: one attempt a call, no retries, many calls at once."""
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once.
@@ -123,8 +124,8 @@ class EndpointConfig:
     base_url: str = ""
     model: str = ""
     api_key: str | None = field(default=None, repr=False)
-    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     sampling: GenerationParams = field(default_factory=GenerationParams)
     reasoning_tags: tuple[str, str] = ("<think>", "</think>")
     timeout_s: float = 120.0
-    options: dict[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)

@@ -1,0 +1,235 @@
+"""What every adapter over HTTP shares: where to send, with which key, and how to read a reply."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.adapters.base import Completion, EndpointConfig
+from app.adapters.failures import (
+    Complaint,
+    classify,
+    complaint_in,
+    is_html,
+    read_complaint,
+    shorten,
+)
+from app.adapters.reasoning import split_reasoning
+from app.adapters.transport import Reply, Transport, parse_endpoint_url
+from app.errors import (
+    EndpointFaultError,
+    ExamineeError,
+    FieldProblem,
+    InvalidInputError,
+    MalformedAnswerError,
+)
+from app.items import FinishReason
+
+_MIN_SECRET_CHARS = 4
+"""Shorter header values (`1`, `on`) are no secrets; replacing them would garble every message."""
+
+_FINISH = {
+    "stop": FinishReason.STOP,
+    "eos": FinishReason.STOP,
+    "eos_token": FinishReason.STOP,
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "length": FinishReason.LENGTH,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+    "content_filter": FinishReason.CONTENT_FILTER,
+    "safety": FinishReason.CONTENT_FILTER,
+}
+_BROKEN_OFF = frozenset({"error", "abort"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonEndpoint:
+    """One URL that takes and gives JSON.
+
+    Attributes:
+        transport: The process's HTTP client.
+        url: Where to POST.
+        credentials: Headers for the origin of `url` only.
+        timeout_s: For one attempt.
+        is_503_cold: Whether this kind answers 503 while no replica is up.
+    """
+
+    transport: Transport
+    url: str
+    credentials: Mapping[str, str] = field(repr=False)
+    timeout_s: float
+    is_503_cold: bool = False
+
+    async def post(self, payload: Mapping[str, Any]) -> Reply:
+        """Send one request; any status comes back."""
+        return await self.transport.post_json(
+            self.url, payload, credentials=self.credentials, timeout_s=self.timeout_s
+        )
+
+    def read(self, reply: Reply) -> dict[str, Any]:
+        """The JSON object of a successful reply.
+
+        Raises:
+            MalformedAnswerError: Not a JSON object.
+            ExamineeError: The body of a 200 reports an error.
+        """
+        try:
+            body = json.loads(reply.body)
+        except (ValueError, RecursionError) as exc:
+            raise self.malformed(reply, "is not JSON") from exc
+        if not isinstance(body, dict):
+            raise self.malformed(reply, "is not a JSON object")
+        if "choices" not in body and (complaint := complaint_in(body, reply.status)):
+            # An error dressed up as a success counts as a fault unless it names its status.
+            status = complaint.status if complaint.status >= 400 else 502
+            raise self.failure(reply, replace(self._redacted(complaint), status=status))
+        return body
+
+    def complaint(self, reply: Reply) -> Complaint:
+        """What an unsuccessful reply says, secrets taken out."""
+        return self._redacted(read_complaint(reply))
+
+    def failure(self, reply: Reply, complaint: Complaint) -> ExamineeError:
+        """The error that `complaint` stands for."""
+        return classify(complaint, reply.headers, where=self.where, is_503_cold=self.is_503_cold)
+
+    def malformed(self, reply: Reply, what: str) -> MalformedAnswerError:
+        """A reply of status 200 that cannot be used."""
+        if is_html(reply):
+            return MalformedAnswerError(
+                f"{self.where} answered with a web page instead of JSON; is base_url missing /v1?",
+                status=reply.status,
+            )
+        start = shorten(self.redact(reply.body[:2048].decode("utf-8", "replace")))
+        return MalformedAnswerError(
+            f"The answer of {self.where} {what}; it begins {start!r}.", status=reply.status
+        )
+
+    def _redacted(self, complaint: Complaint) -> Complaint:
+        return replace(complaint, words=self.redact(complaint.words))
+
+    @property
+    def where(self) -> str:
+        """Origin of the endpoint, for messages."""
+        url = parse_endpoint_url(self.url)
+        return f"{url.scheme}://{url.netloc.decode('ascii')}"
+
+    def redact(self, text: str) -> str:
+        """Take our own credentials out of what an endpoint echoes."""
+        for value in self.credentials.values():
+            for secret in (value, value.removeprefix("Bearer ")):
+                if len(secret) >= _MIN_SECRET_CHARS:
+                    text = text.replace(secret, "[redacted]")
+        return clean(text)
+
+
+def json_endpoint(
+    config: EndpointConfig, transport: Transport, *, route: str, is_503_cold: bool = False
+) -> JsonEndpoint:
+    """The endpoint at `base_url` + `route`; a base_url that ends in the route is taken as it is.
+
+    A query (`?api-version=...`) stays behind the joined path.
+
+    Raises:
+        InvalidInputError: base_url, key or a header cannot be used.
+    """
+    try:
+        url = parse_endpoint_url(config.base_url)
+    except ValueError as exc:
+        detail = f"base_url {exc}; got {_without_userinfo(config.base_url)!r}."
+        raise InvalidInputError(detail, problems=[FieldProblem("/base_url", detail)]) from None
+    path = url.path.rstrip("/")
+    if not path.endswith(route):
+        url = url.copy_with(path=path + route)
+    credentials = {"authorization": f"Bearer {config.api_key}"} if config.api_key else {}
+    credentials |= {name.lower(): value for name, value in config.headers.items()}
+    for name, value in credentials.items():
+        if not (name.isascii() and value.isascii() and (name + value).isprintable()):
+            detail = f"The header {name!r} holds characters that HTTP headers cannot carry."
+            raise InvalidInputError(detail, problems=[FieldProblem("/headers", detail)])
+    return JsonEndpoint(
+        transport=transport,
+        url=str(url),
+        credentials=credentials,
+        timeout_s=config.timeout_s,
+        is_503_cold=is_503_cold,
+    )
+
+
+def require_model(config: EndpointConfig) -> None:
+    """Refuse a configuration without a model name.
+
+    Raises:
+        InvalidInputError: The name is empty.
+    """
+    if not config.model:
+        detail = f"An endpoint of kind {config.kind!r} needs the name of a model."
+        raise InvalidInputError(detail, problems=[FieldProblem("/model", detail)])
+
+
+def refuse_options(config: EndpointConfig) -> None:
+    """Refuse options for a kind that has none.
+
+    Raises:
+        InvalidInputError: There are some.
+    """
+    if config.options:
+        detail = f"An endpoint of kind {config.kind!r} takes no options, got {[*config.options]}."
+        raise InvalidInputError(detail, problems=[FieldProblem("/options", detail)])
+
+
+def _without_userinfo(text: str) -> str:
+    scheme, mark, rest = text.partition("://")
+    return f"{scheme}{mark}…@{rest.rpartition('@')[2]}" if "@" in rest else text
+
+
+def completion(
+    *,
+    raw: str,
+    reasoning: str | None,
+    finish_word: object,
+    tags: tuple[str, str],
+    tokens_in: object,
+    tokens_out: object,
+    latency_s: float,
+    model: object,
+) -> Completion:
+    """Build a completion from fields as an endpoint gave them, each checked.
+
+    Raises:
+        EndpointFaultError: The endpoint says that it broke off.
+    """
+    word = finish_word.lower() if isinstance(finish_word, str) else ""
+    if word in _BROKEN_OFF:
+        raise EndpointFaultError(f"The endpoint broke off its answer (finish_reason {word!r}).")
+    raw = clean(raw)
+    split = split_reasoning(
+        raw,
+        given=clean(reasoning) if reasoning else None,
+        tags=tags,
+        finish=_FINISH.get(word, FinishReason.UNKNOWN),
+    )
+    return Completion(
+        text=split.text,
+        raw=raw,
+        reasoning=split.reasoning,
+        finish=split.finish,
+        tokens_in=_count(tokens_in),
+        tokens_out=_count(tokens_out),
+        latency_s=latency_s,
+        model=clean(model) if isinstance(model, str) else None,
+    )
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    return None
+
+
+def clean(text: str) -> str:
+    """Replace what Postgres cannot store as text: lone surrogates and NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

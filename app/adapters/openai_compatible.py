@@ -1,0 +1,321 @@
+"""Endpoints that speak OpenAI's chat completions or completions."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from app.adapters.base import (
+    Completion,
+    CompletionRequest,
+    EndpointConfig,
+    GenerationParams,
+    ProbeReport,
+)
+from app.adapters.endpoint import (
+    JsonEndpoint,
+    completion,
+    json_endpoint,
+    refuse_options,
+    require_model,
+)
+from app.adapters.failures import Complaint
+from app.adapters.probing import (
+    PLAIN_PARAMS,
+    PROBE_MESSAGES,
+    PROBE_PARAMS,
+    capabilities,
+    failed,
+    repeats,
+    succeeded,
+)
+from app.adapters.prompting import FLAT_STOP, flatten
+from app.adapters.transport import Reply, Transport
+from app.errors import EndpointRejectedError, ExamineeError
+from app.items import FinishReason, Message
+
+logger = logging.getLogger(__name__)
+
+_UNSUPPORTED = frozenset({"unsupported_parameter", "unsupported_value"})
+_RENAMED = {"max_tokens": "max_completion_tokens"}
+
+
+@dataclass(slots=True)
+class _Dialect:
+    """Sampling parameters that an endpoint does not take, learned from its rejections.
+
+    OpenAI's reasoning models want `max_completion_tokens` for `max_tokens` and accept no
+    temperature but their own; a 400 says so and names the parameter.
+    """
+
+    refused: set[str] = field(default_factory=set)
+
+    def spoken(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
+        """`sampling` in the words that the endpoint takes."""
+        return {
+            _RENAMED.get(name, name) if name in self.refused else name: value
+            for name, value in sampling.items()
+            if name not in self.refused or name in _RENAMED
+        }
+
+    def learn(self, complaint: Complaint, sent: Mapping[str, Any]) -> bool:
+        """Whether `complaint` objects to a parameter that was `sent`: then resending helps."""
+        name = complaint.param
+        if complaint.code not in _UNSUPPORTED or name is None or name not in sent:
+            return False
+        if name not in self.refused:
+            remedy = f"sent as {_RENAMED[name]}" if name in _RENAMED else "left out"
+            logger.warning("The endpoint refuses %r; from now on it is %s.", name, remedy)
+            self.refused.add(name)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    completion: Completion
+    choice: Mapping[str, Any]
+
+
+_FILTERED = _Answered(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenAICompatible(ABC):
+    """One attempt a call. The only thing it remembers is which parameters were refused."""
+
+    config: EndpointConfig
+    endpoint: JsonEndpoint
+    dialect: _Dialect = field(default_factory=_Dialect)
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Ask once; see `Examinee.complete`."""
+        return (await self._ask(request.messages, request.params)).completion
+
+    async def _ask(
+        self,
+        messages: Iterable[Message],
+        params: GenerationParams,
+        extras: Mapping[str, Any] | None = None,
+    ) -> _Answered:
+        prompt = {"model": self.config.model, **self._prompt(messages), **(extras or {})}
+        sampling = self._sampling(params)
+        while True:
+            sent = self.dialect.spoken(sampling)
+            reply = await self.endpoint.post(prompt | sent)
+            if reply.status < 300:
+                return self._answered(reply)
+            complaint = self.endpoint.complaint(reply)
+            if complaint.is_content_filter:
+                return _FILTERED
+            # What was learned is not sent again, so this ends.
+            if not self.dialect.learn(complaint, sent):
+                raise self.endpoint.failure(reply, complaint)
+
+    def _answered(self, reply: Reply) -> _Answered:
+        body = self.endpoint.read(reply)
+        choices = body.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            raise self.endpoint.malformed(reply, "has no choices")
+        choice: dict[str, Any] = choices[0]
+        raw, reasoning, finish = self._text(choice, reply)
+        usage = body.get("usage")
+        usage = usage if isinstance(usage, dict) else {}
+        return _Answered(
+            completion(
+                raw=raw,
+                reasoning=reasoning,
+                finish_word=finish,
+                tags=self.config.reasoning_tags,
+                tokens_in=usage.get("prompt_tokens"),
+                tokens_out=usage.get("completion_tokens"),
+                latency_s=reply.latency_s,
+                model=body.get("model"),
+            ),
+            choice,
+        )
+
+    @abstractmethod
+    def _prompt(self, messages: Iterable[Message]) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _sampling(self, params: GenerationParams) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
+        """Raw text, reasoning of a field of its own, finish reason as given."""
+
+
+class OpenAIChat(_OpenAICompatible):
+    """`POST {base_url}/chat/completions`."""
+
+    ROUTE: ClassVar = "/chat/completions"
+
+    @override
+    def _prompt(self, messages: Iterable[Message]) -> dict[str, Any]:
+        return {"messages": [{"role": m.role, "content": m.content} for m in messages]}
+
+    @override
+    def _sampling(self, params: GenerationParams) -> dict[str, Any]:
+        return _sampling(params, params.stop)
+
+    @override
+    def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            raise self.endpoint.malformed(reply, "has no message")
+        raw, thoughts = _content(message.get("content"))
+        if raw is None:
+            raise self.endpoint.malformed(reply, "has a message whose content is not text")
+        refusal = message.get("refusal")
+        if isinstance(refusal, str) and refusal:
+            return raw or refusal, None, "content_filter"
+        return raw, _reasoning_field(message) or thoughts, choice.get("finish_reason")
+
+    async def probe(self) -> ProbeReport:
+        """Ask with every feature, then the same again; or once plainly if that is rejected."""
+        try:
+            try:
+                first = await self._ask(
+                    PROBE_MESSAGES, PROBE_PARAMS, {"logprobs": True, "top_logprobs": 1}
+                )
+            except EndpointRejectedError as rejected:
+                return await self._probe_plainly(rejected)
+            second = await self._ask(PROBE_MESSAGES, PROBE_PARAMS)
+        except ExamineeError as exc:
+            return failed(exc)
+        found = capabilities(
+            chat=True,
+            logprobs=_has_logprobs(first.choice),
+            system_role=True,
+            seed=repeats(first.completion, second.completion),
+            reasoning_field=_has_reasoning_field(first.choice),
+        )
+        return succeeded(found, first.completion.latency_s, first.completion.model)
+
+    async def _probe_plainly(self, rejected: EndpointRejectedError) -> ProbeReport:
+        plain = await self._ask(PROBE_MESSAGES[1:], PLAIN_PARAMS)
+        words = rejected.detail.lower()
+        found = capabilities(
+            chat=True,
+            logprobs=False if "logprobs" in words else None,
+            system_role=False if "system" in words else None,
+            seed=False if "seed" in words else None,
+            reasoning_field=_has_reasoning_field(plain.choice),
+        )
+        note = f"A call with every feature was rejected: {rejected.detail}"
+        return succeeded(found, plain.completion.latency_s, plain.completion.model, note)
+
+
+class OpenAICompletions(_OpenAICompatible):
+    """`POST {base_url}/completions`: the messages are flattened to one text."""
+
+    ROUTE: ClassVar = "/completions"
+
+    @override
+    def _prompt(self, messages: Iterable[Message]) -> dict[str, Any]:
+        return {"prompt": flatten(messages)}
+
+    @override
+    def _sampling(self, params: GenerationParams) -> dict[str, Any]:
+        return _sampling(params, (*params.stop, FLAT_STOP))
+
+    @override
+    def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
+        if not isinstance(choice.get("text"), str):
+            raise self.endpoint.malformed(reply, "has a choice without text")
+        return choice["text"], None, choice.get("finish_reason")
+
+    async def probe(self) -> ProbeReport:
+        """Ask once with log-probabilities of prompt and answer, then once more without."""
+        try:
+            try:
+                first = await self._ask(PROBE_MESSAGES, PROBE_PARAMS, {"logprobs": 1, "echo": True})
+            except EndpointRejectedError as rejected:
+                plain = (await self._ask(PROBE_MESSAGES, PLAIN_PARAMS)).completion
+                note = f"A call with echo and logprobs was rejected: {rejected.detail}"
+                found = capabilities(chat=False, prompt_logprobs=False)
+                return succeeded(found, plain.latency_s, plain.model, note)
+            second = (await self._ask(PROBE_MESSAGES, PROBE_PARAMS)).completion
+        except ExamineeError as exc:
+            return failed(exc)
+        prompt = flatten(PROBE_MESSAGES)
+        is_echoed = first.completion.raw.startswith(prompt)
+        answer = replace(first.completion, raw=first.completion.raw.removeprefix(prompt))
+        has_logprobs = _has_logprobs(first.choice)
+        found = capabilities(
+            chat=False,
+            logprobs=has_logprobs,
+            prompt_logprobs=has_logprobs and is_echoed,
+            seed=repeats(answer, second),
+        )
+        return succeeded(found, answer.latency_s, answer.model)
+
+
+def openai_chat(config: EndpointConfig, transport: Transport) -> OpenAIChat:
+    """Any server with OpenAI's chat route; base_url usually ends in `/v1`."""
+    refuse_options(config)
+    require_model(config)
+    return OpenAIChat(config, json_endpoint(config, transport, route=OpenAIChat.ROUTE))
+
+
+def openai_completions(config: EndpointConfig, transport: Transport) -> OpenAICompletions:
+    """Any server with OpenAI's completions route; base_url usually ends in `/v1`."""
+    refuse_options(config)
+    require_model(config)
+    return OpenAICompletions(
+        config, json_endpoint(config, transport, route=OpenAICompletions.ROUTE)
+    )
+
+
+def _sampling(params: GenerationParams, stop: tuple[str, ...]) -> dict[str, Any]:
+    given = {
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "max_tokens": params.max_tokens,
+        "seed": params.seed,
+        "stop": list(stop) or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _content(content: object) -> tuple[str | None, str | None]:
+    """Text and thoughts of a message's content: a string, nothing, or a list of typed parts."""
+    if content is None:
+        return "", None
+    if isinstance(content, str):
+        return content, None
+    if not isinstance(content, list):
+        return None, None
+    text, thoughts = [], []
+    for part in content:
+        if not isinstance(part, dict):
+            return None, None
+        if part.get("type") == "thinking":
+            inner, _ = _content(part.get("thinking"))
+            thoughts.append(inner or "")
+        else:
+            text.append(part["text"] if isinstance(part.get("text"), str) else "")
+    return "".join(text), "".join(thoughts) or None
+
+
+def _reasoning_field(message: Mapping[str, Any]) -> str | None:
+    for name in ("reasoning_content", "reasoning"):
+        if isinstance(message.get(name), str) and message[name]:
+            return str(message[name])
+    return None
+
+
+def _has_reasoning_field(choice: Mapping[str, Any]) -> bool:
+    message = choice.get("message")
+    return isinstance(message, dict) and _reasoning_field(message) is not None
+
+
+def _has_logprobs(choice: Mapping[str, Any]) -> bool:
+    """Both forms: `{"content": [...]}` and the older `{"token_logprobs": [...]}`."""
+    logprobs = choice.get("logprobs")
+    if not isinstance(logprobs, dict):
+        return False
+    return bool(logprobs.get("content") or logprobs.get("token_logprobs"))

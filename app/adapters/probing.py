@@ -1,0 +1,54 @@
+"""What adapters put to an endpoint to find out what it can do."""
+
+from typing import Final
+
+from app.adapters.base import Completion, GenerationParams, ProbeReport
+from app.errors import ExamineeError
+from app.items import Message
+
+#: A question with many equally good answers: two equal ones at temperature 1 show that the seed
+#: (or a deterministic endpoint) makes answers repeatable.
+PROBE_MESSAGES: Final = (
+    Message("system", "You answer with digits only."),
+    Message("user", "Write a random number of twelve digits."),
+)
+PROBE_PARAMS: Final = GenerationParams(temperature=1.0, max_tokens=24, seed=20)
+PLAIN_PARAMS: Final = GenerationParams(temperature=None, max_tokens=24)
+
+_CAPABILITIES: Final = (
+    "chat",
+    "logprobs",
+    "prompt_logprobs",
+    "system_role",
+    "seed",
+    "reasoning_field",
+)
+
+
+def capabilities(**known: bool | None) -> dict[str, bool | None]:
+    """All capabilities in their order; those not `known` could not be told."""
+    return {name: known.get(name) for name in _CAPABILITIES}
+
+
+def succeeded(
+    found: dict[str, bool | None], latency_s: float, model: str | None, note: str = ""
+) -> ProbeReport:
+    """The report of an endpoint that answered."""
+    said = f"Answered as {model!r}." if model else "Answered."
+    return ProbeReport(
+        capabilities=found, latency_ms=latency_s * 1000, detail=f"{said} {note}".rstrip()
+    )
+
+
+def failed(exc: ExamineeError) -> ProbeReport:
+    """The report of an endpoint that did not."""
+    return ProbeReport(
+        capabilities=capabilities(), latency_ms=None, error_code=exc.code, detail=exc.detail
+    )
+
+
+def repeats(first: Completion, second: Completion) -> bool | None:
+    """Whether two calls with one seed wrote the same; `None` when nothing was written."""
+    if not (first.raw or first.reasoning):
+        return None
+    return (first.raw, first.reasoning) == (second.raw, second.reasoning)

@@ -1,0 +1,57 @@
+"""Names of endpoint kinds and what builds them.
+
+Other packages add kinds through the entry point group `sextant.adapters`: name = kind, value = a
+callable `(EndpointConfig, Transport) -> Examinee`.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Final
+
+from app.adapters.base import EndpointConfig, Examinee
+from app.adapters.huggingface import hf_endpoint, hf_tgi
+from app.adapters.openai_compatible import openai_chat, openai_completions
+from app.adapters.scripted import scripted
+from app.adapters.transport import Transport
+from app.errors import UnknownNameError
+
+GROUP: Final = "sextant.adapters"
+
+Factory = Callable[[EndpointConfig, Transport], Examinee]
+
+_BUILT_IN: Final[dict[str, Factory]] = {
+    "openai_chat": openai_chat,
+    "openai_completions": openai_completions,
+    "hf_endpoint": hf_endpoint,
+    "hf_tgi": hf_tgi,
+    "scripted": scripted,
+}
+
+
+@cache
+def _installed() -> dict[str, EntryPoint]:
+    """Kinds of other packages; a built-in name cannot be taken over."""
+    found = entry_points(group=GROUP)
+    return {point.name: point for point in found if point.name not in _BUILT_IN}
+
+
+def kinds() -> tuple[str, ...]:
+    """Every kind that `build` knows."""
+    return (*_BUILT_IN, *_installed())
+
+
+def build(config: EndpointConfig, transport: Transport) -> Examinee:
+    """The examinee that `config` describes.
+
+    Raises:
+        UnknownNameError: No adapter of that kind is installed.
+        InvalidInputError: base_url, model, a header or an option cannot be used.
+    """
+    factory = _BUILT_IN.get(config.kind)
+    if factory is None:
+        point = _installed().get(config.kind)
+        if point is None:
+            raise UnknownNameError("endpoint kind", config.kind, kinds())
+        factory = point.load()
+    return factory(config, transport)

@@ -1,0 +1,101 @@
+"""A simulated examinee of known ability, for the demo and for dry runs."""
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
+from app.adapters.probing import capabilities
+from app.adapters.transport import Transport
+from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError, UnknownNameError
+
+_CHARS_PER_TOKEN = 4
+_MAX_LATENCY_MS = 600_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scripted:
+    """Answers right with the probability that an item's curve gives at `theta`.
+
+    The draw is a pure function of (`seed`, item): asking again brings the same answer. Token
+    counts are estimated at four characters a token.
+
+    Attributes:
+        theta: Ability on the bank's scale, logits.
+        seed: Another seed is another examinee of the same ability.
+        latency_ms: How long each answer takes.
+    """
+
+    theta: float = 0.0
+    seed: int = 0
+    latency_ms: float = 0.0
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Answer from `request.hints`; see `Examinee.complete`."""
+        hints = request.hints
+        if hints is None:
+            raise EndpointRejectedError(
+                "A scripted examinee answers from an item's parameters; this request has none."
+            )
+        if self.latency_ms:
+            await asyncio.sleep(self.latency_ms / 1000)
+        is_right = _uniform(self.seed, hints.key) < hints.probability_right(self.theta)
+        text = hints.right if is_right else hints.wrong
+        prompt_chars = sum(len(turn.content) for turn in request.messages)
+        return Completion(
+            text=text,
+            raw=text,
+            tokens_in=math.ceil(prompt_chars / _CHARS_PER_TOKEN),
+            tokens_out=math.ceil(len(text) / _CHARS_PER_TOKEN),
+            latency_s=self.latency_ms / 1000,
+            model=f"scripted(theta={self.theta:g}, seed={self.seed})",
+        )
+
+    async def probe(self) -> ProbeReport:
+        """Nothing to find out."""
+        return ProbeReport(
+            capabilities=capabilities(chat=True, system_role=True, seed=True),
+            latency_ms=self.latency_ms,
+            detail=f"A simulated examinee of ability {self.theta:g}; no endpoint is called.",
+        )
+
+
+def _uniform(seed: int, key: str) -> float:
+    """A number in [0, 1) that depends on (`seed`, `key`) alone, on every machine."""
+    digest = hashlib.sha256(f"{seed}:{key}".encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64
+
+
+def scripted(config: EndpointConfig, transport: Transport) -> Scripted:  # noqa: ARG001
+    """Build from the options `theta`, `seed` and `latency_ms`; the transport is not used.
+
+    Raises:
+        InvalidInputError: An option is unknown or has a wrong value.
+    """
+    options = config.options
+    for name in options.keys() - {"theta", "seed", "latency_ms"}:
+        raise UnknownNameError("option of kind 'scripted'", name, ("theta", "seed", "latency_ms"))
+    seed = _number(options, "seed", 0.0, -(2**53), 2**53)
+    if not seed.is_integer():
+        raise _wrong("seed", "an integer", options["seed"])
+    return Scripted(
+        theta=_number(options, "theta", 0.0, -100.0, 100.0),
+        seed=int(seed),
+        latency_ms=_number(options, "latency_ms", 0.0, 0.0, _MAX_LATENCY_MS),
+    )
+
+
+def _number(
+    options: Mapping[str, object], name: str, default: float, low: float, high: float
+) -> float:
+    value = options.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise _wrong(name, f"a number from {low:g} to {high:g}", value)
+    return float(value)
+
+
+def _wrong(name: str, expected: str, value: object) -> InvalidInputError:
+    detail = f"Option {name!r}: expected {expected}, got {value!r}."
+    return InvalidInputError(detail, problems=[FieldProblem(f"/options/{name}", detail)])

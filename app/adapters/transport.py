@@ -1,0 +1,357 @@
+"""The one HTTP client of a process: connection pool, time limits, size limit, address guard.
+
+- Every host is resolved once per connection and the checked address itself is connected to, so a
+  name that changes its address between check and call (DNS rebinding) gains nothing. Host header
+  and TLS server name stay those of the URL.
+- Redirects are followed here, a few, each hop through the same guard; on another origin our
+  credentials are left out. The body is sent again as it was: an endpoint that moved has moved for
+  POST too.
+- No proxy is taken from the environment and no cookie is kept. `SSL_CERT_FILE` and `SSL_CERT_DIR`
+  are honoured, so that an operator can add the certificate authority of the house.
+"""
+
+import asyncio
+import ipaddress
+import json
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpcore2
+import httpx2
+from typing_extensions import override
+
+from app.adapters.guard import AddressGuard, IPAddress
+from app.errors import (
+    AnswerTooLargeError,
+    BlockedAddressError,
+    EndpointRejectedError,
+    ExamineeError,
+    ExamineeTimeoutError,
+    MalformedAnswerError,
+    UnreachableError,
+)
+
+CONNECT_TIMEOUT_S: Final = 10.0
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_CONNECTIONS: Final = 1000
+MAX_IDLE_CONNECTIONS: Final = 200
+IDLE_CONNECTION_S: Final = 30.0
+MAX_REDIRECTS: Final = 3
+MAX_STALE_RESENDS: Final = 2
+_REDIRECTS: Final = frozenset({301, 302, 307, 308})
+_BROKEN_CONNECTION: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
+
+_is_fresh: ContextVar[bool] = ContextVar("is_fresh", default=False)
+"""Whether the current call opened its connection itself, rather than reusing one."""
+
+Resolve = Callable[[str, int], Awaitable[list[IPAddress]]]
+"""Host and port to addresses, in the order in which to try them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came back, whatever its status.
+
+    Attributes:
+        status: HTTP status.
+        headers: Case-insensitive.
+        body: Whole body, decompressed.
+        latency_s: From sending the request to the last byte.
+        url: Where the reply came from, after redirects.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    latency_s: float
+    url: str
+
+
+class Transport:
+    """Sends JSON to endpoints. An async context manager; create one per process.
+
+    Args:
+        guard: Which addresses may be called.
+        max_body_bytes: Longer replies are refused while they come in.
+        max_connections: Upper bound of simultaneous connections, over all endpoints.
+        resolve: Finds the addresses of a host, best first; the system's resolver by default.
+    """
+
+    def __init__(
+        self,
+        *,
+        guard: AddressGuard,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        max_connections: int = MAX_CONNECTIONS,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._max_body_bytes = max_body_bytes
+        self._client = httpx2.AsyncClient(
+            transport=_GuardedHTTPTransport(guard, resolve or resolve_host, max_connections),
+            trust_env=False,
+            follow_redirects=False,
+            # Endpoints of different owners share this client; none may leave state behind.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+            # The budget of one attempt is enforced around the whole call, see `post_json`.
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._client.__aexit__(exc_type, exc, traceback)
+
+    async def post_json(
+        self,
+        url: str,
+        payload: Mapping[str, Any],
+        *,
+        credentials: Mapping[str, str],
+        timeout_s: float,
+    ) -> Reply:
+        """POST `payload` as JSON and read the whole reply.
+
+        Args:
+            url: Absolute http or https URL without user information.
+            payload: What to send.
+            credentials: Request headers that go to the origin of `url` only.
+            timeout_s: For everything: waiting for a connection, redirects, the last byte.
+
+        Raises:
+            BlockedAddressError: The guard refused an address, at the start or after a redirect.
+            ExamineeTimeoutError: Not finished in time.
+            UnreachableError: No connection, or one that broke before the reply began.
+            MalformedAnswerError: The reply broke off, or is not HTTP.
+            AnswerTooLargeError: The reply is longer than the limit.
+            EndpointRejectedError: Too many redirects, or one that cannot be followed.
+        """
+        content = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._follow(httpx2.URL(url), content, credentials)
+        except TimeoutError as exc:
+            raise ExamineeTimeoutError(
+                f"{_origin(url)} did not finish its answer within {timeout_s:g} s."
+            ) from exc
+        status, headers, body, final_url = reply
+        return Reply(
+            status=status,
+            headers=headers,
+            body=body,
+            latency_s=time.perf_counter() - started,
+            url=final_url,
+        )
+
+    async def _follow(
+        self, url: httpx2.URL, content: bytes, credentials: Mapping[str, str]
+    ) -> tuple[int, httpx2.Headers, bytes, str]:
+        first = url
+        for _ in range(MAX_REDIRECTS + 1):
+            headers = {"content-type": "application/json", "accept": "application/json"}
+            if _keeps_credentials(first, url):
+                headers |= credentials
+            status, reply_headers, body = await self._send(url, content, headers)
+            location = reply_headers.get("location")
+            if status not in _REDIRECTS or location is None:
+                return status, reply_headers, body, str(url)
+            url = _next_hop(url, location)
+        raise EndpointRejectedError(
+            f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to {url}."
+        )
+
+    async def _send(
+        self, url: httpx2.URL, content: bytes, headers: dict[str, str]
+    ) -> tuple[int, httpx2.Headers, bytes]:
+        response = await self._open(url, content, headers)
+        try:
+            body = await self._read(response, url)
+        except httpx2.HTTPError as exc:
+            raise _broken_reply(url, exc) from exc
+        finally:
+            await response.aclose()
+        return response.status_code, response.headers, body
+
+    async def _open(
+        self, url: httpx2.URL, content: bytes, headers: dict[str, str]
+    ) -> httpx2.Response:
+        resends = 0
+        while True:
+            request = self._client.build_request("POST", url, content=content, headers=headers)
+            _is_fresh.set(False)
+            try:
+                return await self._client.send(request, stream=True)
+            except httpx2.HTTPError as exc:
+                # A server may close an idle connection in the moment in which it is used again;
+                # then nothing was wrong with the call, and nobody read it.
+                is_stale = isinstance(exc, _BROKEN_CONNECTION) and not _is_fresh.get()
+                if not is_stale or resends == MAX_STALE_RESENDS:
+                    raise _no_reply(url, exc) from exc
+                resends += 1
+
+    async def _read(self, response: httpx2.Response, url: httpx2.URL) -> bytes:
+        announced = response.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > self._max_body_bytes:
+            raise self._too_large(url)
+        body = bytearray()
+        # Decompressed by the client in pieces of at most 1 MiB: a zip bomb ends here as well.
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > self._max_body_bytes:
+                raise self._too_large(url)
+        return bytes(body)
+
+    def _too_large(self, url: httpx2.URL) -> AnswerTooLargeError:
+        return AnswerTooLargeError(
+            f"{_origin(str(url))} answered with more than {self._max_body_bytes} bytes."
+        )
+
+
+async def resolve_host(host: str, port: int) -> list[IPAddress]:
+    """Addresses of `host`, which may be written as an address in any spelling.
+
+    Raises:
+        httpcore2.ConnectError: The name is unknown.
+    """
+    try:
+        return [ipaddress.ip_address(host.strip("[]"))]
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        # Said to a person, so without the resolver's own wording as a cause.
+        raise httpcore2.ConnectError(f"the name {host!r} cannot be resolved") from None
+    return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
+
+
+class _GuardedBackend(httpcore2.AnyIOBackend):
+    """Connects only to addresses that the guard has seen."""
+
+    def __init__(self, guard: AddressGuard, resolve: Resolve) -> None:
+        self._guard = guard
+        self._resolve = resolve
+
+    @override
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        failure: Exception | None = None
+        for address in await self._resolve(host, port):
+            try:
+                self._guard.check(address)
+                stream = await super().connect_tcp(
+                    str(address), port, timeout, local_address, socket_options
+                )
+            except httpcore2.ConnectError as exc:
+                failure = failure or httpcore2.ConnectError(_system_reason(exc))
+            except (BlockedAddressError, httpcore2.ConnectTimeout) as exc:
+                failure = failure or exc
+            else:
+                _is_fresh.set(True)
+                return stream
+        raise failure or httpcore2.ConnectError(f"the name {host!r} has no address")
+
+
+class _GuardedHTTPTransport(httpx2.AsyncHTTPTransport):
+    """httpx2's own transport on a connection pool that uses the guarded backend."""
+
+    def __init__(self, guard: AddressGuard, resolve: Resolve, max_connections: int) -> None:
+        ssl_context = httpx2.create_ssl_context()
+        super().__init__(verify=ssl_context)
+        # httpx2 has no argument for the network backend, so its pool is replaced by one that has.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=ssl_context,
+            max_connections=max_connections,
+            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+            keepalive_expiry=IDLE_CONNECTION_S,
+            network_backend=_GuardedBackend(guard, resolve),
+        )
+
+
+def parse_endpoint_url(text: str) -> httpx2.URL:
+    """Check that `text` can be called at all; addresses are checked when they are connected to.
+
+    Raises:
+        ValueError: Not an absolute http or https URL, or one with user information.
+    """
+    try:
+        url = httpx2.URL(text.strip())
+    except httpx2.InvalidURL as exc:
+        raise ValueError(f"is not a URL ({exc})") from exc
+    if url.scheme not in ("http", "https"):
+        raise ValueError("must start with http:// or https://")
+    if not url.host:
+        raise ValueError("names no host")
+    if url.userinfo:
+        raise ValueError("must not carry a user name or password; give the key as api_key")
+    return url
+
+
+def _next_hop(url: httpx2.URL, location: str) -> httpx2.URL:
+    try:
+        return parse_endpoint_url(str(url.join(location)))
+    except (ValueError, httpx2.InvalidURL) as exc:
+        raise EndpointRejectedError(
+            f"{_origin(str(url))} redirected to an address that {exc}."
+        ) from exc
+
+
+def _keeps_credentials(first: httpx2.URL, url: httpx2.URL) -> bool:
+    """Same host, and never from https to http."""
+    same_port = (first.port, first.scheme) == (url.port, url.scheme)
+    upgraded = (first.scheme, url.scheme) == ("http", "https") and first.port == url.port is None
+    return first.host == url.host and (same_port or upgraded)
+
+
+def _origin(url: str) -> str:
+    parsed = httpx2.URL(url)
+    return f"{parsed.scheme}://{parsed.netloc.decode('ascii')}"
+
+
+def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
+    where = _origin(str(url))
+    if isinstance(exc, httpx2.TimeoutException):
+        return ExamineeTimeoutError(
+            f"{where} did not accept a connection within {CONNECT_TIMEOUT_S:g} s."
+        )
+    if isinstance(exc, httpx2.ConnectError):
+        return UnreachableError(f"{where} cannot be reached: {exc}.")
+    if isinstance(exc, httpx2.RemoteProtocolError) and "without sending" not in str(exc):
+        return MalformedAnswerError(f"{where} did not answer with HTTP: {exc}.")
+    return UnreachableError(f"{where} closed the connection before it answered.")
+
+
+def _system_reason(exc: httpcore2.ConnectError) -> str:
+    """What the operating system said, which anyio keeps as the cause of a vaguer error."""
+    cause: BaseException = exc
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno).lower()
+    return str(cause)
+
+
+def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
+    return MalformedAnswerError(
+        f"The answer of {_origin(str(url))} broke off: {str(exc) or type(exc).__name__}."
+    )

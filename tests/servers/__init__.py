@@ -1,0 +1,73 @@
+"""Real servers for tests: helpers that start them in a thread or as a process.
+
+`fault_server` answers like a language model that misbehaves on demand, `tiny_llama` is the real
+llama.cpp server on a tiny random model.
+"""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+ROOT = Path(__file__).resolve().parents[2]
+_START_TIMEOUT_S = 30
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Serve an ASGI application from a thread on a free loopback port; yields `http://host:port`.
+
+    The thread shares the caller's memory: a test can read what the application recorded.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="critical", lifespan="off", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name="test-server", daemon=True
+    )
+    thread.start()
+    try:
+        # The listener already queues connections, so nobody needs to wait for the loop.
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(_START_TIMEOUT_S)
+        listener.close()
+
+
+@contextmanager
+def spawned(module: str, *arguments: str) -> Iterator[str]:
+    """Run `python -m module arguments` until the block ends; yields the URL that it prints.
+
+    The program prints one JSON line `{"url": ...}` on standard output once it listens.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{module} ended with code {process.wait()} before it listened")
+        yield str(json.loads(line)["url"])
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()

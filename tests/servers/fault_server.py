@@ -1,0 +1,401 @@
+"""A model server that misbehaves on demand, in OpenAI's and in Hugging Face's forms.
+
+The first part of the path says how: `http://host:port/cut/v1` is a base_url whose every answer
+breaks off, `http://host:port/ok/v1` always answers well. `name-2` misbehaves on the first two calls
+of each prompt. `mixed` misbehaves at `fault_rate`, decided by (seed, prompt, how often that prompt
+was asked): any number of callers in any order see the same faults.
+
+The text of a good answer depends on the prompt alone, so runs with and without faults compare.
+
+    python -m tests.servers.fault_server --port 0 --fault-rate 0.3 --seed 7
+
+prints `{"url": "http://127.0.0.1:PORT", ...}` and serves until it is stopped. `GET /calls` returns
+how often each behaviour was asked and how often each fault was played.
+"""
+
+import argparse
+import asyncio
+import gzip
+import hashlib
+import json
+import socket
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+from typing_extensions import override
+
+LARGE_BODY_BYTES = 10 * 1024 * 1024
+MIXED_FAULTS = ("rate_limited", "error_500", "slow", "cut", "malformed", "empty_choices")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class FaultServer:
+    """State and settings of the server; `app` is the ASGI application.
+
+    Attributes:
+        api_key: Calls without it are answered 401.
+        fault_rate: Share of calls to `mixed` that misbehave.
+        seed: Decides which.
+        retry_after_s: What a 429 asks for.
+        slow_s: How long a slow answer takes.
+        answers: Replies to play under a path of their own: name -> (status, headers, body).
+        calls: Every request, in order.
+        asked: How often each behaviour was asked.
+        played: How often each fault was played.
+    """
+
+    api_key: str | None = None
+    fault_rate: float = 0.0
+    seed: int = 0
+    retry_after_s: float = 0.05
+    slow_s: float = 0.2
+    answers: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    asked: Counter[str] = field(default_factory=Counter)
+    played: Counter[str] = field(default_factory=Counter)
+    _times_asked: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @property
+    def app(self) -> FastAPI:
+        app = FastAPI()
+
+        @app.get("/calls")
+        async def calls() -> dict[str, dict[str, int]]:
+            return {"asked": dict(self.asked), "played": dict(self.played)}
+
+        @app.post("/{behaviour}")
+        @app.post("/{behaviour}/{route:path}")
+        async def answer(request: Request, behaviour: str, route: str = "") -> Response:
+            body = await request.json()
+            self.calls.append(Call(request.url.path, dict(request.headers), body))
+            self.asked[behaviour] += 1
+            if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
+                return _unauthorized(request)
+            return await self._play(behaviour, route.strip("/"), body, request)
+
+        return app
+
+    def canned(
+        self, name: str, body: object, *, status: int = 200, headers: dict[str, str] | None = None
+    ) -> str:
+        """Answer every call below `/name` with `body`; returns `/name`."""
+        if isinstance(body, bytes):
+            content, kind = body, "application/octet-stream"
+        elif isinstance(body, str):
+            content, kind = body.encode(), "text/plain"
+        else:
+            content, kind = json.dumps(body).encode(), "application/json"
+        self.answers[name] = (status, {"content-type": kind} | (headers or {}), content)
+        return f"/{name}"
+
+    def forget(self) -> None:
+        """Empty the records and the canned answers."""
+        for record in (self.answers, self.calls, self.asked, self.played, self._times_asked):
+            record.clear()
+
+    async def _play(
+        self, behaviour: str, route: str, body: dict[str, Any], request: Request
+    ) -> Response:
+        if behaviour in self.answers:
+            status, headers, content = self.answers[behaviour]
+            return Response(content, status, headers)
+        prompt = _prompt_text(body)
+        self._times_asked[behaviour, prompt] += 1
+        fault = self._fault(behaviour, prompt, self._times_asked[behaviour, prompt])
+        if fault == "ok":
+            return good_answer(route, body, prompt)
+        self.played[fault] += 1
+        if fault == "slow":
+            await asyncio.sleep(self.slow_s)
+            return good_answer(route, body, prompt)
+        if fault == "rate_limited":
+            return _error(429, "Slow down.", headers={"retry-after": f"{self.retry_after_s:g}"})
+        if fault == "redirect_elsewhere":
+            # Another name of the same machine: another origin for the caller.
+            target = f"http://localhost:{request.url.port}/ok/{route}"
+            return Response(status_code=307, headers={"location": target})
+        if fault not in _FAULTS:
+            return _error(404, f"There is no behaviour {fault!r}.")
+        return await _FAULTS[fault](route, body)
+
+    def _fault(self, behaviour: str, prompt: str, times: int) -> str:
+        if behaviour == "mixed":
+            where, which = _two_uniforms(f"{self.seed}:{times}:{prompt}")
+            if where >= self.fault_rate:
+                return "ok"
+            return MIXED_FAULTS[int(which * len(MIXED_FAULTS))]
+        name, _, first = behaviour.rpartition("-")
+        if first.isdecimal():
+            return name if times <= int(first) else "ok"
+        return behaviour
+
+
+def _two_uniforms(key: str) -> tuple[float, float]:
+    digest = hashlib.sha256(key.encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64, int.from_bytes(digest[8:16]) / 2**64
+
+
+def _prompt_text(body: dict[str, Any]) -> str:
+    if "messages" in body:
+        return "\n".join(str(turn.get("content")) for turn in body["messages"])
+    return str(body.get("prompt", body.get("inputs", "")))
+
+
+def _written(prompt: str) -> str:
+    """The model's answer: a letter that depends on the prompt alone."""
+    return "ABCD"[hashlib.sha256(prompt.encode()).digest()[0] % 4]
+
+
+def good_answer(route: str, body: dict[str, Any], prompt: str) -> Response:
+    """A well-formed answer in the form that belongs to `route`."""
+    text = _written(prompt)
+    tokens_in = len(prompt) // 4 + 1
+    usage = {"prompt_tokens": tokens_in, "completion_tokens": 1, "total_tokens": tokens_in + 1}
+    common = {
+        "id": "cmpl-1",
+        "created": 1,
+        "model": body.get("model", "faulty"),
+        "system_fingerprint": "fault-server",
+        "usage": usage,
+    }
+    if route.endswith("chat/completions"):
+        logprob = {"token": text, "logprob": -0.1, "bytes": None, "top_logprobs": []}
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop",
+            "logprobs": {"content": [logprob]} if body.get("logprobs") else None,
+        }
+        return JSONResponse(common | {"object": "chat.completion", "choices": [choice]})
+    if route.endswith("completions"):
+        echoed = [prompt, text] if body.get("echo") else [text]
+        choice = {
+            "index": 0,
+            "text": "".join(echoed),
+            "finish_reason": "stop",
+            "logprobs": {"tokens": echoed, "token_logprobs": [-0.1] * len(echoed)}
+            if body.get("logprobs")
+            else None,
+        }
+        return JSONResponse(common | {"object": "text_completion", "choices": [choice]})
+    return _text_generation(route, body, text, tokens_in)
+
+
+def _text_generation(route: str, body: dict[str, Any], text: str, tokens_in: int) -> Response:
+    """Text Generation Inference: `/generate` gives an object, `/` a list of one."""
+    parameters = body.get("parameters") or {}
+    temperature = parameters.get("temperature")
+    if temperature is not None and temperature <= 0:
+        words = "Input validation error: `temperature` must be strictly positive"
+        return JSONResponse({"error": words, "error_type": "validation"}, 422)
+    finish = "eos_token"
+    if parameters.get("stop"):
+        # As TGI does it, the stop sequence stays in the text.
+        text, finish = text + str(parameters["stop"][-1]), "stop_sequence"
+    answer: dict[str, Any] = {"generated_text": text}
+    if parameters.get("details"):
+        prefill = [{"id": 1, "text": "Q", "logprob": -1.0}]
+        answer["details"] = {
+            "finish_reason": finish,
+            "generated_tokens": 1,
+            "seed": parameters.get("seed"),
+            "prefill": prefill if parameters.get("decoder_input_details") else [],
+            "tokens": [{"id": 2, "text": text, "logprob": -0.1, "special": False}],
+        }
+    headers = {"x-prompt-tokens": str(tokens_in), "x-generated-tokens": "1"}
+    return JSONResponse(answer if route == "generate" else [answer], headers=headers)
+
+
+def _error(status: int, message: str, *, headers: dict[str, str] | None = None) -> Response:
+    return JSONResponse(
+        {"error": {"message": message, "type": "server_error", "code": status}}, status, headers
+    )
+
+
+def _unauthorized(request: Request) -> Response:
+    """Echoes the key it refuses, as some servers do."""
+    key = request.headers.get("authorization", "none")
+    return JSONResponse(
+        {"error": {"message": f"Incorrect API key provided: {key}", "code": "invalid_api_key"}}, 401
+    )
+
+
+class _CutOff(Response):
+    """Announces more than it sends; uvicorn then closes the connection."""
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        body = b'{"choices": [{"message": {"content": "A'
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _rate_limited_until(route: str, body: dict[str, Any]) -> Response:
+    moment = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    return _error(429, "Slow down.", headers={"retry-after": moment})
+
+
+async def _error_500(route: str, body: dict[str, Any]) -> Response:
+    return _error(500, "The engine fell over.")
+
+
+async def _error_503(route: str, body: dict[str, Any]) -> Response:
+    return Response("upstream connect error", 503, media_type="text/plain")
+
+
+async def _loading(route: str, body: dict[str, Any]) -> Response:
+    """As llama.cpp's server says it."""
+    error = {"code": 503, "message": "Loading model", "type": "unavailable_error"}
+    return JSONResponse({"error": error}, 503)
+
+
+async def _hf_loading(route: str, body: dict[str, Any]) -> Response:
+    """As Hugging Face says it."""
+    return JSONResponse({"error": "Model x is currently loading", "estimated_time": 20.0}, 503)
+
+
+async def _cut(route: str, body: dict[str, Any]) -> Response:
+    return _CutOff()
+
+
+async def _malformed(route: str, body: dict[str, Any]) -> Response:
+    return Response('{"choices": [{"message": ', 200, media_type="application/json")
+
+
+async def _wrong_shape(route: str, body: dict[str, Any]) -> Response:
+    return JSONResponse({"answer": "A"})
+
+
+async def _empty_choices(route: str, body: dict[str, Any]) -> Response:
+    return JSONResponse({"object": "chat.completion", "choices": [], "model": "faulty"})
+
+
+async def _html(route: str, body: dict[str, Any]) -> Response:
+    return Response("<!DOCTYPE html><title>Sign in</title><p>Hello", media_type="text/html")
+
+
+async def _html_404(route: str, body: dict[str, Any]) -> Response:
+    page = "<html><head><title>404 Not Found</title></head></html>"
+    return Response(page, 404, media_type="text/html")
+
+
+async def _large(route: str, body: dict[str, Any]) -> Response:
+    return Response(b" " * LARGE_BODY_BYTES, media_type="application/json")
+
+
+async def _large_chunked(route: str, body: dict[str, Any]) -> Response:
+    """Does not announce its length, so that a caller has to count."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(LARGE_BODY_BYTES // 65536):
+            yield b" " * 65536
+
+    return StreamingResponse(chunks(), media_type="application/json")
+
+
+async def _zip_bomb(route: str, body: dict[str, Any]) -> Response:
+    packed = gzip.compress(b" " * (8 * LARGE_BODY_BYTES))
+    return Response(
+        packed, headers={"content-encoding": "gzip", "content-type": "application/json"}
+    )
+
+
+async def _endless(route: str, body: dict[str, Any]) -> Response:
+    """One byte now and then, for ever."""
+
+    async def drops() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0.01)
+
+    return StreamingResponse(drops(), media_type="application/json")
+
+
+async def _redirect_metadata(route: str, body: dict[str, Any]) -> Response:
+    location = "http://169.254.169.254/latest/meta-data/"
+    return Response(status_code=307, headers={"location": location})
+
+
+async def _redirect_loop(route: str, body: dict[str, Any]) -> Response:
+    return Response(status_code=307, headers={"location": f"/redirect_loop/{route}"})
+
+
+async def _redirect(route: str, body: dict[str, Any]) -> Response:
+    return Response(status_code=308, headers={"location": f"/ok/{route}"})
+
+
+async def _unauthorized_always(route: str, body: dict[str, Any]) -> Response:
+    return JSONResponse({"error": {"message": "No such key.", "code": "invalid_api_key"}}, 401)
+
+
+#: Besides `slow`, `rate_limited` and `redirect_elsewhere`, which depend on settings.
+_FAULTS: dict[str, Callable[[str, dict[str, Any]], Awaitable[Response]]] = {
+    "rate_limited_until": _rate_limited_until,
+    "error_500": _error_500,
+    "error_503": _error_503,
+    "loading": _loading,
+    "hf_loading": _hf_loading,
+    "cut": _cut,
+    "malformed": _malformed,
+    "wrong_shape": _wrong_shape,
+    "empty_choices": _empty_choices,
+    "html": _html,
+    "html_404": _html_404,
+    "large": _large,
+    "large_chunked": _large_chunked,
+    "zip_bomb": _zip_bomb,
+    "endless": _endless,
+    "redirect_metadata": _redirect_metadata,
+    "redirect_loop": _redirect_loop,
+    "redirect": _redirect,
+    "unauthorized": _unauthorized_always,
+}
+
+
+def main() -> None:
+    """Serve until stopped."""
+    parser = argparse.ArgumentParser(description="A model server that misbehaves on demand.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--api-key")
+    parser.add_argument("--fault-rate", type=float, default=0.3, help="for base_url .../mixed/v1")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--retry-after", type=float, default=0.05, metavar="SECONDS")
+    parser.add_argument("--slow", type=float, default=0.2, metavar="SECONDS")
+    arguments = parser.parse_args()
+    server = FaultServer(
+        api_key=arguments.api_key,
+        fault_rate=arguments.fault_rate,
+        seed=arguments.seed,
+        retry_after_s=arguments.retry_after,
+        slow_s=arguments.slow,
+    )
+    listener = socket.create_server(("127.0.0.1", arguments.port))
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    print(
+        json.dumps({"url": url, "behaviours": ["ok", "mixed", "slow", "rate_limited", *_FAULTS]}),
+        flush=True,
+    )
+    config = uvicorn.Config(server.app, log_level="critical", lifespan="off")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()
