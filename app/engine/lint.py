@@ -1,0 +1,155 @@
+"""What is wrong with a bank's items, and which of them selection should leave out."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from app.engine.bank import ItemBank
+from app.errors import UnknownNameError
+
+
+CODES: Mapping[str, str] = {
+    "negative_slope": "abler examinees fail the item more often, or a is 0",
+    "flat_slope": "the item hardly tells examinees apart",
+    "extreme_slope": "a step function, mostly a sign of few or dependent answers",
+    "extreme_difficulty": "no examinee is near the item",
+    "high_guessing": "most guesses are right",
+    "low_upper_asymptote": "the ablest fail the item often",
+    "no_variance": "all recorded answers are alike",
+    "duplicate_content": "another item asks the same",
+    "missing_key": "the item has no right answer to mark by",
+    "provisional": "the parameters were not estimated from answers",
+}
+"""All that can be found; callers, who know contents and answers, find the last four."""
+
+QUARANTINED: frozenset[str] = frozenset(
+    {"negative_slope", "no_variance", "duplicate_content", "missing_key"}
+)
+"""Codes that keep an item out of selection unless a caller says otherwise."""
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One fault of one item.
+
+    Attributes:
+        code: What was found, one of `CODES`.
+        severity: What is quarantined by default is an "error".
+        item_id: The item.
+        field: The parameter or property at fault.
+        value: What it holds, if that can be told in a word.
+        message: One sentence for the bank's owner.
+    """
+
+    code: str
+    severity: Severity
+    item_id: str
+    field: str
+    value: float | str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintSettings:
+    """Where a parameter counts as extreme.
+
+    Attributes:
+        max_slope: |a| above this: a step function, mostly a sign of few or dependent answers.
+        min_slope: 0 < a below this: the item says next to nothing.
+        max_difficulty: |b| above this, in logits.
+        max_guessing: c above this.
+        min_upper_asymptote: d below this.
+    """
+
+    max_slope: float = 4.0
+    min_slope: float = 0.1
+    max_difficulty: float = 6.0
+    max_guessing: float = 0.5
+    min_upper_asymptote: float = 0.8
+
+
+DEFAULT_SETTINGS = LintSettings()
+
+
+def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Finding]:
+    """Findings about a bank's parameters, by item position and then by code."""
+    a, b, c, d = bank.a, bank.b, bank.c, bank.d
+    checks = (
+        ("negative_slope", "a", a, a <= 0, "a is {value:.4g}: abler examinees fail it more"),
+        (
+            "flat_slope",
+            "a",
+            a,
+            (a > 0) & (a < settings.min_slope),
+            f"a is {{value:.4g}}, below {settings.min_slope}: it hardly tells examinees apart",
+        ),
+        (
+            "extreme_slope",
+            "a",
+            a,
+            np.abs(a) > settings.max_slope,
+            f"|a| is above {settings.max_slope}: a = {{value:.4g}}",
+        ),
+        (
+            "extreme_difficulty",
+            "b",
+            b,
+            np.abs(np.nan_to_num(b)) > settings.max_difficulty,
+            f"|b| is above {settings.max_difficulty}: b = {{value:.4g}}",
+        ),
+        (
+            "high_guessing",
+            "c",
+            c,
+            c > settings.max_guessing,
+            f"c is {{value:.4g}}, above {settings.max_guessing}: most guesses are right",
+        ),
+        (
+            "low_upper_asymptote",
+            "d",
+            d,
+            d < settings.min_upper_asymptote,
+            f"d is {{value:.4g}}, below {settings.min_upper_asymptote}: the ablest fail it often",
+        ),
+    )
+    findings = [
+        (int(i), _finding(code, bank.item_ids[i], field, float(values[i]), message))
+        for code, field, values, found, message in checks
+        for i in np.flatnonzero(found)
+    ]
+    return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]
+
+
+def _finding(code: str, item_id: str, field: str, value: float, message: str) -> Finding:
+    return Finding(
+        code=code,
+        severity="error" if code in QUARANTINED else "warning",
+        item_id=item_id,
+        field=field,
+        value=value,
+        message=f"Item {item_id!r}: {message.format(value=value)}.",
+    )
+
+
+def quarantine(
+    findings: Iterable[Finding], *, allow: Collection[str] = (), also: Collection[str] = ()
+) -> frozenset[str]:
+    """Ids of the items to leave out of selection.
+
+    Args:
+        findings: From `lint`, and from callers who know more.
+        allow: Codes that do not quarantine after all.
+        also: Codes that quarantine on top of the default ones.
+
+    Raises:
+        UnknownNameError: `allow` or `also` holds no such code.
+    """
+    for code in (*allow, *also):
+        if code not in CODES:
+            raise UnknownNameError("lint code", code, CODES)
+    codes = (QUARANTINED | set(also)) - set(allow)
+    return frozenset(finding.item_id for finding in findings if finding.code in codes)
