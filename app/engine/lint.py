@@ -9,7 +9,6 @@ import numpy as np
 from app.engine.bank import ItemBank
 from app.errors import UnknownNameError
 
-
 CODES: Mapping[str, str] = {
     "negative_slope": "abler examinees fail the item more often, or a is 0",
     "flat_slope": "the item hardly tells examinees apart",
