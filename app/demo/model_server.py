@@ -1,0 +1,364 @@
+"""A scripted model behind an OpenAI-compatible API, for the demo, dry runs and load tests.
+
+Run as a second process: `python -m app.demo.model_server --port 0 --theta 0.8 --seed 7`. It prints
+one line of JSON with its address once it listens, and ends on SIGTERM, on SIGINT, when its standard
+input is a pipe that closes, and when its parent dies.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import re
+import secrets
+import socket
+import stat
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from app.demo.bank import DemoItem
+from app.demo.scripted_model import ScriptedModel
+
+MODEL_NAME = "sextant-demo"
+
+_CHARS_PER_TOKEN = 4
+#: A fixed moment, so that equal questions get equal bytes.
+_CREATED = 1_767_225_600
+
+
+class _RequestError(Exception):
+    """A request that is answered with an OpenAI-style error."""
+
+    def __init__(self, status: int, message: str, *, code: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.response = _error(status, message, code=code, param=param)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """What one request asks for, whichever of the two routes it came by."""
+
+    prompt: str
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    stream: bool
+    with_usage: bool
+    model: str
+
+
+def create_model_server(
+    *,
+    theta: float,
+    seed: int,
+    latency_s: float = 0.0,
+    items: Sequence[DemoItem] | None = None,
+    api_key: str | None = None,
+) -> FastAPI:
+    """The server as an ASGI application.
+
+    The routes are plain Starlette: load tests want a handler that costs next to nothing.
+
+    Args:
+        theta: Ability of the simulated model.
+        seed: Of its draws; the same seed gives the same answer to the same item.
+        latency_s: Seconds before each answer.
+        items: The items it knows; the demo bank when left out.
+        api_key: Bearer key that every call must carry; `None` asks for none.
+    """
+    scripted = ScriptedModel(theta=theta, seed=seed, items=items)
+    numbers = itertools.count(1)
+
+    def guarded(
+        handler: Callable[[Request], Awaitable[Response]],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def guard(request: Request) -> Response:
+            try:
+                _check_key(request, api_key)
+                return await handler(request)
+            except _RequestError as exc:
+                return exc.response
+
+        return guard
+
+    async def answer(request: Request, *, chat: bool) -> Response:
+        ask = _read(await _json_object(request), chat=chat)
+        if latency_s > 0:
+            await asyncio.sleep(latency_s)
+        text, finish = _cut(scripted.reply(ask.prompt), ask)
+        form = _ChatForm if chat else _TextForm
+        head = {"id": f"{form.prefix}-{next(numbers)}", "created": _CREATED, "model": ask.model}
+        usage = _usage(ask.prompt, text)
+        if ask.stream:
+            return StreamingResponse(
+                _chunks(form, head, text, finish, usage if ask.with_usage else None),
+                media_type="text/event-stream",
+            )
+        return _json({**head, **form.whole(text, finish), "usage": usage})
+
+    async def chat_completions(request: Request) -> Response:
+        return await answer(request, chat=True)
+
+    async def completions(request: Request) -> Response:
+        return await answer(request, chat=False)
+
+    async def models(_: Request) -> Response:
+        listed = {"id": MODEL_NAME, "object": "model", "created": _CREATED, "owned_by": "sextant"}
+        return _json({"object": "list", "data": [listed]})
+
+    async def http_error(request: Request, exc: Exception) -> Response:
+        status = exc.status_code if isinstance(exc, HTTPException) else 500
+        message = f"Invalid URL ({request.method} {request.url.path})."
+        return _error(status, message, code="unknown_url")
+
+    return FastAPI(
+        title="Scripted model",
+        openapi_url=None,
+        routes=[
+            Route("/v1/chat/completions", guarded(chat_completions), methods=["POST"]),
+            Route("/v1/completions", guarded(completions), methods=["POST"]),
+            Route("/v1/models", guarded(models)),
+        ],
+        exception_handlers={404: http_error, 405: http_error},
+    )
+
+
+class _ChatForm:
+    """How `/v1/chat/completions` writes an answer."""
+
+    prefix = "chatcmpl"
+
+    @staticmethod
+    def whole(text: str, finish: str) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text}
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return {"object": "chat.completion", "choices": [choice]}
+
+    @staticmethod
+    def piece(text: str, finish: str | None) -> dict[str, Any]:
+        delta = {"content": text} if finish is None else {}
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return {"object": "chat.completion.chunk", "choices": [choice]}
+
+
+class _TextForm:
+    """How `/v1/completions` writes an answer."""
+
+    prefix = "cmpl"
+
+    @staticmethod
+    def whole(text: str, finish: str) -> dict[str, Any]:
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+        return {"object": "text_completion", "choices": [choice]}
+
+    @staticmethod
+    def piece(text: str, finish: str | None) -> dict[str, Any]:
+        choice = {"index": 0, "text": text, "finish_reason": finish}
+        return {"object": "text_completion", "choices": [choice]}
+
+
+async def _chunks(
+    form: type[_ChatForm] | type[_TextForm],
+    head: dict[str, Any],
+    text: str,
+    finish: str,
+    usage: dict[str, int] | None,
+) -> AsyncIterator[bytes]:
+    for piece in re.findall(r"\S+\s*|\s+", text):
+        yield _event({**head, **form.piece(piece, None)})
+    yield _event({**head, **form.piece("", finish)})
+    if usage is not None:
+        yield _event({**head, **form.piece("", None), "choices": [], "usage": usage})
+    yield b"data: [DONE]\n\n"
+
+
+def _event(data: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def _json(data: dict[str, Any], status: int = 200) -> Response:
+    return Response(json.dumps(data), status_code=status, media_type="application/json")
+
+
+def _error(status: int, message: str, *, code: str, param: str | None = None) -> Response:
+    body = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    return _json({"error": body}, status)
+
+
+def _check_key(request: Request, api_key: str | None) -> None:
+    given = request.headers.get("authorization", "")
+    if api_key is not None and not secrets.compare_digest(
+        given.encode(), f"Bearer {api_key}".encode()
+    ):
+        raise _RequestError(401, "Incorrect API key provided.", code="invalid_api_key")
+
+
+async def _json_object(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError) as exc:
+        raise _RequestError(400, f"The body is not JSON: {exc}", code="invalid_json") from exc
+    if not isinstance(body, dict):
+        raise _RequestError(400, "The body must be a JSON object.", code="invalid_json")
+    return body
+
+
+def _read(body: dict[str, Any], *, chat: bool) -> _Ask:
+    limit = body.get("max_completion_tokens", body.get("max_tokens"))
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise _RequestError(
+            400,
+            f"max_tokens must be 1 or more, got {limit!r}.",
+            code="invalid_value",
+            param="max_tokens",
+        )
+    stop = body.get("stop")
+    stops = [] if stop is None else [stop] if isinstance(stop, str) else stop
+    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
+        raise _RequestError(
+            400, "stop must be a string or a list of strings.", code="invalid_type", param="stop"
+        )
+    options = body.get("stream_options")
+    return _Ask(
+        prompt=_last_user_text(body.get("messages")) if chat else _prompt_text(body.get("prompt")),
+        max_tokens=limit,
+        stop=tuple(stops),
+        stream=body.get("stream") is True,
+        with_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        model=str(body.get("model") or MODEL_NAME),
+    )
+
+
+def _last_user_text(messages: object) -> str:
+    if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
+        for message in reversed(messages):
+            if message.get("role") == "user":
+                content = message.get("content")
+                if isinstance(content, list):
+                    parts = [part.get("text") for part in content if isinstance(part, dict)]
+                    content = "\n".join(part for part in parts if isinstance(part, str))
+                if isinstance(content, str):
+                    return content
+    raise _RequestError(
+        400, "messages must be a list with a user message.", code="invalid_type", param="messages"
+    )
+
+
+def _prompt_text(prompt: object) -> str:
+    if isinstance(prompt, list) and len(prompt) == 1:
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return prompt
+    raise _RequestError(400, "prompt must be one string.", code="invalid_type", param="prompt")
+
+
+def _cut(text: str, ask: _Ask) -> tuple[str, str]:
+    """`text` up to a stop sequence or the token limit, and the finish reason."""
+    for stop in ask.stop:
+        if stop:
+            text = text.split(stop, 1)[0]
+    if ask.max_tokens is not None and _tokens(text) > ask.max_tokens:
+        return text[: ask.max_tokens * _CHARS_PER_TOKEN], "length"
+    return text, "stop"
+
+
+def _tokens(text: str) -> int:
+    return -(-len(text) // _CHARS_PER_TOKEN)
+
+
+def _usage(prompt: str, text: str) -> dict[str, int]:
+    tokens_in, tokens_out = _tokens(prompt), _tokens(text)
+    return {
+        "prompt_tokens": tokens_in,
+        "completion_tokens": tokens_out,
+        "total_tokens": tokens_in + tokens_out,
+    }
+
+
+class _Attendant:
+    """Says where the server listens, and ends it when nobody is left to serve.
+
+    uvicorn calls it right after it has begun to listen, and once a second from then on.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._parent = os.getppid()
+        self._announced = False
+        self.server: uvicorn.Server | None = None
+
+    async def __call__(self) -> None:
+        if not self._announced:
+            self._announced = True
+            self._announce()
+            if stat.S_ISFIFO(os.fstat(0).st_mode):
+                asyncio.get_running_loop().add_reader(0, self._input_ready)
+        if os.getppid() != self._parent:  # an orphan is handed to another process
+            self._end()
+
+    def _announce(self) -> None:
+        host, port = self._listener.getsockname()[:2]
+        address = {"url": f"http://{host}:{port}/v1", "port": port, "model": MODEL_NAME}
+        sys.stdout.write(json.dumps({**address, "pid": os.getpid()}) + "\n")
+        sys.stdout.flush()
+
+    def _input_ready(self) -> None:
+        if not os.read(0, 4096):
+            asyncio.get_running_loop().remove_reader(0)
+            self._end()
+
+    def _end(self) -> None:
+        if self.server is not None:
+            self.server.should_exit = True
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser(prog="python -m app.demo.model_server", description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
+    parser.add_argument("--theta", type=float, default=0.8, help="ability of the simulated model")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
+    parser.add_argument("--api-key", help="bearer key that every call must carry")
+    options = parser.parse_args(arguments)
+    try:
+        listener = socket.create_server((options.host, options.port), backlog=1024)
+    except (OSError, OverflowError) as exc:
+        sys.stderr.write(f"Cannot listen on {options.host}:{options.port}: {exc}\n")
+        return 2
+    app = create_model_server(
+        theta=options.theta,
+        seed=options.seed,
+        latency_s=options.latency,
+        api_key=options.api_key,
+    )
+    attendant = _Attendant(listener)
+    attendant.server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=1,
+            callback_notify=attendant,
+            timeout_notify=0,
+        )
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        attendant.server.run(sockets=[listener])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
