@@ -218,12 +218,20 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
         await uow.banks.add_version(version, [*members([known]), pretest])
     async with database.unit_of_work() as uow:
         assert (await uow.banks.version_columns(version.id)).keys == ("known",)
-        _, stored = await uow.banks.version_items(version.id, limit=None)
+        everything = PageRequest(limit=5, descending=False)
+        first, stored = (await uow.banks.version_items(version.id, everything)).items
         assert stored == replace(pretest, flags=({"code": "missing_key"},))
-        assert await uow.banks.version_items(version.id, limit=None, flagged=True) == [stored]
-        assert await uow.banks.version_items(version.id, limit=5, after=0) == [stored]
-        only = await uow.banks.version_items(version.id, limit=5, status="active")
-        assert [item.key for item in only] == ["known"]
+        assert await uow.banks.flags(version.id) == [("unknown", {"code": "missing_key"})]
+        flagged = await uow.banks.version_items(version.id, everything, flagged=True)
+        assert flagged.items == (stored,)
+        behind = PageRequest(limit=1, after=first.item_id, descending=False)
+        assert (await uow.banks.version_items(version.id, behind)).items == (stored,)
+        active = await uow.banks.version_items(version.id, everything, status="active")
+        assert active.items == (first,)
+        newest = await uow.banks.version_items(version.id, PageRequest(limit=1))
+        assert (newest.items, newest.has_more) == ((stored,), True)
+        with pytest.raises(NotFoundError, match="itm_x"):
+            await uow.banks.version_items(version.id, PageRequest(after="itm_x"))
 
 
 async def test_versions_are_found_by_number_id_or_as_the_latest(database: Database) -> None:

@@ -63,6 +63,8 @@ _ADD_VERSION_ITEMS = text("""
 
 _HAS_CONTENT = ItemRow.content != literal_column("'{}'::jsonb")
 
+_IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
+
 
 class BankRepository:
     """Questions and changes about banks, within one transaction.
@@ -416,33 +418,57 @@ class BankRepository:
     async def version_items(
         self,
         version_id: str,
+        request: PageRequest,
         *,
-        limit: int | None,
-        after: int = -1,
         status: str | None = None,
         flagged: bool = False,
-    ) -> list[VersionItem]:
-        """Items of a version with a position above `after`, in order of position.
+    ) -> Page[VersionItem]:
+        """One page of a version's items by position; `request.after` is an item's id.
 
         Args:
             version_id: The version.
-            limit: Most items to return; `None` for all.
-            after: Position before the first one wanted.
+            request: Which page.
             status: Only items in that state.
             flagged: Only items with findings.
+
+        Raises:
+            NotFoundError: The version does not hold the item `request.after`.
         """
         query = (
             select(VersionItemRow, ItemRow.key)
             .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
-            .where(VersionItemRow.version_id == version_id, VersionItemRow.position > after)
-            .order_by(VersionItemRow.position)
-            .limit(limit)
+            .where(VersionItemRow.version_id == version_id)
         )
+        position = VersionItemRow.position
+        if request.after is not None:
+            start = await self._db.scalar(
+                select(position).where(
+                    VersionItemRow.version_id == version_id,
+                    VersionItemRow.item_id == request.after,
+                )
+            )
+            if start is None:
+                raise NotFoundError("item in this version:", request.after)
+            query = query.where(position < start if request.descending else position > start)
         if status is not None:
             query = query.where(VersionItemRow.status == status)
         if flagged:
-            query = query.where(VersionItemRow.flags != literal_column("'[]'::jsonb"))
-        return [read_version_item(row, key) for row, key in await self._db.execute(query)]
+            query = query.where(_IS_FLAGGED)
+        query = query.order_by(position.desc() if request.descending else position)
+        rows = (await self._db.execute(query.limit(request.limit + 1))).all()
+        items = tuple(read_version_item(row, key) for row, key in rows[: request.limit])
+        return Page(items, len(rows) > request.limit)
+
+    async def flags(self, version_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """Key and finding, for every finding of a version in order of position."""
+        query = (
+            select(ItemRow.key, VersionItemRow.flags)
+            .join(VersionItemRow, VersionItemRow.item_id == ItemRow.id)
+            .where(VersionItemRow.version_id == version_id, _IS_FLAGGED)
+            .order_by(VersionItemRow.position)
+        )
+        rows = await self._db.execute(query)
+        return [(key, flag) for key, flags in rows for flag in flags]
 
     async def items_at(self, version_id: str, positions: Sequence[int]) -> list[Item]:
         """The items at `positions` of a version, in that order.

@@ -1,0 +1,368 @@
+"""What an import makes of files: which items are new, and whose the parameters are.
+
+Pure: `BankService` reads what is there, asks these functions, and writes what they say.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from app import scorers
+from app.demo.bank import DemoBank
+from app.engine.bank import ItemBank
+from app.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FieldProblem,
+    InvalidInputError,
+    SextantError,
+)
+from app.exchange.item_record import ItemRecord
+from app.exchange.items import ItemRow
+from app.items import ItemContent
+from app.storage.identifiers import new_id
+from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
+
+MAX_PROBLEMS = 50
+MAX_EXAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankImport:
+    """What is to be brought into a bank.
+
+    Attributes:
+        items: Item file, read.
+        parameters: Parameter file, read; its item ids are keys. Not together with parameters
+            written beside the items.
+        response_model: `1pl` to `4pl`; by default the smallest that holds the parameters.
+        scale: Name of the theta scale; by default the version names one of its own, because
+            parameters from another calibration are on another scale.
+        allow: Lint codes that do not quarantine.
+        keep: Keys of items that are never quarantined.
+        provisional: The parameters are a guess, not a calibration.
+        notes: Free text kept with the version.
+    """
+
+    items: Sequence[ItemRecord] = ()
+    parameters: ItemBank | None = None
+    response_model: str | None = None
+    scale: str | None = None
+    allow: Collection[str] = ()
+    keep: Collection[str] = ()
+    provisional: bool = False
+    notes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Rows that were left out for one reason.
+
+    Attributes:
+        keys: The first of them.
+    """
+
+    reason: str
+    count: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What became of the rows of one file."""
+
+    rows_read: int = 0
+    accepted: int = 0
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """What became of one line of a batch.
+
+    Attributes:
+        status: `created`, `unchanged` (the bank has this item) or `failed`.
+        new: The item to be stored.
+        error: Why it failed.
+    """
+
+    row: int
+    status: str
+    key: str | None = None
+    item_id: str | None = None
+    new: NewItem | None = None
+    error: SextantError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A parameter row whose name is not the item's key, but is what R makes of it."""
+
+    parameter: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedParameters:
+    """Parameters joined to a bank's items, in the order of the parameter file."""
+
+    items: tuple[ItemOutline, ...]
+    rows: tuple[int, ...]
+    tally: Tally
+    renamed: tuple[Renamed, ...] = ()
+
+
+def new_items(
+    existing: Mapping[str, ItemOutline], records: Sequence[ItemRecord]
+) -> tuple[list[NewItem], Tally]:
+    """The records that the bank does not have yet.
+
+    Raises:
+        ConflictError: A record's key is taken by an item that differs.
+        InvalidInputError: A record names a scorer that does not exist, or gives it wrong params.
+    """
+    check_scorers(records)
+    added: list[NewItem] = []
+    unchanged: list[str] = []
+    problems: list[FieldProblem] = []
+    # Sorted, so that items made in one go keep the order of their file.
+    ids = iter(sorted(new_id("itm") for _ in records))
+    for record in records:
+        old = existing.get(record.key)
+        if old is None:
+            added.append(new_item(record, next(ids)))
+        elif _same(old, record):
+            unchanged.append(record.key)
+        else:
+            detail = f"expected a new key or the item as it is, got another item {record.key!r}"
+            problems.append(FieldProblem(f"items:{record.row}:key", detail))
+    if problems:
+        raise ConflictError(
+            f"{len(problems)} items have the key of an item of the bank but differ from it. Change"
+            f" the stored items, or use other keys. First: {problems[0].detail}.",
+            problems=problems[:MAX_PROBLEMS],
+        )
+    skipped = _skipped({"unchanged": unchanged})
+    return added, Tally(rows_read=len(records), accepted=len(added), skipped=skipped)
+
+
+def new_item(record: ItemRecord, item_id: str) -> NewItem:
+    """The record as it is stored."""
+    return NewItem(
+        id=item_id,
+        key=record.key,
+        content=record.content,
+        scorer=record.scorer,
+        tags=record.tags,
+        group=record.group,
+        expected_tokens_in=record.expected_tokens_in,
+        expected_tokens_out=record.expected_tokens_out,
+    )
+
+
+def batch_line(row: ItemRow, existing: Mapping[str, Item]) -> BatchLine:
+    """What becomes of one line of a batch, given the bank's items of the same keys."""
+    try:
+        if row.record is None:
+            raise InvalidInputError(f"{row.problems[0].detail}.", problems=row.problems)
+        refuse_parameters(row.record)
+        check_scorers([row.record])
+        old = existing.get(row.record.key)
+        if old is None:
+            new = new_item(row.record, new_id("itm"))
+            return BatchLine(row.row, "created", key=new.key, item_id=new.id, new=new)
+        if not _same(outline(old), row.record):
+            raise AlreadyExistsError(f"The bank has another item with the key {old.key!r}.")
+        return BatchLine(row.row, "unchanged", key=old.key, item_id=old.id)
+    except SextantError as error:
+        key = None if row.record is None else row.record.key
+        return BatchLine(row.row, "failed", key=key, error=error)
+
+
+def refuse_parameters(record: ItemRecord) -> None:
+    """Parameters belong to a bank version, not to an item.
+
+    Raises:
+        InvalidInputError: The record has some.
+    """
+    if record.parameters is not None:
+        raise InvalidInputError(
+            "Expected an item without parameters: they come with an import or a new version.",
+            problems=[FieldProblem("/b", "expected no parameters, got some")],
+        )
+
+
+def item_fields(item: NewItem) -> dict[str, object]:
+    """The fields of a stored item, as an item file would have them."""
+    content, scorer = item.content, item.scorer
+    messages = [{"role": turn.role, "content": turn.content} for turn in content.messages]
+    tokens = {"in": item.expected_tokens_in, "out": item.expected_tokens_out}
+    return {
+        "key": item.key,
+        "prompt": content.prompt,
+        "messages": messages or None,
+        "choices": list(content.choices),
+        "target": list(content.target),
+        "tags": list(item.tags),
+        "group": item.group,
+        "scorer": None if scorer is None else {"name": scorer.name, "params": dict(scorer.params)},
+        "expected_tokens": tokens,
+    }
+
+
+def demo_import(demo: DemoBank) -> BankImport:
+    """The bundled bank as an import."""
+    records = [
+        ItemRecord(
+            key=item.key,
+            content=item.content,
+            scorer=item.scorer,
+            tags=item.tags,
+            expected_tokens_in=item.expected_tokens_in,
+            expected_tokens_out=item.expected_tokens_out,
+        )
+        for item in demo.items
+    ]
+    return BankImport(
+        items=records,
+        parameters=demo.item_bank(),
+        scale=demo.scale,
+        provisional=demo.provisional,
+        notes=demo.description,
+    )
+
+
+def bare_items(parameters: ItemBank) -> list[NewItem]:
+    """Items known by their parameters only: for simulation and for manual sessions."""
+    ids = sorted(new_id("itm") for _ in parameters.item_ids)
+    return [
+        NewItem(id=item_id, key=key, content=ItemContent())
+        for item_id, key in zip(ids, parameters.item_ids, strict=True)
+    ]
+
+
+def outline(item: NewItem) -> ItemOutline:
+    """What the rest of an import needs to know of a new item."""
+    return ItemOutline(
+        id=item.id,
+        key=item.key,
+        content_hash=item.content.content_hash,
+        scorer=item.scorer,
+        tags=item.tags,
+        group=item.group,
+        expected_tokens_in=item.expected_tokens_in,
+        expected_tokens_out=item.expected_tokens_out,
+        has_content=item.content != ItemContent(),
+        has_target=bool(item.content.target),
+    )
+
+
+def check_scorers(records: Iterable[ItemRecord]) -> None:
+    """Refuse scorers that cannot be built.
+
+    Raises:
+        InvalidInputError: With the first row of each faulty scorer.
+    """
+    seen: set[str] = set()
+    problems: list[FieldProblem] = []
+    for record in records:
+        if record.scorer is None or (spec := json.dumps(asdict(record.scorer))) in seen:
+            continue
+        seen.add(spec)
+        try:
+            scorers.build(record.scorer)
+        except SextantError as error:
+            place = f"items:{record.row}:scorer" if record.row else "/scorer"
+            problems.append(FieldProblem(place, error.detail))
+    if problems:
+        raise InvalidInputError(problems[0].detail, problems=problems[:MAX_PROBLEMS])
+
+
+def parameters_of(request: BankImport) -> ItemBank | None:
+    """The parameters of an import, from its own file or from beside the items.
+
+    Raises:
+        InvalidInputError: They come from both.
+    """
+    beside = [(record.key, record.parameters) for record in request.items if record.parameters]
+    if not beside:
+        return request.parameters
+    if request.parameters is not None:
+        raise InvalidInputError(
+            "Expected parameters from one place, got a parameter file and parameters beside the"
+            f" items (the first at item {beside[0][0]!r})."
+        )
+    keys, values = zip(*beside, strict=True)
+    table = np.array([(p.a, p.b, p.c, p.d) for p in values], dtype=np.float64)
+    return ItemBank.from_difficulties(
+        a=table[:, 0], b=table[:, 1], c=table[:, 2], d=table[:, 3], item_ids=keys
+    )
+
+
+def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> MatchedParameters:
+    """Join parameters to items by key.
+
+    R turns names that are not its own into such ones (`1` into `X1`, `a-b` into `a.b`). A row
+    without an item of its name goes to the one item that R would call so, if there is just one.
+
+    Raises:
+        InvalidInputError: No row belongs to any item.
+    """
+    by_key = {item.key: item for item in items}
+    named = {name for name in parameters.item_ids if name in by_key}
+    by_r_name: dict[str, list[ItemOutline]] = {}
+    for item in items:
+        if item.key not in named:
+            by_r_name.setdefault(r_name(item.key), []).append(item)
+    matched: list[tuple[ItemOutline, int]] = []
+    renamed: list[Renamed] = []
+    skipped: dict[str, list[str]] = {}
+    for row, name in enumerate(parameters.item_ids):
+        if name in by_key:
+            matched.append((by_key[name], row))
+            continue
+        # Either side may be the one that has been through R.
+        candidates = by_r_name.get(name) or by_r_name.get(r_name(name)) or []
+        if len(candidates) == 1:
+            item = candidates.pop()
+            matched.append((item, row))
+            renamed.append(Renamed(name, item.key))
+        else:
+            skipped.setdefault("ambiguous_name" if candidates else "no_such_item", []).append(name)
+    if not matched:
+        raise InvalidInputError(
+            f"Expected parameters of the bank's items, got {parameters.n_items} rows of which none"
+            f" names one: rows are named like {parameters.item_ids[0]!r}, items like"
+            f" {items[0].key!r}."
+        )
+    outlines, rows = zip(*matched, strict=True)
+    tally = Tally(rows_read=parameters.n_items, accepted=len(matched), skipped=_skipped(skipped))
+    return MatchedParameters(items=outlines, rows=rows, tally=tally, renamed=tuple(renamed))
+
+
+def r_name(key: str) -> str:
+    """What R's `make.names` makes of a key."""
+    name = re.sub(r"[^A-Za-z0-9._]", ".", key)
+    return f"X{name}" if re.match(r"[0-9_]|\.[0-9]|$", name) else name
+
+
+def _same(old: ItemOutline, record: ItemRecord) -> bool:
+    return (
+        old.content_hash == record.content.content_hash
+        and old.scorer == record.scorer
+        and old.tags == record.tags
+        and old.group == record.group
+        and old.expected_tokens_in == record.expected_tokens_in
+        and old.expected_tokens_out == record.expected_tokens_out
+    )
+
+
+def _skipped(reasons: Mapping[str, Sequence[str]]) -> tuple[Skipped, ...]:
+    return tuple(
+        Skipped(reason, len(keys), tuple(keys[:MAX_EXAMPLES]))
+        for reason, keys in reasons.items()
+        if keys
+    )

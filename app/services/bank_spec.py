@@ -1,0 +1,85 @@
+"""A bank as its owner describes it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from app import scorers
+from app.adapters.prompting import PromptStyle
+from app.errors import FieldProblem, InvalidInputError
+from app.items import ItemContent, ScorerSpec
+from app.storage.identifiers import new_id
+from app.storage.repositories.bank_values import Bank
+
+VISIBILITIES = ("open", "withheld")
+UNPARSED_POLICIES = ("missing", "wrong")
+#: The default scorer's name when none is chosen: `choice` for an item with choices, else `exact`.
+BY_KIND = "by_kind"
+
+_BY_KIND, _CHOICE, _EXACT = ScorerSpec(BY_KIND), ScorerSpec("choice"), ScorerSpec("exact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankSpec:
+    """A bank as its owner describes it; see `Bank`."""
+
+    name: str
+    description: str = ""
+    licence: str | None = None
+    source: str | None = None
+    visibility: str = "open"
+    default_scorer: ScorerSpec = _BY_KIND
+    prompt: Mapping[str, Any] = field(default_factory=dict)
+    unparsed_policy: str = "missing"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def item_scorer(own: ScorerSpec | None, default: ScorerSpec, content: ItemContent) -> ScorerSpec:
+    """The scorer that marks an item: its own, or the one its bank gives it."""
+    if own is not None:
+        return own
+    if default.name == BY_KIND:
+        return _CHOICE if content.choices else _EXACT
+    return default
+
+
+def bank_of(spec: BankSpec) -> Bank:
+    """A new bank, as it is stored.
+
+    Raises:
+        InvalidInputError: As `check_spec`.
+    """
+    check_spec(spec)
+    now = datetime.now(UTC)
+    return Bank(
+        id=new_id("bnk"),
+        revision=1,
+        created_at=now,
+        updated_at=now,
+        **{f.name: getattr(spec, f.name) for f in fields(spec)},
+    )
+
+
+def check_spec(spec: BankSpec) -> None:
+    """Refuse what no session could use.
+
+    Raises:
+        InvalidInputError: A blank name, an unknown visibility, policy or scorer, a prompt that
+            cannot be read.
+    """
+    problems = [
+        FieldProblem(f"/{name}", f"expected one of {', '.join(known)}, got {value!r}")
+        for name, value, known in (
+            ("visibility", spec.visibility, VISIBILITIES),
+            ("unparsed_policy", spec.unparsed_policy, UNPARSED_POLICIES),
+        )
+        if value not in known
+    ]
+    if not spec.name.strip():
+        problems.append(FieldProblem("/name", f"expected a name, got {spec.name!r}"))
+    if problems:
+        raise InvalidInputError(f"{problems[0].detail}.", problems=problems)
+    PromptStyle.from_dict(spec.prompt)
+    if spec.default_scorer.name != BY_KIND:
+        scorers.build(spec.default_scorer)

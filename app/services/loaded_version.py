@@ -1,0 +1,191 @@
+"""A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.adapters.prompting import PromptStyle
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design import Design
+from app.items import ItemContent, ScorerSpec
+from app.services.bank_spec import item_scorer
+from app.services.lru import Lru
+from app.storage.repositories.bank_values import (
+    ACTIVE,
+    Bank,
+    BankVersion,
+    Item,
+    VersionColumns,
+)
+
+# Values of one block of the information curve: 8 MB of them.
+_CURVE_BLOCK = 2**20
+_KEPT_TESTS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankItem:
+    """An item that can be put and marked; `scorer` is its own or the one its bank gives it."""
+
+    position: int
+    id: str
+    key: str
+    content: ItemContent
+    scorer: ScorerSpec
+
+
+@dataclass(frozen=True, slots=True)
+class InformationCurve:
+    """Information of a version's active items, and the SE that all of them leave, over theta."""
+
+    theta: FloatArray
+    information: FloatArray
+    se: FloatArray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadedVersion:
+    """A bank version as tests use it: calibrated items only; positions are the engine's.
+
+    Attributes:
+        id: Id of the version.
+        bank: Parameters; its item ids are the items' keys.
+        active: Which items may be asked, shape (n_items,).
+        item_ids: Ids of the stored items.
+        groups: Items of one group go together, for instance one text with several questions.
+        tags: For content balancing.
+        expected_tokens_in: Prompt tokens that an item is thought to take, NaN where unknown.
+        expected_tokens_out: The same of the answer.
+        n_without_content: Active items that have parameters but no text: nobody can be asked.
+    """
+
+    id: str
+    bank_id: str
+    bank_name: str
+    number: int
+    response_model: str
+    parameters_hash: str
+    provisional: bool
+    visibility: str
+    default_scorer: ScorerSpec
+    unparsed_policy: str
+    prompt_style: PromptStyle
+    bank: ItemBank
+    active: NDArray[np.bool_]
+    item_ids: tuple[str, ...]
+    groups: tuple[str | None, ...]
+    tags: tuple[tuple[str, ...], ...]
+    expected_tokens_in: FloatArray
+    expected_tokens_out: FloatArray
+    n_without_content: int
+    _tests: Lru[str, AdaptiveTest] = field(
+        default_factory=lambda: Lru(_KEPT_TESTS), init=False, repr=False
+    )
+
+    @classmethod
+    def of(cls, bank: Bank, version: BankVersion, columns: VersionColumns) -> "LoadedVersion":
+        """From what is stored."""
+        active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
+        active.flags.writeable = False
+        has_content = np.array(columns.has_content, dtype=np.bool_)
+        return cls(
+            id=version.id,
+            bank_id=bank.id,
+            bank_name=bank.name,
+            number=version.number,
+            response_model=version.response_model,
+            parameters_hash=version.parameters_hash,
+            provisional=version.provisional,
+            visibility=bank.visibility,
+            default_scorer=bank.default_scorer,
+            unparsed_policy=bank.unparsed_policy,
+            prompt_style=PromptStyle.from_dict(bank.prompt),
+            bank=ItemBank.from_intercepts(
+                a=columns.a,
+                intercept=columns.intercept,
+                c=columns.c,
+                d=columns.d,
+                item_ids=columns.keys,
+                scale=version.scale,
+            ),
+            active=active,
+            item_ids=columns.item_ids,
+            groups=columns.groups,
+            tags=columns.tags,
+            expected_tokens_in=_tokens(columns.expected_tokens_in),
+            expected_tokens_out=_tokens(columns.expected_tokens_out),
+            n_without_content=int((active & ~has_content).sum()),
+        )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the items, by position."""
+        return self.bank.item_ids
+
+    @property
+    def has_content(self) -> bool:
+        """Whether every active item can be put to an endpoint."""
+        return self.n_without_content == 0
+
+    def position_of(self, key: str) -> int | None:
+        """Position of the item with this key; `None` if the version has none such."""
+        return self._positions.get(key)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {key: position for position, key in enumerate(self.keys)}
+
+    def information_curve(self, theta: FloatArray) -> InformationCurve:
+        """Information of the active items at each theta, shape (n_thetas,)."""
+        items = np.flatnonzero(self.active)
+        step = max(1, _CURVE_BLOCK // len(items))
+        information = np.concatenate(
+            [
+                self.bank.information(theta[start : start + step], items).sum(axis=-1)
+                for start in range(0, len(theta), step)
+            ]
+        )
+        with np.errstate(divide="ignore"):
+            return InformationCurve(theta, information, 1.0 / np.sqrt(information))
+
+    def adaptive_test(self, design: Design) -> AdaptiveTest:
+        """The test of this design on this version; sessions of one design share it.
+
+        Expected tokens are the cost of an item, if they are known of every item that may be asked.
+
+        Raises:
+            InvalidInputError: The design cannot be built on this version.
+        """
+        name = json.dumps(design.to_dict(), sort_keys=True)
+        test = self._tests.get(name)
+        if test is None:
+            test = design.build(self.bank, active=self.active, tags=self.tags, costs=self._costs())
+            self._tests.put(name, test)
+        return test
+
+    def _costs(self) -> FloatArray | None:
+        tokens = self.expected_tokens_in + self.expected_tokens_out
+        if np.isnan(tokens[self.active]).any():
+            return None
+        return np.maximum(np.nan_to_num(tokens), 1.0)
+
+
+def bank_item(item: Item, position: int, default: ScorerSpec) -> BankItem:
+    """A stored item as tests use it."""
+    return BankItem(
+        position=position,
+        id=item.id,
+        key=item.key,
+        content=item.content,
+        scorer=item_scorer(item.scorer, default, item.content),
+    )
+
+
+def _tokens(counts: tuple[int | None, ...]) -> FloatArray:
+    column = np.array(counts, dtype=np.float64)  # None becomes NaN
+    column.flags.writeable = False
+    return column

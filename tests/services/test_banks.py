@@ -1,0 +1,477 @@
+"""Banks from files to loaded versions."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.demo.bank import demo_bank
+from app.engine import lint as engine_lint
+from app.engine.bank import ItemBank
+from app.engine.design import Design
+from app.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    InvalidInputError,
+    InvalidStateError,
+    ItemBankError,
+    NotFoundError,
+    PreconditionFailedError,
+    SextantError,
+    UnknownNameError,
+)
+from app.exchange.item_record import ItemParameters, ItemRecord
+from app.exchange.items import scan_items
+from app.items import ItemContent, ScorerSpec
+from app.services.bank_import import BankImport, Renamed, r_name
+from app.services.bank_spec import BankSpec, item_scorer
+from app.services.banks import BankService
+from app.services.version_draft import parameters_hash, response_model_of
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+
+
+@pytest.fixture
+def banks(database: Database) -> BankService:
+    return BankService(database)
+
+
+def record(
+    key: str,
+    prompt: str | None = None,
+    *,
+    b: float | None = None,
+    a: float = 1.0,
+    target: Sequence[str] = ("1",),
+    **fields: object,
+) -> ItemRecord:
+    parameters = None if b is None else ItemParameters(a, b, 0.0, 1.0)
+    content = ItemContent(prompt=prompt or f"What is {key}?", target=tuple(target))
+    return replace(
+        ItemRecord(key=key, content=content, parameters=parameters),
+        **fields,  # type: ignore[arg-type]  # names of its fields
+    )
+
+
+def table(*keys: str, a: float = 1.0) -> ItemBank:
+    b = np.linspace(-1, 1, len(keys))
+    return ItemBank.from_difficulties(a=[a] * len(keys), b=b, item_ids=keys)
+
+
+SUMS = BankSpec(name="sums")
+
+
+async def test_items_and_parameters_make_a_version_that_loads(banks: BankService) -> None:
+    items = [
+        record("q1", tags=("easy",), group="g", expected_tokens_in=5, expected_tokens_out=2),
+        record("q2", scorer=ScorerSpec("numeric", {"abs_tol": 0.1})),
+        record("q3"),
+    ]
+    report = await banks.import_bank(SUMS, BankImport(items=items, parameters=table("q2", "q1")))
+    assert report.version is not None
+    assert (report.items.rows_read, report.items.accepted) == (3, 3)
+    assert (report.parameters.rows_read, report.parameters.accepted) == (2, 2)
+    assert report.version.response_model == "1pl"
+    assert report.version.lint["items"] == {"active": 2, "quarantined": 0, "pretest": 1}
+    loaded = await banks.load_version(await banks.resolve_version("sums"))
+    assert loaded.keys == ("q2", "q1")
+    assert loaded.bank.scale == report.version.scale
+    assert loaded.bank.b.tolist() == [-1.0, 1.0]
+    assert loaded.active.tolist() == [True, True]
+    assert loaded.tags == ((), ("easy",))
+    assert loaded.groups == (None, "g")
+    assert math.isnan(loaded.expected_tokens_in[0])
+    assert loaded.expected_tokens_in[1] == 5
+    assert loaded.position_of("q1") == 1
+    assert loaded.position_of("q3") is None
+    assert loaded.has_content
+    asked = await banks.items_at(loaded, [1, 0])
+    assert asked[1].content == items[0].content
+    assert asked[1].scorer == ScorerSpec("exact")
+    assert asked[0].scorer == ScorerSpec("numeric", {"abs_tol": 0.1})
+    test = loaded.adaptive_test(Design.from_dict({}))
+    assert test is loaded.adaptive_test(Design.from_dict({}))
+    assert loaded is await banks.load_version(loaded.id)
+
+
+async def test_parameters_beside_the_items_need_no_second_file(banks: BankService) -> None:
+    report = await banks.import_bank(SUMS, BankImport(items=[record("q1", b=0.5, a=2.0)]))
+    loaded = await banks.load_version(await banks.resolve_version("sums", 1))
+    assert (loaded.bank.a.tolist(), loaded.bank.b.tolist()) == ([2.0], [0.5])
+    assert report.parameters.accepted == 1
+    with pytest.raises(InvalidInputError, match="from one place"):
+        await banks.import_bank(
+            SUMS, BankImport(items=[record("q2", b=0.5)], parameters=table("q2"))
+        )
+
+
+async def test_a_bank_of_parameters_alone_has_no_content(banks: BankService) -> None:
+    report = await banks.import_bank(SUMS, BankImport(parameters=table("q1", "q2")))
+    assert report.version is not None
+    assert not report.version.has_content
+    loaded = await banks.load_version(report.version.id)
+    assert not loaded.has_content
+    assert loaded.n_without_content == 2
+    assert report.findings == ()
+
+
+async def test_items_alone_make_no_version(banks: BankService) -> None:
+    report = await banks.import_bank(SUMS, BankImport(items=[record("q1")]))
+    assert report.version is None
+    assert (await banks.get_bank("sums")).n_items == 1
+    with pytest.raises(InvalidStateError, match="no version yet"):
+        await banks.resolve_version("sums")
+
+
+async def test_nothing_to_import_is_refused(banks: BankService) -> None:
+    with pytest.raises(InvalidInputError, match="got neither"):
+        await banks.import_bank(SUMS, BankImport())
+    with pytest.raises(NotFoundError):
+        await banks.get_bank("sums")
+
+
+async def test_a_dry_run_says_the_same_and_writes_nothing(banks: BankService) -> None:
+    request = BankImport(items=[record("q1"), record("q2")], parameters=table("q1"))
+    dry = await banks.import_bank(SUMS, request, dry_run=True)
+    with pytest.raises(NotFoundError):
+        await banks.get_bank("sums")
+    real = await banks.import_bank(SUMS, request)
+    assert dry.version is not None
+    assert real.version is not None
+    assert dry.items == real.items
+    assert dry.version.lint == real.version.lint
+    assert dry.version.parameters_hash == real.version.parameters_hash
+    again = await banks.import_bank(SUMS, request, dry_run=True)
+    assert again.version is not None
+    assert again.version.number == 2
+    assert (await banks.get_version("sums")).number == 1
+
+
+async def test_the_same_items_again_are_left_as_they_are(banks: BankService) -> None:
+    await banks.import_bank(SUMS, BankImport(items=[record("q1")]))
+    report = await banks.import_bank(SUMS, BankImport(items=[record("q1"), record("q2")]))
+    assert report.items.accepted == 1
+    (skipped,) = report.items.skipped
+    assert (skipped.reason, skipped.count, skipped.keys) == ("unchanged", 1, ("q1",))
+
+
+async def test_another_item_under_a_taken_key_stops_the_whole_import(banks: BankService) -> None:
+    await banks.import_bank(SUMS, BankImport(items=[record("q1")]))
+    other = record("q1", "Something else?", row=7)
+    with pytest.raises(ConflictError) as caught:
+        await banks.import_bank(SUMS, BankImport(items=[record("q2"), other]))
+    assert [problem.pointer for problem in caught.value.problems] == ["items:7:key"]
+    assert (await banks.get_bank("sums")).n_items == 1
+
+
+@pytest.mark.parametrize("scorer", [ScorerSpec("exakt"), ScorerSpec("exact", {"nope": 1})])
+async def test_a_scorer_that_cannot_be_built_stops_the_import(
+    banks: BankService, scorer: ScorerSpec
+) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        await banks.import_bank(SUMS, BankImport(items=[record("q", scorer=scorer, row=3)]))
+    assert caught.value.problems[0].pointer == "items:3:scorer"
+    with pytest.raises(SextantError):
+        await banks.create_bank(replace(SUMS, default_scorer=scorer))
+
+
+async def test_names_that_went_through_r_find_their_items_and_are_reported(
+    banks: BankService,
+) -> None:
+    items = [record(key) for key in ("1", "a-b", "X2", "2", "x y", "x-y")]
+    report = await banks.import_bank(
+        SUMS, BankImport(items=items, parameters=table("X1", "a.b", "X2", "x.y", "zzz"))
+    )
+    assert report.renamed == (Renamed("X1", "1"), Renamed("a.b", "a-b"))
+    loaded = await banks.load_version(await banks.resolve_version("sums"))
+    assert loaded.keys == ("1", "a-b", "X2")
+    assert {(s.reason, s.keys) for s in report.parameters.skipped} == {
+        ("ambiguous_name", ("x.y",)),
+        ("no_such_item", ("zzz",)),
+    }
+
+
+async def test_numbered_parameters_find_items_named_by_r(banks: BankService) -> None:
+    report = await banks.import_bank(
+        SUMS, BankImport(items=[record("X1"), record("X2")], parameters=table("1", "2"))
+    )
+    assert report.renamed == (Renamed("1", "X1"), Renamed("2", "X2"))
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [("1", "X1"), ("a b", "a.b"), ("_a", "X_a"), (".1", "X.1"), ("a_1", "a_1"), (".a", ".a")],
+)
+def test_r_names_are_those_of_make_names(key: str, name: str) -> None:
+    assert r_name(key) == name
+
+
+async def test_parameters_of_another_bank_are_refused(banks: BankService) -> None:
+    with pytest.raises(InvalidInputError, match=r"'z'.*'q1'"):
+        await banks.import_bank(SUMS, BankImport(items=[record("q1")], parameters=table("z")))
+
+
+async def test_faulty_items_are_quarantined_and_reported(banks: BankService) -> None:
+    items = [record("ok"), record("twin", "What is ok?"), record("mute", target=()), record("neg")]
+    parameters = table("ok", "twin", "mute", "neg", a=1.0)
+    parameters = replace(parameters, a=np.array([1.0, 1.0, 1.0, -0.5]))
+    request = BankImport(items=items, parameters=parameters)
+    report = await banks.import_bank(SUMS, request)
+    assert {(f.code, f.item_id) for f in report.findings} == {
+        ("duplicate_content", "twin"),
+        ("missing_key", "mute"),
+        ("negative_slope", "neg"),
+    }
+    version = await banks.resolve_version("sums")
+    loaded = await banks.load_version(version)
+    assert loaded.active.tolist() == [True, False, False, False]
+    assert loaded.bank.n_items == 4
+    flagged = await banks.version_items(
+        "sums", "latest", PageRequest(descending=False), flagged=True
+    )
+    assert [(i.key, i.flags[0]["code"], i.flags[0]["value"]) for i in flagged.items] == [
+        ("twin", "duplicate_content", "ok"),
+        ("mute", "missing_key", None),
+        ("neg", "negative_slope", -0.5),
+    ]
+    overridden = await banks.import_bank(
+        SUMS, replace(request, allow={"duplicate_content"}, keep={"neg"})
+    )
+    assert overridden.version is not None
+    loaded = await banks.load_version(overridden.version.id)
+    assert loaded.active.tolist() == [True, True, False, True]
+    assert overridden.version.lint["allow"] == ["duplicate_content"]
+    what_if = await banks.validate_version("sums", "1", allow=["missing_key"])
+    assert what_if.quarantined == {"twin", "neg"}
+    assert [f.code for f in what_if.findings] == [
+        "duplicate_content",
+        "missing_key",
+        "negative_slope",
+    ]
+
+
+@pytest.mark.parametrize("override", [{"allow": ["typo"]}, {"keep": ["nobody"]}])
+async def test_an_override_that_names_nothing_is_refused(
+    banks: BankService, override: dict[str, list[str]]
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"typo|nobody"):
+        await banks.import_bank(
+            SUMS,
+            BankImport(
+                parameters=table("q1"),
+                allow=override.get("allow", ()),
+                keep=override.get("keep", ()),
+            ),
+        )
+
+
+async def test_a_version_without_any_active_item_is_refused(banks: BankService) -> None:
+    with pytest.raises(InvalidInputError, match="none of 2 items"):
+        await banks.import_bank(SUMS, BankImport(parameters=table("q1", "q2", a=-1.0)))
+
+
+async def test_versions_count_up_and_name_scales_of_their_own(banks: BankService) -> None:
+    parameters = table("q1", "q2")
+    first = await banks.import_bank(SUMS, BankImport(parameters=parameters))
+    second = await banks.import_bank(SUMS, BankImport(parameters=parameters, scale="linked"))
+    assert first.version is not None
+    assert second.version is not None
+    assert [first.version.number, second.version.number] == [1, 2]
+    assert first.version.scale.startswith("sums-v1-")
+    assert second.version.scale == "linked"
+    assert first.version.parameters_hash != second.version.parameters_hash
+    assert await banks.resolve_version("sums") == second.version.id
+    assert await banks.resolve_version("sums", 1) == first.version.id
+    loaded = await banks.load_version(second.version.id)
+    assert second.version.parameters_hash == parameters_hash(loaded.bank, "1pl", "linked")
+
+
+@given(
+    a=st.floats(-5, 5),
+    other=st.floats(-5, 5),
+    field=st.sampled_from(["a", "intercept", "item_ids", "scale"]),
+)
+def test_the_hash_changes_with_every_part_and_with_nothing_else(
+    a: float, other: float, field: str
+) -> None:
+    bank = ItemBank.from_intercepts(a=[a], intercept=[a], item_ids=["q"])
+    parts = {
+        "a": {"a": [other], "intercept": [a], "item_ids": ["q"]},
+        "intercept": {"a": [a], "intercept": [other], "item_ids": ["q"]},
+        "item_ids": {"a": [a], "intercept": [a], "item_ids": [f"q{other}"]},
+        "scale": {"a": [a], "intercept": [a], "item_ids": ["q"]},
+    }[field]
+    changed = ItemBank.from_intercepts(**parts)  # type: ignore[arg-type]
+    scale = "s" if field != "scale" else f"s{other}"
+    same = field in ("a", "intercept") and np.float64(a).tobytes() == np.float64(other).tobytes()
+    assert (parameters_hash(bank, "1pl", "s") == parameters_hash(changed, "1pl", scale)) == same
+
+
+@pytest.mark.parametrize(
+    ("columns", "smallest"),
+    [
+        ({"a": [1.0, 1.0]}, "1pl"),
+        ({"a": [1.0, 2.0]}, "2pl"),
+        ({"a": [1.0, 1.0], "c": [0.1, 0.0]}, "3pl"),
+        ({"a": [1.0, 2.0], "d": [0.9, 1.0]}, "4pl"),
+    ],
+)
+def test_the_response_model_is_the_smallest_that_fits_or_a_larger_one_on_request(
+    columns: dict[str, list[float]], smallest: str
+) -> None:
+    bank = replace(table("q1", "q2"), **columns)  # type: ignore[arg-type]  # names of its fields
+    order = ["1pl", "2pl", "3pl", "4pl"]
+    assert response_model_of(bank, None) == smallest
+    for wanted in order:
+        if order.index(wanted) >= order.index(smallest):
+            assert response_model_of(bank, wanted) == wanted
+        else:
+            with pytest.raises(ItemBankError, match=f"not of a {wanted} one") as caught:
+                response_model_of(bank, wanted)
+            assert caught.value.problems
+    with pytest.raises(UnknownNameError):
+        response_model_of(bank, "5pl")
+
+
+async def test_the_information_curve_sums_the_active_items(banks: BankService) -> None:
+    parameters = replace(table("q1", "q2", "q3"), a=np.array([1.0, 2.0, -1.0]))
+    await banks.import_bank(SUMS, BankImport(parameters=parameters))
+    theta = np.linspace(-2, 2, 5)
+    curve = await banks.information("sums", "latest", theta)
+    expected = parameters.information(theta, [0, 1]).sum(axis=-1)
+    np.testing.assert_allclose(curve.information, expected, rtol=1e-12)
+    np.testing.assert_allclose(curve.se, 1 / np.sqrt(expected), rtol=1e-12)
+
+
+async def test_the_demo_bank_is_installed_once_by_many_at_the_same_time(
+    database: Database,
+) -> None:
+    versions = await asyncio.gather(*(BankService(database).ensure_demo_bank() for _ in range(4)))
+    assert len({version.id for version in versions}) == 1
+    version = versions[0]
+    assert (version.number, version.provisional) == (1, True)
+    assert version.has_content
+    banks = BankService(database)
+    assert (await banks.ensure_demo_bank()).id == version.id
+    loaded = await banks.load_version(version.id)
+    demo = demo_bank()
+    assert loaded.keys == tuple(item.key for item in demo.items)
+    assert loaded.active.all()
+    assert loaded.bank.a.tobytes() == demo.item_bank().a.tobytes()
+    assert (await banks.items_at(loaded, [7]))[7].content == demo.items[7].content
+
+
+async def test_imports_at_the_same_time_do_not_mix(banks: BankService) -> None:
+    requests = [BankImport(parameters=table("q1", "q2", a=float(i))) for i in range(1, 4)]
+    reports = await asyncio.gather(*(banks.import_bank(SUMS, request) for request in requests))
+    numbers = [report.version.number for report in reports if report.version is not None]
+    assert sorted(numbers) == [1, 2, 3]
+    assert (await banks.get_bank("sums")).n_items == 2
+
+
+async def test_a_bank_changes_only_from_the_revision_it_is_at(banks: BankService) -> None:
+    created = await banks.create_bank(SUMS)
+    changed = await banks.update_bank(created.bank.id, 1, {"unparsed_policy": "wrong"})
+    assert (changed.bank.unparsed_policy, changed.bank.revision) == ("wrong", 2)
+    with pytest.raises(PreconditionFailedError):
+        await banks.update_bank("sums", 1, {"name": "lost"})
+    with pytest.raises(InvalidInputError):
+        await banks.update_bank("sums", 2, {"visibility": "secret"})
+    with pytest.raises(AlreadyExistsError):
+        await banks.create_bank(SUMS)
+    await banks.delete_bank("sums", 2)
+    with pytest.raises(NotFoundError):
+        await banks.get_bank("sums")
+
+
+async def test_the_names_of_scales_differ_when_a_bank_is_made_anew(banks: BankService) -> None:
+    first = await banks.import_bank(SUMS, BankImport(parameters=table("q1")))
+    await banks.delete_bank("sums", 1)
+    second = await banks.import_bank(SUMS, BankImport(parameters=table("q1", a=2.0)))
+    assert first.version is not None
+    assert second.version is not None
+    assert first.version.scale != second.version.scale
+    # Sessions that ran on the first one still find it.
+    assert (await banks.load_version(first.version.id)).bank.a.tolist() == [1.0]
+
+
+async def test_each_line_of_a_batch_fares_by_itself(banks: BankService) -> None:
+    await banks.create_bank(SUMS)
+    await banks.add_item("sums", record("old"))
+    body = (
+        b'{"key": "new", "prompt": "p", "target": "1"}\n'
+        b'{"key": "old", "prompt": "What is old?", "target": "1"}\n'
+        b'{"key": "old2", "prompt": 3}\n'
+        b'{"key": "with", "prompt": "p", "b": 1}\n'
+        b'{"key": "odd", "prompt": "p", "scorer": "nope"}\n'
+        b"not json\n"
+    )
+    lines = await banks.add_batch("sums", scan_items(body, file_format="jsonl"))
+    assert [(line.row, line.status) for line in lines] == [
+        (1, "created"),
+        (2, "unchanged"),
+        (3, "failed"),
+        (4, "failed"),
+        (5, "failed"),
+        (6, "failed"),
+    ]
+    again = await banks.add_batch("sums", scan_items(body, file_format="jsonl"))
+    assert again[0].status == "unchanged"
+    assert again[0].item_id == lines[0].item_id
+    other = b'{"key": "old", "prompt": "Another?"}'
+    (conflict,) = await banks.add_batch("sums", scan_items(other, file_format="jsonl"))
+    assert isinstance(conflict.error, AlreadyExistsError)
+
+
+async def test_an_item_changes_until_a_version_holds_it(banks: BankService) -> None:
+    await banks.create_bank(SUMS)
+    item = await banks.add_item("sums", record("q1", tags=("t",)))
+    changed = await banks.update_item(
+        "sums", "q1", 1, {"choices": ["x", "1"], "target": "A", "tags": None}
+    )
+    assert changed.content == ItemContent(prompt="What is q1?", choices=("x", "1"), target=("x",))
+    assert (changed.tags, changed.revision, changed.id) == ((), 2, item.id)
+    with pytest.raises(InvalidInputError) as caught:
+        await banks.update_item("sums", "q1", 2, {"choices": ["a", "b"]})
+    assert caught.value.problems[0].pointer == "/target"
+    await banks.import_into("sums", BankImport(parameters=table("q1")))
+    with pytest.raises(InvalidStateError, match="version 1"):
+        await banks.update_item("sums", "q1", 2, {"tags": ["new"]})
+    with pytest.raises(InvalidStateError, match="version 1"):
+        await banks.delete_item("sums", "q1", 2)
+
+
+async def test_a_withheld_bank_keeps_its_content_to_itself(banks: BankService) -> None:
+    await banks.create_bank(replace(SUMS, visibility="withheld"))
+    await banks.add_item("sums", record("q1", scorer=ScorerSpec("pattern", {"pattern": "1"})))
+    hidden = await banks.get_item("sums", "q1", reveal=False)
+    assert (hidden.content, hidden.scorer) == (ItemContent(), None)
+    (listed,) = (await banks.list_items("sums", PageRequest(), reveal=False)).items
+    assert listed == hidden
+    assert (await banks.get_item("sums", "q1")).content.prompt == "What is q1?"
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "choices", "expected"),
+    [
+        ("numeric", "includes", ("x",), "numeric"),
+        (None, "includes", ("x",), "includes"),
+        (None, "by_kind", ("x",), "choice"),
+        (None, "by_kind", (), "exact"),
+    ],
+)
+def test_an_item_without_scorer_takes_the_banks_or_the_one_of_its_kind(
+    own: str | None, default: str, choices: tuple[str, ...], expected: str
+) -> None:
+    spec = None if own is None else ScorerSpec(own)
+    content = ItemContent(prompt="?", choices=choices)
+    assert item_scorer(spec, ScorerSpec(default), content).name == expected
+
+
+def test_every_code_of_ours_is_one_of_the_linters() -> None:
+    assert {"duplicate_content", "missing_key"} <= set(engine_lint.CODES)
