@@ -1,0 +1,218 @@
+import asyncio
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+
+import httpx2
+import pytest
+
+from app.demo.bank import demo_bank
+from app.demo.model_server import MODEL_NAME, create_model_server, main
+from app.demo.scripted_model import ScriptedModel
+
+PROMPT = demo_bank().items[1].content.prompt or ""
+REPLY = ScriptedModel(theta=0.5, seed=3).reply(PROMPT)
+CHAT = {"model": "any", "messages": [{"role": "user", "content": PROMPT}]}
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx2.AsyncClient]:
+    app = create_model_server(theta=0.5, seed=3)
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://model/v1") as client:
+        yield client
+
+
+async def test_a_chat_completion_answers_and_counts_tokens(client: httpx2.AsyncClient) -> None:
+    body = (await client.post("/chat/completions", json=CHAT)).json()
+    choice = body["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": REPLY}
+    assert choice["finish_reason"] == "stop"
+    assert body["model"] == "any"
+    usage = body["usage"]
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"] > 2
+
+
+async def test_content_parts_are_read_as_text(client: httpx2.AsyncClient) -> None:
+    parts = [{"type": "text", "text": PROMPT}]
+    body = {"messages": [{"role": "user", "content": parts}]}
+    reply = (await client.post("/chat/completions", json=body)).json()
+    assert reply["choices"][0]["message"]["content"] == REPLY
+
+
+async def test_a_text_completion_answers(client: httpx2.AsyncClient) -> None:
+    body = (await client.post("/completions", json={"prompt": f"Question: {PROMPT}"})).json()
+    assert body["choices"][0]["text"] == REPLY
+    assert body["object"] == "text_completion"
+
+
+async def test_a_stream_carries_the_same_text_then_usage_then_done(
+    client: httpx2.AsyncClient,
+) -> None:
+    body = {**CHAT, "stream": True, "stream_options": {"include_usage": True}}
+    response = await client.post("/chat/completions", json=body)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert events[-1] == "[DONE]"
+    chunks = [json.loads(event) for event in events[:-1]]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
+    assert "".join(delta.get("content", "") for delta in deltas) == REPLY
+    assert chunks[-2]["choices"][0]["finish_reason"] == "stop"
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] > 0
+
+
+async def test_a_streamed_text_completion_carries_the_same_text(client: httpx2.AsyncClient) -> None:
+    response = await client.post("/completions", json={"prompt": PROMPT, "stream": True})
+    events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert "".join(json.loads(e)["choices"][0]["text"] for e in events[:-1]) == REPLY
+
+
+async def test_a_token_limit_cuts_the_answer_and_says_so(client: httpx2.AsyncClient) -> None:
+    choice = (await client.post("/chat/completions", json={**CHAT, "max_tokens": 1})).json()[
+        "choices"
+    ][0]
+    assert choice["finish_reason"] == "length"
+    assert choice["message"]["content"] == REPLY[:4]
+
+
+async def test_a_stop_sequence_ends_the_answer(client: httpx2.AsyncClient) -> None:
+    body = {**CHAT, "stop": [REPLY[3:6]]}
+    choice = (await client.post("/chat/completions", json=body)).json()["choices"][0]
+    assert choice["message"]["content"] == REPLY[:3]
+
+
+async def test_the_models_are_listed(client: httpx2.AsyncClient) -> None:
+    assert (await client.get("/models")).json()["data"][0]["id"] == MODEL_NAME
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"{", None),
+        (b"[]", None),
+        (b"\xff\xfe", None),
+        (b"{}", "messages"),
+        (b'{"messages": []}', "messages"),
+        (b'{"messages": [1]}', "messages"),
+        (b'{"messages": [{"role": "user"}]}', "messages"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "max_tokens": 0}', "max_tokens"),
+        (b'{"messages": [{"role": "user", "content": "x"}], "stop": 3}', "stop"),
+    ],
+)
+async def test_a_bad_request_is_answered_400_and_names_the_fault(
+    client: httpx2.AsyncClient, body: bytes, param: str | None
+) -> None:
+    response = await client.post("/chat/completions", content=body)
+    assert response.status_code == 400
+    error = response.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == param
+
+
+async def test_a_prompt_that_is_no_text_is_answered_400(client: httpx2.AsyncClient) -> None:
+    response = await client.post("/completions", json={"prompt": [1, 2]})
+    assert response.json()["error"]["param"] == "prompt"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/chat/completions", 405)]
+)
+async def test_an_unknown_path_is_an_openai_style_error(
+    client: httpx2.AsyncClient, method: str, path: str, status: int
+) -> None:
+    response = await client.request(method, path)
+    assert response.status_code == status
+    assert response.json()["error"]["code"] == "unknown_url"
+
+
+@pytest.mark.parametrize(("key", "status"), [(None, 401), ("wrong", 401), ("right", 200)])
+async def test_a_key_is_asked_for_where_one_is_set(key: str | None, status: int) -> None:
+    app = create_model_server(theta=0.5, seed=3, api_key="right")
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app), base_url="http://model/v1", headers=headers
+    ) as client:
+        assert (await client.post("/chat/completions", json=CHAT)).status_code == status
+
+
+class Process:
+    """The server as a second process, and its first line."""
+
+    def __init__(self, *arguments: str, stdin: int = subprocess.PIPE) -> None:
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", "app.demo.model_server", *arguments],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.popen.stdout is not None
+        self.address = json.loads(self.popen.stdout.readline())
+
+    def end(self) -> None:
+        self.popen.kill()
+        self.popen.wait()
+        for pipe in (self.popen.stdin, self.popen.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@pytest.fixture
+def process() -> Iterator[Process]:
+    process = Process("--theta", "0.5", "--seed", "3")
+    yield process
+    process.end()
+
+
+async def test_the_process_answers_at_the_address_it_prints(process: Process) -> None:
+    async with httpx2.AsyncClient(base_url=process.address["url"]) as client:
+        replies = await asyncio.gather(
+            *(client.post("/chat/completions", json=CHAT) for _ in range(20))
+        )
+    assert {r.json()["choices"][0]["message"]["content"] for r in replies} == {REPLY}
+
+
+def test_the_process_ends_when_its_input_closes(process: Process) -> None:
+    assert process.popen.stdin is not None
+    process.popen.stdin.close()
+    assert process.popen.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 0)])
+def test_the_process_ends_on_a_signal(process: Process, sent: signal.Signals, code: int) -> None:
+    process.popen.send_signal(sent)
+    assert process.popen.wait(timeout=20) == code
+
+
+def test_the_process_ends_when_its_parent_is_killed() -> None:
+    parent = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import subprocess, sys, time;"
+            "subprocess.Popen([sys.executable, '-m', 'app.demo.model_server'],"
+            " stdin=subprocess.DEVNULL);"
+            "time.sleep(600)",
+        ],
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    with parent.stdout as output:
+        json.loads(output.readline())
+        parent.kill()
+        parent.wait()
+        # The server holds the other end of this pipe: its end is the pipe's end.
+        ready, _, _ = select.select([output], [], [], 20)
+        assert ready
+        assert os.read(output.fileno(), 1) == b""
+
+
+def test_a_taken_port_is_a_clear_message(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["--port", str(taken.getsockname()[1])]) == 2
+    assert "Cannot listen on 127.0.0.1" in capsys.readouterr().err
