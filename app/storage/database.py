@@ -1,10 +1,12 @@
 """The engine, and the one place where driver errors become Sextant's errors."""
 
+import asyncio
 import re
 
 import psycopg
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
-from sqlalchemy import URL, event, make_url, text
+from sqlalchemy import URL, event, make_url
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
@@ -13,7 +15,6 @@ from app.errors import (
     ConflictError,
     DatabaseUnavailableError,
     InvalidInputError,
-    SextantError,
 )
 from app.storage.unit_of_work import UnitOfWork
 
@@ -22,6 +23,7 @@ SEARCH_PATH = "public, procrastinate"
 
 _CONNECT_TIMEOUT_S = 10
 _POOL_TIMEOUT_S = 30.0
+_HEALTH_TIMEOUT_S = 5
 _RECYCLE_S = 1800
 # `Key (bank_id, key)=(bnk_1, q7) already exists.`
 _DUPLICATE_KEY = re.compile(r"Key \((?P<columns>.*?)\)=\((?P<values>.*)\) already exists")
@@ -53,20 +55,23 @@ class Database:
     @property
     def conninfo(self) -> str:
         """The same database for libpq clients, such as the queue's own pool. Holds the password."""
-        return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
+        # Keywords, not a URL: libpq does not read a + in a URL as the space that it stands for.
+        _, keywords = self._engine.dialect.create_connect_args(self._url)
+        del keywords["context"]  # SQLAlchemy's own, psycopg's way of adapting types
+        return make_conninfo(**keywords)
 
     def unit_of_work(self) -> UnitOfWork:
         """One transaction: commits on clean exit, rolls back on an error."""
         return UnitOfWork(self._sessions)
 
     async def healthy(self) -> bool:
-        """Whether a query is answered now."""
+        """Whether the database answers within a few seconds."""
         try:
-            async with self._engine.connect() as connection:
-                await connection.execute(text("SELECT 1"))
-        except (SextantError, OSError, TimeoutError):
+            # The pool hands out no connection that the server has not just answered on.
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S), self.unit_of_work():
+                return True
+        except (DatabaseUnavailableError, TimeoutError):
             return False
-        return True
 
     async def dispose(self) -> None:
         """Close all connections."""

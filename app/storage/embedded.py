@@ -221,7 +221,9 @@ class EmbeddedPostgres:
         started = self._run(
             programs,
             *("pg_ctl", "start", "--wait", "--silent", f"--timeout={_START_TIMEOUT_S}"),
-            *(f"--pgdata={self._cluster}", f"--log={self._log}", f"--options={switches}"),
+            # Relative to our own directory: pg_ctl puts these into a shell command, unescaped.
+            *(f"--pgdata={self._cluster.name}", f"--log={self._log.name}"),
+            f"--options={switches}",
             inherited=lock,
         )
         if started.returncode:
@@ -236,7 +238,7 @@ class EmbeddedPostgres:
         shutil.rmtree(partial, ignore_errors=True)
         made = self._run(
             programs,
-            *("initdb", f"--pgdata={partial}", f"--username={NAME}", "--auth=trust"),
+            *("initdb", f"--pgdata={partial.name}", f"--username={NAME}", "--auth=trust"),
             *("--encoding=UTF8", "--no-locale", "--no-instructions"),
             *(() if self._options.get("fsync") != "off" else ("--no-sync",)),
             inherited=lock,
@@ -371,7 +373,7 @@ class EmbeddedPostgres:
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            cwd="/",
+            cwd=self._home,
             env=_ENVIRONMENT,
             umask=0o077,
             pass_fds=(inherited,),

@@ -16,11 +16,14 @@ from app.errors import DatabaseUnavailableError, InvalidStateError
 _MIGRATIONS = Path(next(iter(app.__path__))).resolve().parent / "migrations"
 
 
-def upgrade(url: str) -> None:
+def upgrade(url: str) -> str:
     """Apply every migration that the database lacks. Safe to call from several processes at once.
 
     Args:
         url: `postgresql+psycopg://...`
+
+    Returns:
+        The revision that the database is at now.
 
     Raises:
         InvalidStateError: The database was migrated by a newer Sextant.
@@ -29,14 +32,15 @@ def upgrade(url: str) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["url"] = url
+    newest = str(ScriptDirectory.from_config(config).get_current_head())
     try:
         command.upgrade(config, "head")
     except CommandError as exc:
-        known = ScriptDirectory.from_config(config).get_current_head()
         raise InvalidStateError(
             f"The database was migrated by a newer Sextant than this one ({exc}; the newest "
-            f"revision known here is {known}). Upgrade Sextant, or use another database."
+            f"revision known here is {newest}). Upgrade Sextant, or use another database."
         ) from exc
     except DBAPIError as exc:
         cause = exc.orig if isinstance(exc.orig, psycopg.Error) else exc
         raise DatabaseUnavailableError(f"The database could not be migrated: {cause}") from exc
+    return newest

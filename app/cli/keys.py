@@ -1,0 +1,108 @@
+"""`sextant keys`: who may call the API."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import typer
+from rich.table import Table
+
+from app.cli.console import err, fail_clearly, out
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.embedded import database_url
+from app.storage.migrate import upgrade
+from app.storage.paging import PageRequest
+from app.storage.repositories.api_keys import ApiKey, Scope
+
+T = TypeVar("T")
+
+_PAGE = 100
+_STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
+
+app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys.")
+
+
+@app.command()
+@fail_clearly
+def create(
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    scope: Annotated[
+        list[Scope] | None,
+        typer.Option(help="What it may do; give it once for each scope. All but admin if absent."),
+    ] = None,
+    expires: Annotated[
+        datetime | None,
+        typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
+    ] = None,
+) -> None:
+    """Create a key. Its secret is printed once, alone on stdout."""
+    ends = expires.replace(tzinfo=UTC) if expires else None
+    key, secret = _with_service(
+        lambda keys: keys.create(name=name, scopes=scope or _STANDARD, expires_at=ends)
+    )
+    err.print(
+        f"Created {key.id} ({', '.join(sorted(key.scopes))}). The secret is not shown again:",
+        markup=False,
+    )
+    out.print(secret, markup=False, soft_wrap=True)
+
+
+@app.command("list")
+@fail_clearly
+def list_keys() -> None:
+    """List all keys, revoked and expired ones too."""
+    now = datetime.now(UTC)
+    table = Table("id", "name", "secret", "scopes", "created", "expires", "state", box=None)
+    for key in _with_service(_all):
+        state = "revoked" if key.revoked_at else "active" if key.active(now) else "expired"
+        table.add_row(
+            key.id,
+            key.name,
+            f"{key.prefix}...",
+            " ".join(sorted(key.scopes)),
+            _shown(key.created_at),
+            _shown(key.expires_at),
+            state,
+        )
+    out.print(table, soft_wrap=True)
+
+
+@app.command()
+@fail_clearly
+def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]) -> None:
+    """Revoke a key: it is refused from now on."""
+    key = _with_service(lambda keys: keys.revoke(key_id))
+    err.print(f"Revoked {key.id} ({key.name}).", markup=False)
+
+
+async def _all(keys: ApiKeyService) -> list[ApiKey]:
+    found: list[ApiKey] = []
+    after = None
+    while True:
+        page = await keys.page(PageRequest(limit=_PAGE, after=after, descending=False))
+        found += page.items
+        if not page.has_more:
+            return found
+        after = found[-1].id
+
+
+def _with_service(use: Callable[[ApiKeyService], Awaitable[T]]) -> T:
+    """Run `use` on the configured database, migrated."""
+
+    async def run(url: str) -> T:
+        database = Database(url, pool_size=1)
+        try:
+            return await use(ApiKeyService(database))
+        finally:
+            await database.dispose()
+
+    with database_url(Settings()) as url:
+        upgrade(url)
+        return asyncio.run(run(url))
+
+
+def _shown(moment: datetime | None) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}" if moment else "-"

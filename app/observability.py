@@ -1,0 +1,149 @@
+"""Structured logs without secrets, and the figures of a process.
+
+Use `structlog.get_logger(__name__)`; bind `request_id` or `session_id` with
+`structlog.contextvars.bound_contextvars(...)` and every line within carries it.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import structlog
+from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+_HIDDEN = "[redacted]"
+# Compared in lower case and without - and _.
+_SECRET_NAMES = frozenset(
+    (
+        *("apikey", "xapikey", "authorization", "proxyauthorization", "cookie", "setcookie"),
+        *("password", "secret", "secretkey", "clientsecret", "accesstoken"),
+    )
+)
+_SECRET_TEXTS = (
+    re.compile(r"\b(?:sxt_|sk-|hf_|gsk_|xai-|AIza|ghp_)[A-Za-z0-9_\-]{8,}"),
+    re.compile(r"(?i)(?<=\bbearer )\s*[^\s\"',;]+"),
+    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password in a URL
+)
+# Say every job, request or migration step at level info.
+_CHATTY = ("alembic", "httpx2", "httpcore2", "procrastinate", "uvicorn")
+
+_ENDPOINT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+ITEMS_ASKED = Counter("sextant_items_asked", "Items put to endpoints.")
+OUTCOMES = Counter("sextant_outcomes", "Items closed, by outcome.", ["outcome"])
+ENDPOINT_LATENCY = Histogram(
+    "sextant_endpoint_latency_seconds",
+    "Time an endpoint took for one answer.",
+    buckets=_ENDPOINT_BUCKETS_S,
+)
+SESSIONS_FINISHED = Counter("sextant_sessions_finished", "Sessions ended, by status.", ["status"])
+HTTP_REQUESTS = Counter(
+    "sextant_http_requests",
+    "Requests answered, by route and status.",
+    ["method", "route", "status"],
+)
+HTTP_LATENCY = Histogram(
+    "sextant_http_latency_seconds", "Time until a request was answered.", ["method", "route"]
+)
+
+
+class LogSettings(Protocol):
+    """The part of the settings that logging needs."""
+
+    @property
+    def log_format(self) -> Literal["console", "json"]:
+        """For people or for machines."""
+
+    @property
+    def log_level(self) -> str:
+        """Least severe level that is logged."""
+
+
+class _Handler(logging.StreamHandler[Any]):
+    """Ours among the root logger's handlers, so that configuring twice does not log twice."""
+
+
+def configure_logging(settings: LogSettings) -> None:
+    """Send all logs of the process, those of libraries included, to stderr."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    renderer: list[Processor]
+    if settings.log_format == "json":
+        renderer = [structlog.processors.format_exc_info, redact_event, _json()]
+    else:
+        renderer = [structlog.processors.format_exc_info, redact_event, _console()]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = _Handler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
+    root = logging.getLogger()
+    for known in [known for known in root.handlers if isinstance(known, _Handler)]:
+        root.removeHandler(known)
+    root.addHandler(handler)
+    root.setLevel(level)
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(level if level <= logging.DEBUG else logging.WARNING)
+
+
+def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Log processor: no key, password or bearer token leaves the process in a log line."""
+    return {name: _redacted(name, value) for name, value in event.items()}
+
+
+def redact(text: str) -> str:
+    """`text` without what looks like a key, a bearer token or a password in a URL."""
+    for pattern in _SECRET_TEXTS:
+        text = pattern.sub(_HIDDEN, text)
+    return text
+
+
+def render_metrics() -> tuple[bytes, str]:
+    """The figures in Prometheus' text format, and its content type."""
+    return generate_latest(), CONTENT_TYPE_LATEST
+
+
+def _redacted(name: object, value: Any) -> Any:
+    if isinstance(name, str) and re.sub("[-_]", "", name.lower()) in _SECRET_NAMES:
+        return _HIDDEN if value is not None else None
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, bytes):
+        return redact(value.decode(errors="replace"))
+    if isinstance(value, Mapping):
+        return {key: _redacted(key, inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_redacted(None, inner) for inner in value]
+    if isinstance(value, (int, float, bool)) or value is None:
+        return value
+    return redact(str(value))
+
+
+def _json() -> Processor:
+    return structlog.processors.JSONRenderer(ensure_ascii=False)
+
+
+def _console() -> Processor:
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())

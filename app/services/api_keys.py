@@ -1,0 +1,127 @@
+"""Keys of our own API: made, listed, revoked, recognised."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from app.errors import FieldProblem, InvalidInputError, NotFoundError, UnauthenticatedError
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.api_keys import ApiKey, Scope
+
+SECRET_PREFIX = "sxt_"  # noqa: S105 (the part that all keys share)
+_SECRET_BYTES = 32
+_SHOWN_CHARACTERS = 8
+_LONGEST_NAME = 200
+
+
+class ApiKeyService:
+    """Issues keys and tells whose they are. A secret is shown once and kept as a hash only."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def create(
+        self, *, name: str, scopes: Iterable[str], expires_at: datetime | None = None
+    ) -> tuple[ApiKey, str]:
+        """A new key.
+
+        Returns:
+            The key, and its secret, which nobody can show again.
+
+        Raises:
+            InvalidInputError: Empty or too long a name, no or unknown scopes, or an end that is
+                past or has no time zone.
+        """
+        granted, problems = _checked(name, list(scopes), expires_at)
+        if problems:
+            raise InvalidInputError(
+                "The key cannot be made: " + "; ".join(problem.detail for problem in problems),
+                problems=problems,
+            )
+        token = secrets.token_urlsafe(_SECRET_BYTES)
+        secret = SECRET_PREFIX + token
+        async with self._database.unit_of_work() as uow:
+            key = await uow.api_keys.add(
+                key_id=new_id("key"),
+                name=name,
+                prefix=SECRET_PREFIX + token[:_SHOWN_CHARACTERS],
+                secret_hash=_hash(secret),
+                scopes=granted,
+                expires_at=expires_at,
+            )
+        return key, secret
+
+    async def page(self, request: PageRequest) -> Page[ApiKey]:
+        """One page of the keys, revoked and expired ones included.
+
+        Raises:
+            NotFoundError: `request.after` is no key.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.api_keys.page(request)
+
+    async def revoke(self, key_id: str) -> ApiKey:
+        """Make a key useless from now on. Again: it stays revoked as it was.
+
+        Raises:
+            NotFoundError: There is no such key.
+        """
+        async with self._database.unit_of_work() as uow:
+            key = await uow.api_keys.revoke(key_id)
+        if key is None:
+            raise NotFoundError("API key", key_id)
+        return key
+
+    async def authenticate(self, secret: str) -> ApiKey:
+        """Whose secret this is.
+
+        Raises:
+            UnauthenticatedError: Nobody's, or the key is revoked or expired.
+        """
+        presented = _hash(secret)
+        async with self._database.unit_of_work() as uow:
+            found = await uow.api_keys.by_secret_hash(presented)
+        if found is None or not hmac.compare_digest(found[1], presented):
+            raise UnauthenticatedError("The API key is not known here.")
+        key = found[0]
+        if key.revoked_at is not None:
+            raise UnauthenticatedError(f"The API key {key.prefix}... was revoked.")
+        if not key.active(datetime.now(UTC)):
+            raise UnauthenticatedError(f"The API key {key.prefix}... has expired.")
+        return key
+
+
+def _hash(secret: str) -> str:
+    # 256 random bits need no slow hash: there is nothing to guess.
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def _checked(
+    name: str, scopes: list[str], expires_at: datetime | None
+) -> tuple[list[Scope], list[FieldProblem]]:
+    problems = []
+    if not 1 <= len(name.strip()) <= _LONGEST_NAME:
+        problems.append(
+            FieldProblem(
+                "/name", f"name: expected 1 to {_LONGEST_NAME} characters, got {name!r:.40}"
+            )
+        )
+    unknown = [scope for scope in scopes if scope not in list(Scope)]
+    if unknown or not scopes:
+        got = ", ".join(unknown) if unknown else "none"
+        problems.append(
+            FieldProblem("/scopes", f"scopes: expected some of {', '.join(Scope)}; got {got}")
+        )
+    if expires_at is not None and expires_at.tzinfo is None:
+        problems.append(
+            FieldProblem("/expires_at", f"expires_at: expected a time zone, got {expires_at}")
+        )
+    elif expires_at is not None and expires_at <= datetime.now(UTC):
+        problems.append(
+            FieldProblem("/expires_at", f"expires_at: expected a time to come, got {expires_at}")
+        )
+    return [Scope(scope) for scope in scopes if scope not in unknown], problems

@@ -1,0 +1,126 @@
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+from app.errors import InvalidInputError, NotFoundError, UnauthenticatedError
+from app.services.api_keys import ApiKeyService
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.api_keys import Scope
+
+
+@pytest.fixture
+def keys(database: Database) -> ApiKeyService:
+    return ApiKeyService(database)
+
+
+async def test_a_new_key_opens_the_door(keys: ApiKeyService) -> None:
+    key, secret = await keys.create(name="ci", scopes=["run", "read"])
+    assert secret.startswith("sxt_")
+    assert await keys.authenticate(secret) == key
+    assert key.scopes == {Scope.RUN, Scope.READ}
+
+
+async def test_the_secret_is_nowhere_in_what_is_kept(
+    keys: ApiKeyService, database: Database
+) -> None:
+    key, secret = await keys.create(name="ci", scopes=["read"])
+    assert secret not in repr(key)
+    assert secret.startswith(key.prefix)
+    assert len(secret) - len(key.prefix) >= 32
+    async with database.unit_of_work() as uow:
+        raw = await uow.driver_connection()
+        (row,) = await (await raw.execute("SELECT k::text FROM api_keys AS k")).fetchall()
+    assert secret not in row[0]
+
+
+@pytest.mark.parametrize("wrong", ["", "sxt_", "sxt_unknown", "Größe", "\udcff", "nul\0"])
+async def test_an_unknown_secret_is_refused(keys: ApiKeyService, wrong: str) -> None:
+    await keys.create(name="ci", scopes=["read"])
+    with pytest.raises(UnauthenticatedError, match="not known"):
+        await keys.authenticate(wrong)
+
+
+async def test_the_shown_prefix_does_not_open_the_door(keys: ApiKeyService) -> None:
+    key, _ = await keys.create(name="ci", scopes=["read"])
+    with pytest.raises(UnauthenticatedError):
+        await keys.authenticate(key.prefix)
+
+
+async def test_a_revoked_key_is_refused_and_stays_listed(keys: ApiKeyService) -> None:
+    key, secret = await keys.create(name="ci", scopes=["read"])
+    revoked = await keys.revoke(key.id)
+    with pytest.raises(UnauthenticatedError, match="revoked"):
+        await keys.authenticate(secret)
+    assert (await keys.page(PageRequest())).items == (revoked,)
+
+
+async def test_revoking_again_keeps_the_first_moment(keys: ApiKeyService) -> None:
+    key, _ = await keys.create(name="ci", scopes=["read"])
+    assert await keys.revoke(key.id) == await keys.revoke(key.id)
+
+
+async def test_revoking_a_key_that_is_not_there_says_so(keys: ApiKeyService) -> None:
+    with pytest.raises(NotFoundError, match="no API key 'key_none'"):
+        await keys.revoke("key_none")
+
+
+async def test_a_key_ends_when_it_expires(
+    keys: ApiKeyService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    key, secret = await keys.create(name="ci", scopes=["read"], expires_at=ends)
+    assert (await keys.authenticate(secret)).expires_at == ends
+    assert key.active(ends - timedelta(microseconds=1))
+    assert not key.active(ends)
+
+    clock = SimpleNamespace(now=lambda _zone: ends)
+    monkeypatch.setattr("app.services.api_keys.datetime", clock)
+    with pytest.raises(UnauthenticatedError, match="expired"):
+        await keys.authenticate(secret)
+
+
+async def test_admin_implies_every_scope_and_the_others_only_themselves(
+    keys: ApiKeyService,
+) -> None:
+    admin, _ = await keys.create(name="root", scopes=["admin"])
+    reader, _ = await keys.create(name="eye", scopes=["read"])
+    assert all(admin.allows(scope) for scope in Scope)
+    assert [scope for scope in Scope if reader.allows(scope)] == [Scope.READ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "expected"),
+    [
+        ({"name": "  "}, "/name", "1 to 200 characters, got '  '"),
+        ({"name": "x" * 201}, "/name", "1 to 200 characters"),
+        ({"scopes": []}, "/scopes", "some of read, run, banks:write, admin; got none"),
+        ({"scopes": ["read", "fly"]}, "/scopes", "got fly"),
+        ({"expires_at": datetime(2020, 1, 1, tzinfo=UTC)}, "/expires_at", "a time to come"),
+        ({"expires_at": datetime(2099, 1, 1)}, "/expires_at", "a time zone"),  # noqa: DTZ001
+    ],
+)
+async def test_what_cannot_be_a_key_is_explained_field_by_field(
+    keys: ApiKeyService, changes: dict[str, object], pointer: str, expected: str
+) -> None:
+    arguments: dict[str, object] = {"name": "ci", "scopes": ["read"], **changes}
+    with pytest.raises(InvalidInputError) as caught:
+        await keys.create(**arguments)  # type: ignore[arg-type]  # wrong values on purpose
+    (problem,) = caught.value.problems
+    assert problem.pointer == pointer
+    assert expected in problem.detail
+    assert not (await keys.page(PageRequest())).items
+
+
+async def test_pages_follow_one_another_without_gap_or_repeat(keys: ApiKeyService) -> None:
+    made = [(await keys.create(name=f"k{n}", scopes=["read"]))[0] for n in range(5)]
+    ordered = sorted(key.id for key in made)
+    seen: list[str] = []
+    after = None
+    for expected in (True, True, False):
+        page = await keys.page(PageRequest(limit=2, after=after, descending=False))
+        assert page.has_more is expected
+        seen += [key.id for key in page.items]
+        after = seen[-1]
+    assert seen == ordered

@@ -1,0 +1,233 @@
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import procrastinate
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from app.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    DatabaseUnavailableError,
+    InvalidInputError,
+    NotFoundError,
+)
+from app.storage import database as database_module
+from app.storage.database import Database
+from app.storage.embedded import EmbeddedPostgres
+from app.storage.identifiers import new_id
+from app.storage.migrate import upgrade
+from app.storage.paging import PageRequest
+from app.storage.repositories.api_keys import Scope
+from app.storage.rows import ItemRow
+from app.storage.unit_of_work import UnitOfWork
+
+
+async def _add_key(uow: UnitOfWork, *, name: str = "ci", secret_hash: str = "h1") -> str:
+    key = await uow.api_keys.add(
+        key_id=new_id("key"),
+        name=name,
+        prefix="sxt_x",
+        secret_hash=secret_hash,
+        scopes=[Scope.READ],
+        expires_at=None,
+    )
+    return key.id
+
+
+async def _key_names(database: Database) -> list[str]:
+    async with database.unit_of_work() as uow:
+        page = await uow.api_keys.page(PageRequest(descending=False))
+    return [key.name for key in page.items]
+
+
+async def test_a_clean_exit_commits(database: Database) -> None:
+    async with database.unit_of_work() as uow:
+        await _add_key(uow)
+    assert await _key_names(database) == ["ci"]
+
+
+async def test_an_error_rolls_everything_back(database: Database) -> None:
+    async def fail() -> None:
+        async with database.unit_of_work() as uow:
+            await _add_key(uow)
+            raise NotFoundError("bank", "bnk_1")
+
+    with pytest.raises(NotFoundError):
+        await fail()
+    assert await _key_names(database) == []
+
+
+async def test_a_cancelled_unit_of_work_rolls_back_and_returns_its_connection(
+    database_url: str,
+) -> None:
+    database = Database(database_url, pool_size=1)
+    inside = asyncio.Event()
+
+    async def work() -> None:
+        async with database.unit_of_work() as uow:
+            await _add_key(uow)
+            inside.set()
+            await asyncio.Event().wait()
+
+    for _ in range(3):  # more often than there are connections
+        task = asyncio.create_task(work())
+        await inside.wait()
+        inside.clear()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await _key_names(database) == []
+    await database.dispose()
+
+
+async def test_a_taken_value_gives_a_sentence_with_the_value(database: Database) -> None:
+    async with database.unit_of_work() as uow:
+        await _add_key(uow)
+    with pytest.raises(AlreadyExistsError, match="already one with secret_hash = h1 in api_keys"):
+        async with database.unit_of_work() as uow:
+            await _add_key(uow)
+
+
+async def test_the_error_is_translated_where_it_happens(database: Database) -> None:
+    async with database.unit_of_work() as uow:
+        await _add_key(uow)
+    async with database.unit_of_work() as uow:
+        await _add_key(uow, name="second", secret_hash="h2")
+        with pytest.raises(AlreadyExistsError):
+            async with uow._db.begin_nested():
+                await _add_key(uow, name="third")
+    assert await _key_names(database) == ["ci", "second"]
+
+
+async def test_a_reference_to_nothing_is_a_conflict(database: Database) -> None:
+    with pytest.raises(ConflictError, match=r"items points at .*bnk_none"):
+        async with database.unit_of_work() as uow:
+            uow._db.add(
+                ItemRow(id="itm_1", bank_id="bnk_none", key="q", content={}, content_hash="h")
+            )
+
+
+@pytest.mark.parametrize("name", ["nul \0 inside", "lone surrogate \ud800"])
+async def test_a_text_that_postgres_cannot_hold_is_invalid_input(
+    database: Database, name: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be stored"):
+        async with database.unit_of_work() as uow:
+            await _add_key(uow, name=name)
+
+
+async def test_missing_tables_say_what_to_do(empty_database_url: str) -> None:
+    database = Database(empty_database_url)
+    with pytest.raises(DatabaseUnavailableError, match="run `sextant migrate`"):
+        await _key_names(database)
+    await database.dispose()
+
+
+async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    database = Database(f"postgresql+psycopg://u@/x?host={tmp_path}")
+    with pytest.raises(DatabaseUnavailableError, match="gives no answer"):
+        await _key_names(database)
+    assert not await database.healthy()
+    await database.dispose()
+
+
+async def test_a_used_up_pool_is_unavailable_not_a_hang(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "_POOL_TIMEOUT_S", 0.01)
+    database = Database(database_url, pool_size=1)
+    async with database.unit_of_work(), database.unit_of_work():
+        with pytest.raises(DatabaseUnavailableError, match="connections are busy"):
+            await _key_names(database)
+        assert not await database.healthy()
+    await database.dispose()
+
+
+@pytest.fixture
+async def own_server(scratch: Path) -> AsyncIterator[EmbeddedPostgres]:
+    async with EmbeddedPostgres(scratch, durable=False) as server:
+        await asyncio.to_thread(upgrade, server.url)
+        yield server
+
+
+async def test_a_stop_of_the_server_heals_by_itself(
+    own_server: EmbeddedPostgres, scratch: Path
+) -> None:
+    database = Database(own_server.url)
+    async with database.unit_of_work() as uow:
+        await _add_key(uow)
+
+    async def work_until_the_shutdown_arrives() -> None:
+        async with database.unit_of_work() as uow:
+            await _add_key(uow, name="lost", secret_hash="h2")
+            postmaster = (scratch / "postgres" / "data" / "postmaster.pid").read_text()
+            os.kill(int(postmaster.split()[0]), signal.SIGINT)
+            while True:
+                await uow.api_keys.page(PageRequest())
+
+    with pytest.raises(DatabaseUnavailableError):
+        await work_until_the_shutdown_arrives()
+    assert not await database.healthy()
+    await asyncio.to_thread(own_server.start)
+    assert await database.healthy()
+    assert await _key_names(database) == ["ci"]
+    await database.dispose()
+
+
+class TestQueueInTheSameTransaction:
+    @pytest.fixture
+    def task(self, database: Database) -> procrastinate.tasks.Task[Any, Any, Any]:
+        connector = procrastinate.PsycopgConnector(conninfo=database.conninfo)
+        app = procrastinate.App(connector=connector)
+
+        @app.task(name="measure")
+        async def measure(session_id: str) -> None: ...
+
+        return measure
+
+    async def _jobs(self, database: Database) -> list[str]:
+        async with database.unit_of_work() as uow:
+            raw = await uow.driver_connection()
+            cursor = await raw.execute("SELECT args ->> 'session_id' FROM procrastinate_jobs")
+            return [row[0] for row in await cursor.fetchall()]
+
+    async def test_a_committed_job_is_there(
+        self, database: Database, task: procrastinate.tasks.Task[Any, Any, Any]
+    ) -> None:
+        async with database.unit_of_work() as uow:
+            raw = await uow.driver_connection()
+            await task.configure(connection=raw).defer_async(session_id="ses_1")
+        assert await self._jobs(database) == ["ses_1"]
+
+    async def test_a_rolled_back_job_is_not(
+        self, database: Database, task: procrastinate.tasks.Task[Any, Any, Any]
+    ) -> None:
+        async def defer_and_fail() -> None:
+            async with database.unit_of_work() as uow:
+                raw = await uow.driver_connection()
+                await task.configure(connection=raw).defer_async(session_id="ses_1")
+                raise NotFoundError("bank", "bnk_1")
+
+        with pytest.raises(NotFoundError):
+            await defer_and_fail()
+        assert await self._jobs(database) == []
+
+    async def test_the_queue_finds_its_tables_through_the_connection_string(
+        self, database: Database
+    ) -> None:
+        connector = procrastinate.PsycopgConnector(conninfo=database.conninfo)
+        app = procrastinate.App(connector=connector)
+        async with app.open_async():
+            assert await app.check_connection_async()
+
+
+def test_options_that_the_url_already_has_are_kept() -> None:
+    database = Database("postgresql://u:p%40ss@h/x?options=-c%20statement_timeout%3D5s")
+    parts = conninfo_to_dict(database.conninfo)
+    assert parts["options"] == "-c statement_timeout=5s -c search_path=public,procrastinate"
+    assert parts["password"] == "p@ss"

@@ -1,0 +1,340 @@
+import fcntl
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.errors import DatabaseUnavailableError
+from app.settings import Settings
+from app.storage import binaries
+from app.storage.embedded import EmbeddedPostgres, _unprivileged_user, database_url
+
+_ROOT = Path(__file__).parents[2]
+_AS_ROOT = os.geteuid() == 0
+_HOLD = """
+import sys
+from pathlib import Path
+from app.storage.embedded import EmbeddedPostgres
+with EmbeddedPostgres(Path(sys.argv[1]), durable=False) as server:
+    print(server.url, flush=True)
+    sys.stdin.read()
+"""
+
+
+def _server(directory: Path) -> EmbeddedPostgres:
+    return EmbeddedPostgres(directory, durable=False)
+
+
+def _ask(server: EmbeddedPostgres, query: str) -> object:
+    """First value of the answer; None when the statement has no answer."""
+    with psycopg.connect(server.url.replace("+psycopg", "")) as connection:
+        cursor = connection.execute(query.encode())
+        row = cursor.fetchone() if cursor.description else None
+        return row[0] if row else None
+
+
+def _server_is_gone(directory: Path) -> bool:
+    """No process of the server is left: all of them hold this lock."""
+    with (directory / "postgres.server").open("r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _postmaster(directory: Path) -> int:
+    return int((directory / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen within 20 s"
+        time.sleep(0.005)
+
+
+@contextmanager
+def _another_process(directory: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A second Sextant process that uses the server until its stdin is closed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _HOLD, str(directory)],
+        cwd=_ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.communicate()
+
+
+def _wait_until_up(process: "subprocess.Popen[str]") -> None:
+    assert process.stdout
+    assert process.stdout.readline().startswith("postgresql")
+
+
+@pytest.fixture(scope="module")
+def made_cluster() -> Iterator[Path]:
+    """A stopped cluster to copy, since making one is the slow part."""
+    directory = Path(tempfile.mkdtemp(prefix="sx-", dir="/tmp"))
+    directory.chmod(0o755)
+    with _server(directory) as server:
+        _ask(server, "CREATE TABLE kept (n int)")
+        _ask(server, "INSERT INTO kept VALUES (42)")
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def cluster(made_cluster: Path, scratch: Path) -> Path:
+    """A stopped cluster of this test alone; its table `kept` holds 42."""
+    subprocess.run(["cp", "-a", f"{made_cluster}/.", str(scratch)], check=True)
+    return scratch
+
+
+def test_it_runs_while_it_is_used_and_leaves_no_process(scratch: Path) -> None:
+    with _server(scratch) as server:
+        assert _ask(server, "SELECT 6 * 7") == 42
+        assert not _server_is_gone(scratch)
+    assert _server_is_gone(scratch)
+
+
+def test_data_outlive_the_server(cluster: Path) -> None:
+    with _server(cluster) as server:
+        assert _ask(server, "SELECT n FROM kept") == 42
+
+
+def test_it_is_durable_and_listens_on_no_network_unless_told_otherwise(cluster: Path) -> None:
+    with EmbeddedPostgres(cluster) as server:
+        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+            assert _ask(server, f"SELECT current_setting('{setting}')") == "on"
+        assert _ask(server, "SELECT current_setting('listen_addresses')") == ""
+
+
+async def test_it_can_be_entered_from_async_code(cluster: Path) -> None:
+    async with _server(cluster) as server:
+        assert _ask(server, "SELECT n FROM kept") == 42
+    assert _server_is_gone(cluster)
+
+
+def test_the_last_process_out_stops_it(cluster: Path) -> None:
+    with _another_process(cluster) as other:
+        _wait_until_up(other)
+        with _server(cluster) as server:
+            other.communicate()
+            assert _ask(server, "SELECT n FROM kept") == 42
+        assert _server_is_gone(cluster)
+
+
+def test_a_process_that_leaves_first_does_not_stop_it_for_the_others(cluster: Path) -> None:
+    with _another_process(cluster) as other:
+        _wait_until_up(other)
+        with _server(cluster):
+            pass
+        assert not _server_is_gone(cluster)
+    assert _server_is_gone(cluster)
+
+
+def test_two_users_in_one_process_count_as_two(cluster: Path) -> None:
+    with _server(cluster) as first:
+        with _server(cluster):
+            pass
+        assert _ask(first, "SELECT n FROM kept") == 42
+
+
+def test_a_server_left_by_a_killed_process_is_taken_over_and_stopped(cluster: Path) -> None:
+    with _another_process(cluster) as other:
+        _wait_until_up(other)
+        other.kill()
+    postmaster = _postmaster(cluster)
+    with _server(cluster) as server:
+        assert _postmaster(cluster) == postmaster
+        assert _ask(server, "SELECT n FROM kept") == 42
+    assert _server_is_gone(cluster)
+
+
+def test_committed_data_survive_a_killed_postgres(cluster: Path) -> None:
+    with EmbeddedPostgres(cluster) as server:
+        _ask(server, "INSERT INTO kept VALUES (43)")
+        os.kill(_postmaster(cluster), signal.SIGKILL)
+    with EmbeddedPostgres(cluster) as server:
+        assert _ask(server, "SELECT count(*) FROM kept") == 2
+
+
+def test_a_killed_postgres_is_started_again_on_request(cluster: Path) -> None:
+    with _server(cluster) as server:
+        os.kill(_postmaster(cluster), signal.SIGKILL)
+        server.start()
+        assert _ask(server, "SELECT n FROM kept") == 42
+    assert _server_is_gone(cluster)
+
+
+def test_everything_killed_at_once_is_no_obstacle(cluster: Path) -> None:
+    with _another_process(cluster) as other:
+        _wait_until_up(other)
+        os.kill(_postmaster(cluster), signal.SIGKILL)
+        other.kill()
+    with _server(cluster) as server:
+        assert _ask(server, "SELECT n FROM kept") == 42
+
+
+def test_a_stale_pid_file_that_names_a_stranger_does_not_harm_the_stranger(cluster: Path) -> None:
+    with _server(cluster):
+        contents = (cluster / "postgres" / "data" / "postmaster.pid").read_text()
+        socket_lock = (cluster / "postgres" / "run" / ".s.PGSQL.5432.lock").read_text()
+    owner = (cluster / "postgres").stat()
+    # Of the same user, so that a signal would reach it and Postgres would take it for its own.
+    stranger = subprocess.Popen(["sleep", "60"], user=owner.st_uid if _AS_ROOT else None)
+    try:
+        for place, text in (
+            (cluster / "postgres" / "data" / "postmaster.pid", contents),
+            (cluster / "postgres" / "run" / ".s.PGSQL.5432.lock", socket_lock),
+            (cluster / "postgres" / "run" / ".s.PGSQL.5432", "a stale socket\n"),
+        ):
+            place.write_text(f"{stranger.pid}\n" + text.split("\n", 1)[1])
+            os.chown(place, owner.st_uid, owner.st_gid)
+        with _server(cluster) as server:
+            assert _ask(server, "SELECT n FROM kept") == 42
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_four_first_starts_at_once_share_one_server(scratch: Path) -> None:
+    with (
+        _another_process(scratch) as first,
+        _another_process(scratch) as second,
+        _another_process(scratch) as third,
+        _another_process(scratch) as fourth,
+    ):
+        for process in (first, second, third, fourth):
+            _wait_until_up(process)
+    assert [p.returncode for p in (first, second, third, fourth)] == [0, 0, 0, 0]
+    assert _server_is_gone(scratch)
+
+
+def test_a_first_start_killed_half_way_is_no_obstacle(scratch: Path) -> None:
+    with _another_process(scratch) as first:
+        _until((scratch / "postgres" / "data.partial" / "base").exists)
+        first.kill()
+    assert not (scratch / "postgres" / "data").exists()
+    with _server(scratch) as server:
+        assert _ask(server, "SELECT 1") == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["x" * 120, "a comma, a space", "a 'quote\" and $HOME", "Größe"], ids=lambda n: n[:9]
+)
+def test_any_directory_name_will_do(cluster: Path, name: str) -> None:
+    inner = cluster / name
+    inner.mkdir()
+    (cluster / "postgres").rename(inner / "postgres")
+    with _server(inner) as server:
+        assert _ask(server, "SELECT n FROM kept") == 42
+    for leftover in Path("/tmp").glob(f"sextant-{os.geteuid()}-*"):
+        shutil.rmtree(leftover)
+
+
+def test_a_short_socket_directory_that_others_can_enter_is_refused(cluster: Path) -> None:
+    inner = cluster / ("x" * 120)
+    inner.mkdir()
+    (cluster / "postgres").rename(inner / "postgres")
+    server = _server(inner)
+    planted = Path(server._socket_dir)
+    planted.mkdir(mode=0o777)
+    planted.chmod(0o777)
+    try:
+        with pytest.raises(DatabaseUnavailableError, match="must be a directory of mode 0700"):
+            server.start()
+    finally:
+        planted.rmdir()
+
+
+def test_a_directory_with_other_contents_is_left_alone(scratch: Path) -> None:
+    foreign = scratch / "postgres" / "data" / "thesis.tex"
+    foreign.parent.mkdir(parents=True)
+    (scratch / "postgres").chmod(0o700)
+    if _AS_ROOT:
+        user = _unprivileged_user()
+        os.chown(scratch / "postgres", user.uid, user.gid)
+    foreign.write_text("years of work")
+    with pytest.raises(DatabaseUnavailableError, match="not a Postgres data directory"):
+        _server(scratch).start()
+    assert foreign.read_text() == "years of work"
+
+
+def test_a_cluster_of_another_version_is_named(cluster: Path) -> None:
+    (cluster / "postgres" / "data" / "PG_VERSION").write_text("9\n")
+    with pytest.raises(DatabaseUnavailableError, match="made by PostgreSQL 9, and only 1"):
+        _server(cluster).start()
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DatabaseUnavailableError, match=r"cannot use .*SEXTANT_DATA_DIR"):
+        _server(tmp_path / "file" / "below").start()
+
+
+def test_a_full_disk_gives_one_clear_sentence(scratch: Path) -> None:
+    def no_large_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    result = subprocess.run(
+        [sys.executable, "-c", _HOLD, str(scratch)],
+        cwd=_ROOT,
+        preexec_fn=no_large_files,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "DatabaseUnavailableError" in result.stderr.splitlines()[-1]
+    assert "could not be set up" in result.stderr.splitlines()[-1]
+    with _server(scratch) as server:  # and once there is room again, it works
+        assert _ask(server, "SELECT 1") == 1
+
+
+def test_the_configured_url_goes_before_the_embedded_server(scratch: Path) -> None:
+    settings = Settings(database_url="postgresql://db.example/x", data_dir=scratch / "unused")
+    with database_url(settings) as url:
+        assert url == "postgresql+psycopg://db.example/x"
+    assert not (scratch / "unused").exists()
+
+
+@pytest.mark.skipif(not _AS_ROOT, reason="only root runs the server as another user")
+class TestAsRoot:
+    def test_a_directory_that_the_other_user_cannot_enter_is_named(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o700)
+        with pytest.raises(DatabaseUnavailableError, match="keeps that user out of"):
+            _server(tmp_path / "data").start()
+
+    def test_programs_in_a_private_home_are_copied_once(
+        self, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        original = binaries.find(None).directory.resolve()
+        tmp_path.chmod(0o700)
+        hidden = tmp_path / Path(*original.parts[-3:])
+        binaries._copy(original, hidden)
+        monkeypatch.setattr(binaries, "_candidates", lambda: iter([hidden]))
+        for outdated in ("partial-of-a-killed-run", "postgres-0.1-of-last-year"):
+            (scratch / "binaries" / outdated).mkdir(parents=True)
+        with _server(scratch) as server:
+            assert _ask(server, "SELECT 1") == 1
+        (copy,) = (scratch / "binaries").iterdir()
+        made = copy.stat().st_ctime_ns
+        with _server(scratch):
+            pass
+        assert copy.stat().st_ctime_ns == made

@@ -1,0 +1,123 @@
+import asyncio
+
+import pytest
+
+from app.errors import IdempotencyInFlightError, IdempotencyMismatchError
+from app.storage.database import Database
+from app.storage.repositories.idempotency import StoredResponse
+
+_CREATED = StoredResponse(201, {"location": "/v1/banks/bnk_1"}, b'{"id":"bnk_1"}')
+
+
+async def _begin(
+    database: Database, *, who: str = "key_1", key: str = "k", request: str = "r"
+) -> StoredResponse | None:
+    async with database.unit_of_work() as uow:
+        return await uow.idempotency.begin(who, key, request)
+
+
+async def _finish(database: Database, response: StoredResponse = _CREATED) -> None:
+    async with database.unit_of_work() as uow:
+        await uow.idempotency.finish("key_1", "k", response)
+
+
+async def _age(database: Database, interval: str) -> None:
+    """Make all records older."""
+    async with database.unit_of_work() as uow:
+        raw = await uow.driver_connection()
+        query = "UPDATE idempotency_keys SET created_at = created_at - %s::interval"
+        await raw.execute(query, [interval])
+
+
+async def test_the_first_call_is_carried_out(database: Database) -> None:
+    assert await _begin(database) is None
+
+
+async def test_a_repeated_call_gets_the_first_answer(database: Database) -> None:
+    await _begin(database)
+    await _finish(database)
+    assert await _begin(database) == _CREATED
+
+
+async def test_another_request_with_the_same_key_is_refused(database: Database) -> None:
+    await _begin(database)
+    with pytest.raises(IdempotencyMismatchError, match="'k' was used with another request"):
+        await _begin(database, request="other")
+    await _finish(database)
+    with pytest.raises(IdempotencyMismatchError):
+        await _begin(database, request="other")
+
+
+async def test_a_repeat_while_the_first_is_worked_on_is_refused(database: Database) -> None:
+    await _begin(database)
+    with pytest.raises(IdempotencyInFlightError, match="still being worked on"):
+        await _begin(database)
+
+
+async def test_keys_of_different_callers_are_different_keys(database: Database) -> None:
+    await _begin(database)
+    assert await _begin(database, who="key_2") is None
+
+
+async def test_of_many_at_once_exactly_one_is_carried_out(database: Database) -> None:
+    results = await asyncio.gather(*(_begin(database) for _ in range(10)), return_exceptions=True)
+    assert results.count(None) == 1
+    assert sum(isinstance(result, IdempotencyInFlightError) for result in results) == 9
+
+
+async def test_a_failed_call_may_be_tried_again_even_with_another_body(database: Database) -> None:
+    await _begin(database)
+    async with database.unit_of_work() as uow:
+        await uow.idempotency.forget("key_1", "k")
+    assert await _begin(database, request="corrected") is None
+
+
+async def test_an_answer_that_was_given_is_not_forgotten(database: Database) -> None:
+    await _begin(database)
+    await _finish(database)
+    async with database.unit_of_work() as uow:
+        await uow.idempotency.forget("key_1", "k")
+    assert await _begin(database) == _CREATED
+
+
+async def test_a_call_lost_with_its_process_is_taken_over_after_some_minutes(
+    database: Database,
+) -> None:
+    await _begin(database)
+    await _age(database, "4 minutes")
+    with pytest.raises(IdempotencyInFlightError):
+        await _begin(database)
+    await _age(database, "2 minutes")
+    assert await _begin(database) is None
+    with pytest.raises(IdempotencyInFlightError):
+        await _begin(database)
+
+
+async def test_a_lost_call_that_wakes_up_does_not_change_the_answer(database: Database) -> None:
+    await _begin(database)
+    await _finish(database)
+    await _finish(database, StoredResponse(201, {}, b"late"))
+    assert await _begin(database) == _CREATED
+
+
+async def test_after_a_day_the_key_is_free(database: Database) -> None:
+    await _begin(database)
+    await _finish(database)
+    await _age(database, "23 hours")
+    assert await _begin(database) == _CREATED
+    await _age(database, "2 hours")
+    assert await _begin(database, request="other") is None
+    with pytest.raises(IdempotencyInFlightError):  # the old answer is gone with it
+        await _begin(database, request="other")
+
+
+async def test_a_purge_removes_what_is_older_than_a_day_and_nothing_else(
+    database: Database,
+) -> None:
+    await _begin(database, key="old")
+    await _age(database, "25 hours")
+    await _begin(database, key="new")
+    async with database.unit_of_work() as uow:
+        assert await uow.idempotency.purge() == 1
+    with pytest.raises(IdempotencyInFlightError):
+        await _begin(database, key="new")

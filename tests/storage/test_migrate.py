@@ -1,0 +1,98 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from alembic import command
+from alembic.config import Config
+from procrastinate.schema import SchemaManager
+
+from app.errors import DatabaseUnavailableError, InvalidStateError
+from app.storage.migrate import upgrade
+
+_ROOT = Path(__file__).parents[2]
+_MIGRATIONS = _ROOT / "migrations"
+
+
+def _rows(url: str, query: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        return connection.execute(query.encode()).fetchall()
+
+
+def _tables(url: str) -> set[str]:
+    user_schemas = "schemaname NOT IN ('pg_catalog', 'information_schema')"
+    return {row[0] for row in _rows(url, f"SELECT tablename FROM pg_tables WHERE {user_schemas}")}
+
+
+def _config(url: str) -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    config.attributes["url"] = url
+    return config
+
+
+def test_an_upgrade_makes_the_tables_of_sextant_and_of_its_queue(empty_database_url: str) -> None:
+    revision = upgrade(empty_database_url)
+    assert {"api_keys", "banks", "sessions", "procrastinate_jobs"} <= _tables(empty_database_url)
+    assert _rows(empty_database_url, "SELECT version_num FROM alembic_version") == [(revision,)]
+
+
+def test_a_second_upgrade_changes_nothing(database_url: str) -> None:
+    before = _tables(database_url)
+    upgrade(database_url)
+    assert _tables(database_url) == before
+
+
+def test_the_migrations_make_what_the_code_declares(database_url: str) -> None:
+    command.check(_config(database_url))
+
+
+def test_all_migrations_can_be_undone_and_done_again(database_url: str) -> None:
+    before = _tables(database_url)
+    command.downgrade(_config(database_url), "base")
+    assert _tables(database_url) == {"alembic_version"}
+    upgrade(database_url)
+    assert _tables(database_url) == before
+
+
+def test_processes_that_upgrade_at_once_do_not_get_in_each_others_way(
+    empty_database_url: str,
+) -> None:
+    program = f"from app.storage.migrate import upgrade; upgrade({empty_database_url!r})"
+    processes = [subprocess.Popen([sys.executable, "-c", program], cwd=_ROOT) for _ in range(3)]
+    assert [process.wait() for process in processes] == [0, 0, 0]
+    assert "sessions" in _tables(empty_database_url)
+
+
+def test_a_database_of_a_newer_sextant_is_refused(database_url: str) -> None:
+    with psycopg.connect(database_url.replace("+psycopg", "")) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'from_the_future'")
+    with pytest.raises(InvalidStateError, match=r"newer Sextant .*from_the_future.*Upgrade"):
+        upgrade(database_url)
+
+
+def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseUnavailableError, match="could not be migrated"):
+        upgrade(f"postgresql+psycopg://u@/x?host={tmp_path}")
+
+
+def test_the_queue_has_the_schema_that_its_installed_version_wants(
+    database_url: str, empty_database_url: str
+) -> None:
+    """Fails when a new version of the queue brings migrations that ours do not apply yet."""
+    with psycopg.connect(empty_database_url.replace("+psycopg", "")) as connection:
+        connection.execute("CREATE SCHEMA procrastinate; SET search_path TO procrastinate")
+        connection.execute(SchemaManager.get_schema())
+    columns = """
+        SELECT table_name, column_name, data_type, column_default FROM information_schema.columns
+        WHERE table_schema = 'procrastinate' ORDER BY 1, 2
+    """
+    functions = """
+        SELECT proname, pg_get_function_arguments(oid), md5(prosrc) FROM pg_proc
+        WHERE pronamespace = 'procrastinate'::regnamespace ORDER BY 1, 2
+    """
+    indexes = "SELECT indexdef FROM pg_indexes WHERE schemaname = 'procrastinate' ORDER BY 1"
+    for query in (columns, functions, indexes):
+        assert _rows(database_url, query) == _rows(empty_database_url, query)
