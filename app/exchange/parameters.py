@@ -1,0 +1,202 @@
+"""Files of item parameters: CSV or CSV.GZ bytes in, an `ItemBank` out, and back.
+
+The first column holds item ids, whatever its name, even none. The header tells the form:
+
+| form | columns | meaning |
+|---|---|---|
+| mirt | `a1, d`, optional `g` (0), `u` (1) | `d` is an intercept: b = -d / a1 |
+| mirt, IRTpars | `a, b`, optional `g` (0), `u` (1) | `b` is a difficulty |
+| generic | `a, b`, optional `c` (0), `d` (1) | `b` is a difficulty, `d` the upper asymptote |
+
+Other columns are refused, because a column that is overlooked (`a2`, `logit(g)`) makes the rest
+mean something else. Ids stay as they are, also the `X1` that R makes of `1`.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+
+from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.errors import FieldProblem, FileFormatError, ItemBankError
+from app.exchange.files import as_text, raise_problems, read_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """Columns of one kind of file, by the role that each plays."""
+
+    slope: str
+    location: str
+    location_is_intercept: bool
+    lower: str
+    upper: str
+
+    @property
+    def columns(self) -> tuple[str, str, str, str]:
+        return self.slope, self.location, self.lower, self.upper
+
+
+_FORMS = (
+    _Form(slope="a1", location="d", location_is_intercept=True, lower="g", upper="u"),
+    _Form(slope="a", location="b", location_is_intercept=False, lower="g", upper="u"),
+    _Form(slope="a", location="b", location_is_intercept=False, lower="c", upper="d"),
+)
+_EXPECTED = (
+    "expected a first column of item ids and then a1,d,g,u (mirt; d is an intercept)"
+    " or a,b,g,u (mirt with IRTpars) or a,b,c,d (b is a difficulty);"
+    " the lower and the upper asymptote may be left out"
+)
+
+
+def read_parameters(
+    source: bytes | BinaryIO, *, name: str = "parameters", scale: str = DEFAULT_SCALE
+) -> ItemBank:
+    """Read a parameter file; either every row is good or none is returned.
+
+    Args:
+        source: The bytes, or a binary stream; gzip is recognised.
+        name: How faults name the file.
+        scale: Name of the theta scale that the parameters are on.
+
+    Raises:
+        FileFormatError: Wrong columns, a cell that is not a number, a repeated id, no items. Every
+            fault is listed with file, row and column, up to a cap.
+        ItemBankError: Numbers that are no item's: without 0 <= lower < upper <= 1.
+    """
+    rows = _rows(as_text(read_bytes(source, name), name), name)
+    _, header = next(rows, (0, []))
+    form = _form_of(header, name)
+    columns = {column.strip(): i for i, column in enumerate(header) if i > 0}
+    values: dict[str, list[float]] = {column: [] for column in form.columns if column in columns}
+    first_row: dict[str, int] = {}
+    row_of: list[int] = []
+    problems: list[FieldProblem] = []
+    for row, cells in rows:
+        if len(cells) != len(header):
+            detail = f"expected {len(header)} cells, got {len(cells)}"
+            problems.append(FieldProblem(f"{name}:{row}", detail))
+            continue
+        item_id = cells[0].strip()
+        if not item_id:
+            problems.append(FieldProblem(f"{name}:{row}:{header[0] or 1}", "expected an item id"))
+        elif first_row.setdefault(item_id, row) != row:
+            detail = f"expected each item once, got {item_id!r}, which row {first_row[item_id]} has"
+            problems.append(FieldProblem(f"{name}:{row}:{header[0] or 1}", detail))
+        row_of.append(row)
+        for column, numbers in values.items():
+            number, problem = _number(cells[columns[column]])
+            numbers.append(number)
+            if problem:
+                problems.append(
+                    FieldProblem(f"{name}:{row}:{column}", f"item {item_id!r}: {problem}")
+                )
+    raise_problems(name, problems)
+    if not row_of:
+        raise FileFormatError(f"{name}: expected at least one item, got none.")
+    return _bank(name, form, values, tuple(first_row), row_of, scale)
+
+
+def write_mirt(bank: ItemBank) -> bytes:
+    """The bank as mirt writes it: `X,a1,d,g,u`, with intercepts."""
+    return _csv(("X", "a1", "d", "g", "u"), bank, (bank.a, bank.intercept, bank.c, bank.d))
+
+
+def write_difficulties(bank: ItemBank) -> bytes:
+    """The bank as `item,a,b,c,d`, with difficulties.
+
+    Raises:
+        ItemBankError: An item with a = 0 has no difficulty; `write_mirt` can hold it.
+    """
+    flat = [bank.item_ids[i] for i in np.flatnonzero(bank.a == 0)]
+    if flat:
+        raise ItemBankError(
+            f"Expected slopes other than 0, which have a difficulty; {len(flat)} items have a = 0,"
+            f" the first is {flat[0]!r}. Write them with intercepts."
+        )
+    return _csv(("item", "a", "b", "c", "d"), bank, (bank.a, bank.b, bank.c, bank.d))
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, cells
+    except csv.Error as exc:
+        raise FileFormatError(f"{name}:{reader.line_num}: expected CSV, got {exc}.") from exc
+
+
+def _form_of(header: Sequence[str], name: str) -> _Form:
+    columns = [column.strip() for column in header[1:]]
+    for form in _FORMS:
+        needed = {form.slope, form.location}
+        if needed <= set(columns) <= set(form.columns) and len(set(columns)) == len(columns):
+            return form
+    found = ",".join(header) if header else "nothing"
+    raise FileFormatError(
+        f"{name}: {_EXPECTED}; found {found!r:.300}.{_advice(columns)}",
+        problems=[FieldProblem(f"{name}:1", f"found the columns {found!r:.300}")],
+    )
+
+
+def _advice(columns: Sequence[str]) -> str:
+    if "a2" in columns:
+        return " A bank with several slopes an item is multidimensional, and not read yet."
+    if any(column.startswith("logit") for column in columns):
+        return " Write asymptotes as probabilities, not logits (mirt: without printSE)."
+    if len(columns) == 0:
+        return " Cells are separated by commas."
+    return ""
+
+
+def _number(cell: str) -> tuple[float, str]:
+    try:
+        number = float(cell)
+    except ValueError:
+        return math.nan, f"expected a number, got {cell!r:.80}"
+    return number, "" if math.isfinite(number) else f"expected a finite number, got {cell!r}"
+
+
+def _bank(
+    name: str,
+    form: _Form,
+    values: Mapping[str, list[float]],
+    item_ids: tuple[str, ...],
+    row_of: Sequence[int],
+    scale: str,
+) -> ItemBank:
+    n_items = len(item_ids)
+    a, location = np.array(values[form.slope]), np.array(values[form.location])
+    c = np.array(values.get(form.lower, [0.0] * n_items))
+    d = np.array(values.get(form.upper, [1.0] * n_items))
+    wrong = np.flatnonzero(~((c >= 0) & (c < d) & (d <= 1))).tolist()
+    hint = "" if np.all((c >= 0) & (c <= 1)) else "; it looks like a logit"
+    problems = [
+        FieldProblem(
+            f"{name}:{row_of[i]}:{form.lower}",
+            f"item {item_ids[i]!r}: expected 0 <= {form.lower} < {form.upper} <= 1,"
+            f" got {form.lower}={c[i]:g}, {form.upper}={d[i]:g}{hint}",
+        )
+        for i in wrong
+    ]
+    raise_problems(name, problems, ItemBankError)
+    if form.location_is_intercept:
+        return ItemBank.from_intercepts(
+            a=a, intercept=location, c=c, d=d, item_ids=item_ids, scale=scale
+        )
+    return ItemBank.from_difficulties(a=a, b=location, c=c, d=d, item_ids=item_ids, scale=scale)
+
+
+def _csv(header: Sequence[str], bank: ItemBank, columns: Sequence[FloatArray]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    # repr of a float is the shortest text that reads back as the same float.
+    numbers = (map(repr, column.tolist()) for column in columns)
+    writer.writerows(zip(bank.item_ids, *numbers, strict=True))
+    return text.getvalue().encode()
