@@ -37,10 +37,16 @@ class SimulationHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest:
-    """One item, as it is put to the examinee."""
+    """One item, as it is put to the examinee.
+
+    Attributes:
+        messages: The prompt.
+        params: Sampling settings; `None` takes those of the endpoint's configuration.
+        hints: For simulated examinees.
+    """
 
     messages: tuple[Message, ...]
-    params: GenerationParams = field(default_factory=GenerationParams)
+    params: GenerationParams | None = None
     hints: SimulationHints | None = None
 
 
@@ -114,7 +120,7 @@ class EndpointConfig:
         model: Model name sent with each call.
         api_key: Bearer key or `None`. Kept out of `repr`.
         headers: Extra request headers. Kept out of `repr`.
-        sampling: Defaults for every call.
+        sampling: For every call that brings no settings of its own.
         reasoning_tags: Opening and closing mark of a thought inside the text.
         timeout_s: For one attempt, from connect to the last byte.
         options: Settings of one kind only (`theta` and `seed` of `scripted`, for instance).

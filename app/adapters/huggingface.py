@@ -71,11 +71,11 @@ class TextGeneration:
     async def _ask(
         self,
         messages: Iterable[Message],
-        params: GenerationParams,
+        params: GenerationParams | None,
         *,
         with_prompt_logprobs: bool = False,
     ) -> tuple[Completion, dict[str, Any]]:
-        parameters = _parameters(params)
+        parameters = _parameters(params or self.config.sampling)
         if with_prompt_logprobs:
             parameters["decoder_input_details"] = True
         reply = await self.endpoint.post({"inputs": flatten(messages), "parameters": parameters})

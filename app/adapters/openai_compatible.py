@@ -97,11 +97,11 @@ class _OpenAICompatible(ABC):
     async def _ask(
         self,
         messages: Iterable[Message],
-        params: GenerationParams,
+        params: GenerationParams | None,
         extras: Mapping[str, Any] | None = None,
     ) -> _Answered:
         prompt = {"model": self.config.model, **self._prompt(messages), **(extras or {})}
-        sampling = self._sampling(params)
+        sampling = self._sampling(params or self.config.sampling)
         while True:
             sent = self.dialect.spoken(sampling)
             reply = await self.endpoint.post(prompt | sent)

@@ -1,8 +1,5 @@
 """The one HTTP client of a process: connection pool, time limits, size limit, address guard.
 
-- Every host is resolved once per connection and the checked address itself is connected to, so a
-  name that changes its address between check and call (DNS rebinding) gains nothing. Host header
-  and TLS server name stay those of the URL.
 - Redirects are followed here, a few, each hop through the same guard; on another origin our
   credentials are left out. The body is sent again as it was: an endpoint that moved has moved for
   POST too.
@@ -11,26 +8,25 @@
 """
 
 import asyncio
-import ipaddress
 import json
-import os
-import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Any, Final, Self
 
-import httpcore2
 import httpx2
-from typing_extensions import override
 
-from app.adapters.guard import AddressGuard, IPAddress
+from app.adapters.connections import (
+    GuardedHTTPTransport,
+    Resolve,
+    opened_connection,
+    resolve_host,
+)
+from app.adapters.guard import AddressGuard
 from app.errors import (
     AnswerTooLargeError,
-    BlockedAddressError,
     EndpointRejectedError,
     ExamineeError,
     ExamineeTimeoutError,
@@ -47,12 +43,6 @@ MAX_REDIRECTS: Final = 3
 MAX_STALE_RESENDS: Final = 2
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 _BROKEN_CONNECTION: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
-
-_is_fresh: ContextVar[bool] = ContextVar("is_fresh", default=False)
-"""Whether the current call opened its connection itself, rather than reusing one."""
-
-Resolve = Callable[[str, int], Awaitable[list[IPAddress]]]
-"""Host and port to addresses, in the order in which to try them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +80,19 @@ class Transport:
         guard: AddressGuard,
         max_body_bytes: int = MAX_BODY_BYTES,
         max_connections: int = MAX_CONNECTIONS,
-        resolve: Resolve | None = None,
+        resolve: Resolve = resolve_host,
     ) -> None:
         self._max_body_bytes = max_body_bytes
         self._client = httpx2.AsyncClient(
-            transport=_GuardedHTTPTransport(guard, resolve or resolve_host, max_connections),
+            transport=GuardedHTTPTransport(
+                guard,
+                resolve,
+                httpx2.Limits(
+                    max_connections=max_connections,
+                    max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+                    keepalive_expiry=IDLE_CONNECTION_S,
+                ),
+            ),
             trust_env=False,
             follow_redirects=False,
             # Endpoints of different owners share this client; none may leave state behind.
@@ -192,13 +190,13 @@ class Transport:
         resends = 0
         while True:
             request = self._client.build_request("POST", url, content=content, headers=headers)
-            _is_fresh.set(False)
+            opened_connection.set(False)
             try:
                 return await self._client.send(request, stream=True)
             except httpx2.HTTPError as exc:
                 # A server may close an idle connection in the moment in which it is used again;
                 # then nothing was wrong with the call, and nobody read it.
-                is_stale = isinstance(exc, _BROKEN_CONNECTION) and not _is_fresh.get()
+                is_stale = isinstance(exc, _BROKEN_CONNECTION) and not opened_connection.get()
                 if not is_stale or resends == MAX_STALE_RESENDS:
                     raise _no_reply(url, exc) from exc
                 resends += 1
@@ -221,73 +219,6 @@ class Transport:
         )
 
 
-async def resolve_host(host: str, port: int) -> list[IPAddress]:
-    """Addresses of `host`, which may be written as an address in any spelling.
-
-    Raises:
-        httpcore2.ConnectError: The name is unknown.
-    """
-    try:
-        return [ipaddress.ip_address(host.strip("[]"))]
-    except ValueError:
-        pass
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        # Said to a person, so without the resolver's own wording as a cause.
-        raise httpcore2.ConnectError(f"the name {host!r} cannot be resolved") from None
-    return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
-
-
-class _GuardedBackend(httpcore2.AnyIOBackend):
-    """Connects only to addresses that the guard has seen."""
-
-    def __init__(self, guard: AddressGuard, resolve: Resolve) -> None:
-        self._guard = guard
-        self._resolve = resolve
-
-    @override
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        failure: Exception | None = None
-        for address in await self._resolve(host, port):
-            try:
-                self._guard.check(address)
-                stream = await super().connect_tcp(
-                    str(address), port, timeout, local_address, socket_options
-                )
-            except httpcore2.ConnectError as exc:
-                failure = failure or httpcore2.ConnectError(_system_reason(exc))
-            except (BlockedAddressError, httpcore2.ConnectTimeout) as exc:
-                failure = failure or exc
-            else:
-                _is_fresh.set(True)
-                return stream
-        raise failure or httpcore2.ConnectError(f"the name {host!r} has no address")
-
-
-class _GuardedHTTPTransport(httpx2.AsyncHTTPTransport):
-    """httpx2's own transport on a connection pool that uses the guarded backend."""
-
-    def __init__(self, guard: AddressGuard, resolve: Resolve, max_connections: int) -> None:
-        ssl_context = httpx2.create_ssl_context()
-        super().__init__(verify=ssl_context)
-        # httpx2 has no argument for the network backend, so its pool is replaced by one that has.
-        self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=ssl_context,
-            max_connections=max_connections,
-            max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-            keepalive_expiry=IDLE_CONNECTION_S,
-            network_backend=_GuardedBackend(guard, resolve),
-        )
-
-
 def parse_endpoint_url(text: str) -> httpx2.URL:
     """Check that `text` can be called at all; addresses are checked when they are connected to.
 
@@ -300,7 +231,7 @@ def parse_endpoint_url(text: str) -> httpx2.URL:
         raise ValueError(f"is not a URL ({exc})") from exc
     if url.scheme not in ("http", "https"):
         raise ValueError("must start with http:// or https://")
-    if not url.host:
+    if not url.host or "%" in url.host:
         raise ValueError("names no host")
     if url.userinfo:
         raise ValueError("must not carry a user name or password; give the key as api_key")
@@ -339,16 +270,6 @@ def _no_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:
     if isinstance(exc, httpx2.RemoteProtocolError) and "without sending" not in str(exc):
         return MalformedAnswerError(f"{where} did not answer with HTTP: {exc}.")
     return UnreachableError(f"{where} closed the connection before it answered.")
-
-
-def _system_reason(exc: httpcore2.ConnectError) -> str:
-    """What the operating system said, which anyio keeps as the cause of a vaguer error."""
-    cause: BaseException = exc
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    if isinstance(cause, OSError) and cause.errno:
-        return os.strerror(cause.errno).lower()
-    return str(cause)
 
 
 def _broken_reply(url: httpx2.URL, exc: httpx2.HTTPError) -> ExamineeError:

@@ -1,0 +1,133 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.adapters.prompting import (
+    CHOICE_INSTRUCTION,
+    FREE_INSTRUCTION,
+    PromptStyle,
+    build_messages,
+    flatten,
+)
+from app.errors import InvalidInputError
+from app.items import ItemContent, Message
+
+COLOURS = ItemContent(
+    prompt="Which is a colour?", choices=("seven", "red", "loud"), target=("red",)
+)
+SUM = ItemContent(prompt="What is 2 + 2?", target=("4",))
+PLAIN = PromptStyle()
+
+
+def test_a_multiple_choice_item_lists_its_options_by_letter_and_asks_for_one() -> None:
+    assert build_messages(COLOURS, PLAIN) == (
+        Message(
+            "user",
+            "Which is a colour?\n\nA. seven\nB. red\nC. loud\n\n" + CHOICE_INSTRUCTION,
+        ),
+    )
+
+
+def test_a_free_answer_item_asks_for_a_last_line() -> None:
+    (turn,) = build_messages(SUM, PLAIN)
+    assert turn == Message("user", "What is 2 + 2?\n\n" + FREE_INSTRUCTION)
+
+
+def test_no_answer_is_given_away() -> None:
+    target = ItemContent(prompt="What is the capital of Peru?", target=("Lima",))
+    assert all("Lima" not in turn.content for turn in build_messages(target, PLAIN))
+
+
+def test_system_prompt_and_few_shot_turns_stand_before_the_item() -> None:
+    shots = (Message("user", "What is 1 + 1?"), Message("assistant", "Answer: 2"))
+    style = PromptStyle(system="Be brief.", prefix=shots, free_instruction="")
+    assert build_messages(SUM, style) == (
+        Message("system", "Be brief."),
+        *shots,
+        Message("user", "What is 2 + 2?"),
+    )
+
+
+def test_an_item_with_messages_of_its_own_passes_through() -> None:
+    turns = (
+        Message("system", "You are a poet."),
+        Message("user", "A word?"),
+        Message("assistant", "Yes?"),
+        Message("user", "Rhyme with moon."),
+    )
+    item = ItemContent(messages=turns, target=("June",))
+    style = PromptStyle(system="Be brief.")
+    assert build_messages(item, style) == turns
+    assert build_messages(ItemContent(messages=turns[1:], target=("June",)), style) == (
+        Message("system", "Be brief."),
+        *turns[1:],
+    )
+
+
+def test_options_join_the_last_user_turn_of_an_item_with_messages() -> None:
+    turns = (Message("user", "Look."), Message("assistant", "I see."), Message("user", "Which?"))
+    item = ItemContent(messages=turns, choices=("x", "y"), target=("y",))
+    style = PromptStyle(choice_instruction="Pick one.")
+    assert build_messages(item, style) == (
+        *turns[:2],
+        Message("user", "Which?\n\nA. x\nB. y\n\nPick one."),
+    )
+
+
+def test_flattened_turns_are_labelled_and_end_with_an_open_answer() -> None:
+    turns = (
+        Message("system", "Be brief."),
+        Message("user", "1 + 1?"),
+        Message("assistant", "2"),
+        Message("user", "2 + 2?"),
+    )
+    assert flatten(turns) == (
+        "Be brief.\n\nQuestion: 1 + 1?\n\nAnswer: 2\n\nQuestion: 2 + 2?\n\nAnswer:"
+    )
+
+
+STYLES = st.builds(
+    PromptStyle,
+    system=st.text(max_size=5),
+    prefix=st.lists(
+        st.builds(Message, st.sampled_from(["user", "assistant"]), st.text(max_size=5)), max_size=3
+    ).map(tuple),
+    choice_instruction=st.text(max_size=5),
+    free_instruction=st.text(max_size=5),
+)
+
+
+@given(STYLES, STYLES)
+def test_two_styles_share_a_template_hash_only_if_they_are_equal(
+    first: PromptStyle, second: PromptStyle
+) -> None:
+    assert (first.template_hash == second.template_hash) == (first == second)
+
+
+@given(STYLES)
+def test_a_style_survives_json(style: PromptStyle) -> None:
+    assert PromptStyle.from_dict(style.to_dict()) == style
+
+
+def test_an_empty_object_is_the_default_style() -> None:
+    assert PromptStyle.from_dict({}) == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("data", "pointer"),
+    [
+        ({"sytem": "x"}, "/sytem"),
+        ({"system": None}, "/system"),
+        ({"choice_instruction": 3}, "/choice_instruction"),
+        ({"prefix": "Q: A"}, "/prefix/0"),
+        (
+            {"prefix": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]},
+            "/prefix/1",
+        ),
+        ({"prefix": [{"role": "user"}]}, "/prefix/0"),
+    ],
+)
+def test_a_style_that_cannot_be_used_names_the_place(data: dict[str, object], pointer: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        PromptStyle.from_dict(data)
+    assert [problem.pointer for problem in caught.value.problems] == [pointer]

@@ -1,0 +1,247 @@
+"""The transport against real sockets."""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+import httpx2
+import pytest
+
+from app.adapters import AddressGuard, EndpointConfig, Transport, build
+from app.adapters.guard import IPAddress
+from app.errors import (
+    BlockedAddressError,
+    ExamineeError,
+    InvalidInputError,
+    MalformedAnswerError,
+    UnreachableError,
+)
+from tests.servers.fault_server import FaultServer
+
+CREDENTIALS = {"authorization": "Bearer sk-1234", "x-team": "blue"}
+
+
+async def post(transport: Transport, url: str, credentials: dict[str, str] | None = None) -> int:
+    reply = await transport.post_json(
+        url, {"messages": []}, credentials=credentials or {}, timeout_s=5.0
+    )
+    return reply.status
+
+
+@asynccontextmanager
+async def raw_server(
+    handle: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[str]:
+    """A server below HTTP; `handle` serves one connection, which is closed when it returns."""
+    handlers: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        handlers.add(task)
+        try:
+            await handle(reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        for task in handlers:
+            task.cancel()
+        await asyncio.gather(*handlers, return_exceptions=True)
+
+
+async def test_credentials_follow_a_redirect_on_the_same_origin(
+    transport: Transport, faults: FaultServer, faults_url: str
+) -> None:
+    assert await post(transport, f"{faults_url}/redirect/x", CREDENTIALS) == 200
+    assert [call.path for call in faults.calls] == ["/redirect/x", "/ok/x"]
+    for call in faults.calls:
+        assert CREDENTIALS.items() <= call.headers.items()
+
+
+async def test_credentials_do_not_follow_to_another_host(
+    transport: Transport, faults: FaultServer, faults_url: str
+) -> None:
+    assert await post(transport, f"{faults_url}/redirect_elsewhere/x", CREDENTIALS) == 200
+    first, second = faults.calls
+    assert CREDENTIALS.items() <= first.headers.items()
+    assert CREDENTIALS.keys().isdisjoint(second.headers)
+    assert second.headers["host"].startswith("localhost:")
+
+
+@pytest.mark.parametrize(
+    ("location", "error"),
+    [
+        ("http://169.254.169.254/latest/meta-data/", BlockedAddressError),
+        ("http://2852039166/", BlockedAddressError),
+        ("http://0xa9.0xfe.0xa9.0xfe/", BlockedAddressError),
+        ("http://[::ffff:169.254.169.254]/", BlockedAddressError),
+        ("ftp://127.0.0.1/", ExamineeError),
+        ("file:///etc/passwd", ExamineeError),
+        ("http://user:secret@127.0.0.1/", ExamineeError),
+        ("http://[", ExamineeError),
+    ],
+)
+async def test_a_redirect_is_checked_like_the_first_address(
+    transport: Transport,
+    faults: FaultServer,
+    faults_url: str,
+    location: str,
+    error: type[ExamineeError],
+) -> None:
+    path = faults.canned("moved", {}, status=307, headers={"location": location})
+    with pytest.raises(error):
+        await post(transport, faults_url + path)
+    assert len(faults.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "localhost", "[::1]"]
+)
+async def test_every_spelling_of_loopback_is_refused_to_a_public_server(host: str) -> None:
+    async with Transport(guard=AddressGuard()) as transport:
+        with pytest.raises(BlockedAddressError, match="loopback"):
+            await post(transport, f"http://{host}:9/")
+
+
+async def test_the_address_that_was_checked_is_the_one_connected_to(faults_url: str) -> None:
+    """A name that answers differently each time never gets a second look."""
+    answers = [["127.0.0.1"], ["169.254.169.254"]]
+    asked: list[str] = []
+
+    async def rebinding(host: str, port: int) -> list[IPAddress]:
+        asked.append(host)
+        return [ipaddress.ip_address(text) for text in answers[len(asked) - 1]]
+
+    port = httpx2.URL(faults_url).port
+    guard = AddressGuard(allow_private=True)
+    async with Transport(guard=guard, resolve=rebinding) as transport:
+        assert await post(transport, f"http://rebind.example:{port}/ok/x") == 200
+        assert await post(transport, f"http://rebind.example:{port}/ok/x") == 200
+    assert asked == ["rebind.example"]
+    async with Transport(guard=guard, resolve=rebinding) as transport:
+        with pytest.raises(BlockedAddressError, match=r"169\.254\.169\.254"):
+            await post(transport, f"http://rebind.example:{port}/ok/x")
+
+
+async def test_a_forbidden_address_of_a_name_is_skipped_for_an_allowed_one(
+    faults: FaultServer, faults_url: str
+) -> None:
+    async def resolve(host: str, port: int) -> list[IPAddress]:
+        return [ipaddress.ip_address("169.254.169.254"), ipaddress.ip_address("127.0.0.1")]
+
+    port = httpx2.URL(faults_url).port
+    guard = AddressGuard(allow_private=True)
+    async with Transport(guard=guard, resolve=resolve) as transport:
+        assert await post(transport, f"http://two.example:{port}/ok/x") == 200
+    assert faults.calls[0].headers["host"] == f"two.example:{port}"
+
+
+async def test_proxies_of_the_environment_are_not_used(
+    faults_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with Transport(guard=AddressGuard(allow_private=True)) as transport:
+        assert await post(transport, f"{faults_url}/ok/x") == 200
+
+
+async def test_no_cookie_is_kept(
+    transport: Transport, faults: FaultServer, faults_url: str
+) -> None:
+    path = faults.canned("cookie", {}, headers={"set-cookie": "who=me; Path=/"})
+    await post(transport, faults_url + path)
+    await post(transport, faults_url + path)
+    assert all("cookie" not in call.headers for call in faults.calls)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://127.0.0.1:1/", "connection refused"),
+        ("http://no-such-host.invalid/", "cannot be resolved"),
+        ("http://" + "a" * 70 + ".example/", "cannot be resolved"),
+    ],
+)
+async def test_what_cannot_be_connected_to_is_unreachable(
+    transport: Transport, url: str, words: str
+) -> None:
+    with pytest.raises(UnreachableError, match=words):
+        await post(transport, url)
+
+
+async def test_tls_to_a_port_without_it_is_unreachable(
+    transport: Transport, faults_url: str
+) -> None:
+    with pytest.raises(UnreachableError):
+        await post(transport, faults_url.replace("http://", "https://") + "/ok")
+
+
+async def test_an_idle_connection_that_the_server_closed_is_replaced_at_once(
+    transport: Transport,
+) -> None:
+    served: list[int] = []
+
+    async def one_answer_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(1)
+        await reader.readuntil(b"}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        # The connection looks alive until the next request has been sent on it.
+        await reader.readuntil(b"}")
+
+    async with raw_server(one_answer_each) as url:
+        assert [await post(transport, url) for _ in range(3)] == [200, 200, 200]
+    assert len(served) == 3
+
+
+async def test_a_call_whose_own_connection_is_dropped_is_not_repeated(
+    transport: Transport,
+) -> None:
+    served: list[int] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served.append(1)
+        await reader.readuntil(b"}")
+
+    async with raw_server(hang_up) as url:
+        with pytest.raises(UnreachableError, match="closed the connection"):
+            await post(transport, url)
+    assert len(served) == 1
+
+
+async def test_something_that_does_not_speak_http_is_malformed(transport: Transport) -> None:
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")
+        writer.write(b"220 mail.example ESMTP\r\n\r\n")
+        await writer.drain()
+
+    async with raw_server(greet) as url:
+        with pytest.raises(MalformedAnswerError, match="did not answer with HTTP"):
+            await post(transport, url)
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "",
+        "localhost:8000",
+        "ftp://host/v1",
+        "https://",
+        "http://me:pw@host/v1",
+        "http://0177.0.0.1/",
+        "http://two words/",
+        "///",
+    ],
+)
+def test_a_base_url_that_cannot_be_called_is_refused_without_its_password(base_url: str) -> None:
+    config = EndpointConfig(kind="openai_chat", base_url=base_url, model="m")
+    transport = Transport(guard=AddressGuard())
+    with pytest.raises(InvalidInputError, match="base_url") as caught:
+        build(config, transport)
+    assert caught.value.problems[0].pointer == "/base_url"
+    assert "pw" not in str(caught.value)
