@@ -1,0 +1,272 @@
+"""`sextant simulate`: try a test design on recorded answers, before any call is paid."""
+
+import csv
+import io
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from app.cli import console
+from app.cli.console import fail_clearly, write_json
+from app.cli.inputs import BankOption, JsonOption, ResponsesOption, load_bank, load_responses
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.batch import estimate_many
+from app.engine.design import Design, Preset
+from app.engine.estimation import GridEstimator, Method
+from app.engine.learning import Learned, learn
+from app.engine.prediction import PIrt, Predictor
+from app.engine.simulation import Summary, Taken, judge, summarise, take
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.files import as_text
+from app.exchange.names import align
+
+#: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
+MAX_LEARNED_FROM = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Examinees whose answers are known, on the items of a bank.
+
+    Attributes:
+        examinees: Names.
+        scores: Shape (n_examinees, n_items of the bank), NaN where there is no answer; at least one
+            answer each.
+    """
+
+    examinees: tuple[str, ...]
+    scores: FloatArray
+
+    @classmethod
+    def load(cls, path: Path, bank: ItemBank) -> "Records":
+        """Read a response file; what cannot be used is left out and said."""
+        table = load_responses(path)
+        aligned = align(table, bank)
+        records = cls(table.examinees, aligned.scores)
+        answered = ~np.isnan(aligned.scores).all(axis=1)
+        if not answered.all():
+            _note(f"{path.name}: {int((~answered).sum())} examinees without answers left out.")
+            records = records.only(np.flatnonzero(answered).tolist())
+        if skipped := len(aligned.match.unknown):
+            _note(f"{path.name}: {skipped} items are not in the bank and were skipped.")
+        return records
+
+    def only(self, rows: Sequence[int]) -> "Records":
+        """Some of the examinees."""
+        return Records(tuple(self.examinees[row] for row in rows), self.scores[list(rows)])
+
+
+@fail_clearly
+def command(
+    bank: BankOption,
+    responses: ResponsesOption,
+    train: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Scores of other examinees: intervals and predicted scores learn from them.",
+        ),
+    ] = None,
+    preset: Annotated[Preset, typer.Option(help="Design to start from.")] = Preset.DEFAULT,
+    selector: Annotated[
+        str | None, typer.Option(help="Criterion, such as mutual-information or random.")
+    ] = None,
+    randomesque: Annotated[
+        int | None, typer.Option(metavar="K", help="Choose at random among the K best items.")
+    ] = None,
+    se_target: Annotated[
+        float | None, typer.Option(help="Stop at this standard error of theta.")
+    ] = None,
+    min_items: Annotated[
+        int | None, typer.Option(help="Fewest items before a target counts.")
+    ] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most items.")] = None,
+    concurrency: Annotated[int, typer.Option(metavar="K", help="Items kept in flight.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    reference: Annotated[
+        str,
+        typer.Option(
+            help="What theta is compared with: wle (whole-bank estimate) or a CSV file with a "
+            "first column of examinees and a column theta..."
+        ),
+    ] = "wle",
+    json: JsonOption = None,
+) -> None:
+    """Try a test design on recorded answers.
+
+    Each examinee is tested on its own recorded answers; an item without an answer is never asked.
+    """
+    design = Design.from_dict(
+        {
+            "preset": preset.value,
+            "selection": _given(
+                criterion=selector and selector.replace("-", "_"), top_k=randomesque
+            ),
+            "stopping": _given(se=se_target, min_items=min_items, max_items=max_items),
+            "concurrency": concurrency,
+        }
+    )
+    items = load_bank(bank)
+    records = Records.load(responses, items)
+    references = _references(items, records, reference)
+    test = design.build(items)
+    learned = None
+    if train is not None:
+        learned = _learned(test, Records.load(train, items), records.examinees, design, seed)
+    taken, seconds = _run(test, records, learned, design.concurrency, seed)
+    summary = summarise(taken, references, test)
+    steps = sum(len(one.items) for one in taken)
+    _show(console.err if json == "-" else console.out, summary, seconds / steps)
+    write_json(
+        json,
+        {
+            "summary": asdict(summary) | {"seconds_per_step": seconds / steps},
+            "design": design.to_dict(),
+            "seed": seed,
+            "learned": learned
+            and {
+                "n_examinees": len(learned.predictor.residuals),
+                "theta_stretch": learned.theta_stretch,
+                "accuracy_stretch": learned.predictor.stretch,
+                "ridge": learned.predictor.ridge,
+            },
+            "examinees": [
+                _as_json(name, one, theta)
+                for name, one, theta in zip(records.examinees, taken, references, strict=True)
+            ],
+        },
+    )
+
+
+def _references(bank: ItemBank, records: Records, reference: str) -> FloatArray:
+    if reference == "wle":
+        return _whole_bank_theta(bank, records.scores)
+    return _thetas_in(Path(reference), records.examinees)
+
+
+def _whole_bank_theta(bank: ItemBank, scores: FloatArray) -> FloatArray:
+    thetas = np.empty(len(scores))
+    for block in estimate_many(bank, scores, GridEstimator(method=Method.WLE)):
+        thetas[block.rows] = [belief.theta for belief in block.beliefs]
+    return thetas
+
+
+def _thetas_in(path: Path, examinees: Sequence[str]) -> FloatArray:
+    """The column `theta...` of a CSV file, for these examinees."""
+    try:
+        text = as_text(path.read_bytes(), path.name)
+    except OSError as exc:
+        raise InvalidInputError(
+            f"--reference: expected wle or a file, got {path}: {exc.strerror}."
+        ) from exc
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    header = rows[0] if rows else []
+    column = next((i for i, name in enumerate(header) if i and name.startswith("theta")), None)
+    if column is None:
+        raise FileFormatError(
+            f"{path.name}: expected a first column of examinees and a column theta..., found "
+            f"{','.join(header)!r:.200}."
+        )
+    found: dict[str, float] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            found[row[0]] = float(row[column])
+        except (IndexError, ValueError) as exc:
+            raise FileFormatError(
+                f"{path.name}:{number}: expected an examinee and a number as {header[column]}, "
+                f"got {','.join(row)!r:.200}."
+            ) from exc
+    for examinee in examinees:
+        if not np.isfinite(found.get(examinee, np.nan)):
+            raise FileFormatError(f"{path.name}: no theta of examinee {examinee!r}.")
+    return np.array([found[examinee] for examinee in examinees])
+
+
+def _learned(
+    test: AdaptiveTest, records: Records, tested: Sequence[str], design: Design, seed: int
+) -> Learned:
+    """What the other examinees teach; who is to be tested is not learned from."""
+    others = [row for row, name in enumerate(records.examinees) if name not in set(tested)]
+    if len(others) < len(records.examinees):
+        _note(
+            f"{len(records.examinees) - len(others)} examinees of --train are tested themselves "
+            "and were not learned from."
+        )
+    records = records.only(others)
+    n_learned_from = min(len(others), MAX_LEARNED_FROM)
+    rows = np.linspace(0, len(others) - 1, n_learned_from).astype(int).tolist()
+    taken, _ = _run(test, records.only(rows), None, design.concurrency, seed)
+    references = _whole_bank_theta(test.bank, records.scores)
+    return learn(test.bank, records.scores, references, dict(zip(rows, taken, strict=True)))
+
+
+def _run(
+    test: AdaptiveTest, records: Records, learned: Learned | None, concurrency: int, seed: int
+) -> tuple[list[Taken], float]:
+    """All tests, and the seconds that asking and updating took."""
+    started = time.perf_counter()
+    runs = [
+        take(test, row, seed=[seed, i], concurrency=concurrency)
+        for i, row in enumerate(records.scores)
+    ]
+    seconds = time.perf_counter() - started
+    predictor: Predictor = learned.predictor if learned else PIrt()
+    taken = [
+        judge(test, row, *run, predictor=predictor)
+        for row, run in zip(records.scores, runs, strict=True)
+    ]
+    if learned:
+        taken = [replace(one, estimate=learned.stretched(one.estimate)) for one in taken]
+    return taken, seconds
+
+
+def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
+    estimate, prediction = taken.estimate, taken.prediction
+    return {
+        "examinee": name,
+        "theta": estimate.theta,
+        "se": _finite(estimate.se),
+        "lo": _finite(estimate.lo),
+        "hi": _finite(estimate.hi),
+        "reference": float(reference),
+        "n_items": len(taken.items),
+        "stop_reason": taken.stop.reason.value,
+        "accuracy": {
+            "value": prediction.value,
+            "lo": prediction.lo,
+            "hi": prediction.hi,
+            "actual": taken.accuracy,
+        },
+    }
+
+
+def _show(screen: Console, summary: Summary, seconds_per_step: float) -> None:
+    table = Table("measure", "value", title=f"{summary.n_examinees} simulated tests")
+    for name, value in asdict(summary).items():
+        table.add_row(name, f"{value:.4g}")
+    table.add_row("seconds_per_step", f"{seconds_per_step:.3g}")
+    screen.print(table)
+
+
+def _note(text: str) -> None:
+    console.err.print(f"Note: {text}", markup=False)
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: answers without information have no finite standard error."""
+    return value if math.isfinite(value) else None
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

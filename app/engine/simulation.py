@@ -1,0 +1,268 @@
+"""Tests on answers that are known beforehand: what a design would give, before anything is paid.
+
+An examinee is a row of scores, one per item of the bank, NaN where there is no answer; an item
+without an answer is never asked. Rows come from records of real examinees, or are drawn from the
+model at a known theta.
+"""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.engine.adaptive import AdaptiveTest, Ask
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design import Design
+from app.engine.diagnostics import exposure_rates, overlap
+from app.engine.index import BoolArray
+from app.engine.prediction import PIrt, Prediction, Predictor
+from app.engine.state import CatState, Estimate, Response
+from app.engine.stopping import Stop
+from app.errors import InvalidInputError
+
+#: Simulated examinees a round of the Sympson-Hetter fit uses, and most rounds.
+_FIT_EXAMINEES, _FIT_ROUNDS = 300, 15
+#: An exposure rate this far above the target is not worth another round: it is sampling noise.
+_FIT_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One examinee's test, beside what is really true of the examinee.
+
+    Attributes:
+        state: Its final state, nothing pending.
+        stop: Why it ended.
+        estimate: Final theta with its interval.
+        prediction: Of the score over all items that the examinee has an answer to.
+        accuracy: What that score really is.
+    """
+
+    state: CatState
+    stop: Stop
+    estimate: Estimate
+    prediction: Prediction
+    accuracy: float
+
+    @property
+    def items(self) -> list[int]:
+        """The items scored, in order."""
+        return _items(self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How well a design did over many examinees.
+
+    Thetas are compared with a reference: the true theta, or the best estimate there is.
+
+    Attributes:
+        theta_mae: Mean absolute error, logits.
+        theta_bias: Mean error.
+        theta_rmse: Root mean squared error.
+        coverage95: Share of the 95 % intervals of theta that hold the reference.
+        accuracy_mae: Mean absolute error of the predicted score.
+        accuracy_coverage95: Share of its 95 % intervals that hold the real score.
+        exposure_mean: Mean exposure rate over the active items.
+        exposure_max: Exposure rate of the item used most.
+        overlap: Mean share of items that two tests have in common.
+    """
+
+    n_examinees: int
+    items_mean: float
+    items_max: int
+    theta_mae: float
+    theta_bias: float
+    theta_rmse: float
+    coverage95: float
+    accuracy_mae: float
+    accuracy_coverage95: float
+    exposure_mean: float
+    exposure_max: float
+    overlap: float
+
+
+def draw_scores(
+    bank: ItemBank, thetas: Iterable[float], rng: np.random.Generator
+) -> Iterator[FloatArray]:
+    """Right and wrong answers of simulated examinees to the whole bank, row by row."""
+    for theta in thetas:
+        yield (rng.random(bank.n_items) < bank.expected_score(theta)).astype(np.float64)
+
+
+def take(
+    test: AdaptiveTest, scores: FloatArray, *, seed: Sequence[int], concurrency: int = 1
+) -> tuple[CatState, Stop]:
+    """One examinee's test, answered from a row of scores.
+
+    Args:
+        test: The test.
+        scores: Shape (n_items,), NaN where there is no answer.
+        seed: Of this examinee; steps draw from `[*seed, step]`.
+        concurrency: Items kept in flight; the one asked first is answered first.
+
+    Raises:
+        InvalidInputError: A row of another length, or without any answer.
+    """
+    answered = ~np.isnan(scores)
+    if scores.shape != (test.bank.n_items,) or not answered.any():
+        raise InvalidInputError(
+            f"An examinee is a row of {test.bank.n_items} scores, at least one of them a number; "
+            f"got shape {scores.shape} with {int(answered.sum())} numbers."
+        )
+    if not answered.all():
+        test = replace(test, pool=test.pool.narrowed(answered))
+    state, stop = test.start(), None
+    while True:
+        while stop is None and len(state.pending) < concurrency:
+            step = test.ask(state, np.random.default_rng([*seed, state.n_asked + 1]))
+            if isinstance(step, Ask):
+                state = test.administer(state, step.item)
+            else:
+                stop = step
+        if not state.pending and stop is not None:
+            return state, stop
+        item = state.pending[0]
+        state = test.tell(state, Response(item, float(scores[item])))
+
+
+def judge(
+    test: AdaptiveTest,
+    scores: FloatArray,
+    state: CatState,
+    stop: Stop,
+    predictor: Predictor,
+) -> Taken:
+    """A finished test beside the whole record of its examinee."""
+    unknown = np.flatnonzero(np.isnan(scores)).tolist()
+    return Taken(
+        state=state,
+        stop=stop,
+        estimate=state.belief.estimate(),
+        prediction=predictor.predict(test.bank, state.responses, state.belief, unknown),
+        accuracy=float(np.nanmean(scores)),
+    )
+
+
+def simulate(
+    test: AdaptiveTest,
+    rows: Iterable[FloatArray],
+    *,
+    seed: int,
+    concurrency: int = 1,
+) -> list[Taken]:
+    """One test for each row of scores, its whole-bank score predicted by p-IRT.
+
+    Args:
+        test: The test.
+        rows: Rows of scores, each of shape (n_items,).
+        seed: Examinee i draws from `[seed, i, step]`.
+        concurrency: Items kept in flight.
+
+    Raises:
+        InvalidInputError: A row of another length, or without any answer.
+    """
+    return [
+        judge(
+            test, row, *take(test, row, seed=[seed, i], concurrency=concurrency), predictor=PIrt()
+        )
+        for i, row in enumerate(rows)
+    ]
+
+
+def summarise(
+    taken: Sequence[Taken], references: Sequence[float] | FloatArray, test: AdaptiveTest
+) -> Summary:
+    """Errors against the reference thetas, coverage, and use of the bank.
+
+    Raises:
+        InvalidInputError: No test at all, or not one reference for each.
+    """
+    if not taken or len(taken) != len(references):
+        raise InvalidInputError(
+            f"A summary needs tests and a reference for each, got {len(taken)} and "
+            f"{len(references)}."
+        )
+    errors = np.array([one.estimate.theta for one in taken]) - np.asarray(references)
+    held = [
+        one.estimate.lo <= reference <= one.estimate.hi
+        for one, reference in zip(taken, references, strict=True)
+    ]
+    missed = np.array([one.prediction.value - one.accuracy for one in taken])
+    accuracy_held = [one.prediction.lo <= one.accuracy <= one.prediction.hi for one in taken]
+    items = [one.items for one in taken]
+    rates = exposure_rates(items, test.bank.n_items)
+    in_use = rates if test.pool.active is None else rates[test.pool.active]
+    return Summary(
+        n_examinees=len(taken),
+        items_mean=float(np.mean([len(one) for one in items])),
+        items_max=max(len(one) for one in items),
+        theta_mae=float(np.abs(errors).mean()),
+        theta_bias=float(errors.mean()),
+        theta_rmse=float(np.sqrt((errors**2).mean())),
+        coverage95=float(np.mean(held)),
+        accuracy_mae=float(np.abs(missed).mean()),
+        accuracy_coverage95=float(np.mean(accuracy_held)),
+        exposure_mean=float(in_use.mean()),
+        exposure_max=float(in_use.max()),
+        overlap=overlap(items, test.bank.n_items),
+    )
+
+
+def fit_acceptance(
+    design: Design,
+    bank: ItemBank,
+    *,
+    seed: int,
+    active: BoolArray | None = None,
+    tags: Sequence[Collection[str]] | None = None,
+    costs: FloatArray | None = None,
+) -> FloatArray:
+    """Sympson-Hetter acceptance probabilities that hold every exposure rate near its cap.
+
+    Tests of simulated examinees, drawn from the design's prior, are repeated; after each round an
+    item used at rate r > cap is accepted cap / r as often as before, one below the cap more often.
+    The best round wins. This takes seconds to minutes: fit once for a design and a bank.
+
+    Args:
+        design: With `selection.exposure`; its concurrency is simulated too.
+        bank: The bank.
+        seed: Of the simulation.
+        active: As for `Design.build`.
+        tags: As for `Design.build`.
+        costs: As for `Design.build`.
+
+    Returns:
+        Acceptance probabilities in (0, 1], shape (n_items,), for `Design.build(exposure=...)`.
+
+    Raises:
+        InvalidInputError: The design has no exposure cap.
+    """
+    cap = design.selection.max_exposure
+    if cap is None:
+        raise InvalidInputError("The design has no exposure cap: /selection/exposure is missing.")
+    rng = np.random.default_rng(seed)
+    prior = design.estimator
+    acceptance = best = np.ones(bank.n_items)
+    lowest = math.inf
+    for fit_round in range(_FIT_ROUNDS):
+        test = design.build(bank, active=active, tags=tags, costs=costs, exposure=acceptance)
+        thetas = rng.normal(prior.prior_mean, prior.prior_sd, _FIT_EXAMINEES)
+        items = [
+            _items(take(test, row, seed=[seed, fit_round, i], concurrency=design.concurrency)[0])
+            for i, row in enumerate(draw_scores(bank, thetas, rng))
+        ]
+        rates = exposure_rates(items, bank.n_items)
+        if rates.max() < lowest:
+            best, lowest = acceptance, float(rates.max())
+        if lowest <= cap + _FIT_TOLERANCE:
+            break
+        # An item not seen at all would be accepted at once; doubling keeps the rounds steady.
+        change = np.minimum(cap / np.maximum(rates, cap / 2), 2.0)
+        acceptance = np.minimum(acceptance * change, 1.0)
+    return best
+
+
+def _items(state: CatState) -> list[int]:
+    return [response.item for response in state.responses]
