@@ -55,15 +55,20 @@ def wants_stream(request: Request) -> bool:
 
 async def event_list(fetch: Fetch, is_terminal: IsTerminal, *, after: int) -> EventList:
     """The events after `after`, for clients that poll."""
-    known = await fetch(max(after - 1, 0))
-    events = [event for event in known if event.seq > after]
+    events = await fetch(after)
     return EventList(
         data=[
             EventRead(seq=e.seq, type=e.type, data=e.data, created_at=e.created_at) for e in events
         ],
         last_seq=events[-1].seq if events else after,
-        ended=bool(known) and is_terminal(known[-1]),
+        ended=is_terminal(events[-1]) if events else await _saw_end(fetch, is_terminal, after),
     )
+
+
+async def _saw_end(fetch: Fetch, is_terminal: IsTerminal, after: int) -> bool:
+    """Whether the event numbered `after`, if there is one, was the last."""
+    known = await fetch(max(after - 1, 0))
+    return bool(known) and known[0].seq <= after and is_terminal(known[0])
 
 
 async def event_stream(
@@ -85,9 +90,7 @@ async def event_stream(
         InvalidInputError: Last-Event-ID is not a sequence number.
     """
     after = _last_event_id(request, after)
-    # The event before shows whether the client has seen the end.
-    known = await fetch(max(after - 1, 0))
-    if known and known[-1].seq <= after and is_terminal(known[-1]):
+    if await _saw_end(fetch, is_terminal, after):
         return Response(status_code=204)
     closing: asyncio.Event = request.app.state.closing
     return EventSourceResponse(

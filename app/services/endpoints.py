@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from app import adapters
-from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
+from app.adapters.base import CompletionRequest, EndpointConfig, GenerationParams, ProbeReport
 from app.adapters.guard import AddressGuard
 from app.adapters.retry import RetryPolicy
 from app.adapters.transport import Transport, parse_endpoint_url
@@ -210,7 +210,8 @@ class EndpointService:
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits allow `request`, over all sessions and workers."""
         if ready.endpoint.settings.limits.paced:
-            await asyncio.sleep(await self.reserve(ready.endpoint.id, _tokens_at_most(request)))
+            tokens = _tokens_at_most(request, ready.config.sampling)
+            await asyncio.sleep(await self.reserve(ready.endpoint.id, tokens))
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
         """Take the next place in the endpoint's schedule, which all workers share.
@@ -306,10 +307,10 @@ def _config(spec: EndpointSpec) -> EndpointConfig:
     )
 
 
-def _tokens_at_most(request: CompletionRequest) -> float:
+def _tokens_at_most(request: CompletionRequest, defaults: GenerationParams) -> float:
     """Rough size of the prompt, and the longest answer: how providers count before the answer."""
     characters = sum(len(message.content) for message in request.messages)
-    return characters / _CHARACTERS_PER_TOKEN + (request.params.max_tokens or 0)
+    return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
 
 
 def _origin(base_url: str) -> tuple[str, str]:

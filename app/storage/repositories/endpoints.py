@@ -100,23 +100,21 @@ class Endpoint:
     archived_at: datetime | None
 
 
-# GCRA (ITU-T I.371, virtual scheduling) without burst: each call moves the moment at which the next
-# one may start by its share of a minute. One statement, so that all workers share one schedule.
+# GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
+# and moves it by its share of a minute. One statement, so that all workers share one schedule.
 _RESERVE = text("""
-    WITH moment AS (SELECT clock_timestamp() AS now), share AS (
-        SELECT id, now,
+    WITH share AS (
+        SELECT id, clock_timestamp() AS now,
             interval '60 s' / CAST(limits ->> 'rpm' AS float8) AS request,
             interval '60 s' * CAST(:tokens AS float8) / CAST(limits ->> 'tpm' AS float8) AS tokens
-        FROM endpoints, moment WHERE id = :id AND limits ?| array['rpm', 'tpm']
+        FROM endpoints WHERE id = :id AND limits ?| array['rpm', 'tpm']
     )
     UPDATE endpoints AS e SET
-        next_request_at = CASE WHEN share.request IS NOT NULL
-            THEN greatest(e.next_request_at, share.now) + share.request END,
-        next_token_at = CASE WHEN share.tokens IS NOT NULL
-            THEN greatest(e.next_token_at, share.now) + share.tokens END
+        next_request_at = greatest(e.next_request_at, e.next_token_at, share.now) + share.request,
+        next_token_at = greatest(e.next_request_at, e.next_token_at, share.now) + share.tokens
     FROM share WHERE e.id = share.id
-    RETURNING extract(epoch FROM greatest(
-        e.next_request_at - share.request, e.next_token_at - share.tokens, share.now
+    RETURNING extract(epoch FROM coalesce(
+        e.next_request_at - share.request, e.next_token_at - share.tokens
     ) - share.now)
 """)
 
@@ -197,8 +195,12 @@ class EndpointRepository:
             PreconditionFailedError: It was changed since `expected_revision`.
             AlreadyExistsError: Another live endpoint has this name.
         """
+        # The schedule starts afresh: limits may be others now.
+        schedule = {"next_request_at": None, "next_token_at": None}
         return await self._change(
-            endpoint_id, {**_columns(settings), **_sealed_columns(sealed)}, expected_revision
+            endpoint_id,
+            _columns(settings) | _sealed_columns(sealed) | schedule,
+            expected_revision,
         )
 
     async def archive(self, endpoint_id: str, *, expected_revision: int) -> Endpoint:

@@ -1,0 +1,59 @@
+"""The API in this process, over a database of its own, and clients of several kinds."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from app.deps import ScopeName
+from app.main import create_app
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+
+BASE_URL = "http://sextant.test"
+Client = httpx2.AsyncClient
+NewClient = Callable[..., Awaitable[Client]]
+
+
+@pytest.fixture
+async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
+    """The application between start and stop."""
+    app = create_app(settings, database)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def anonymous(app: FastAPI) -> AsyncIterator[Client]:
+    """A client without a key. Errors that nobody handles reach it as a 500, as over the wire."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with Client(transport=transport, base_url=BASE_URL) as client:
+        yield client
+
+
+@pytest.fixture
+async def client_with(app: FastAPI, database: Database) -> AsyncIterator[NewClient]:
+    """Makes clients whose key has the given scopes."""
+    clients: list[Client] = []
+
+    async def make(*scopes: ScopeName) -> Client:
+        _, secret = await ApiKeyService(database).create(name="test", scopes=scopes)
+        client = Client(
+            transport=httpx2.ASGITransport(app=app, raise_app_exceptions=False),
+            base_url=BASE_URL,
+            headers={"Authorization": f"Bearer {secret}"},
+        )
+        clients.append(client)
+        return client
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.fixture
+async def client(client_with: NewClient) -> Client:
+    """A client that may do everything."""
+    return await client_with("admin")

@@ -1,0 +1,69 @@
+"""Keys of the API over HTTP."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Client
+
+NEW = {"name": "ci", "scopes": ["read", "run"]}
+
+
+async def test_a_new_key_works_and_its_secret_is_shown_once(
+    client: Client, anonymous: Client
+) -> None:
+    created = await client.post("/v1/api-keys", json=NEW)
+    assert created.status_code == 201
+    key = created.json()
+    assert created.headers["location"] == f"/v1/api-keys/{key['id']}"
+    assert key["scopes"] == ["read", "run"]
+    listed = await client.get("/v1/api-keys")
+    assert key["secret"] not in listed.text
+    assert key["prefix"] == key["secret"][: len(key["prefix"])]
+    assert key["id"] in {entry["id"] for entry in listed.json()["data"]}
+    bearer = {"Authorization": f"Bearer {key['secret']}"}
+    assert (await anonymous.get("/v1/endpoints", headers=bearer)).status_code == 200
+
+
+async def test_a_revoked_key_is_refused_at_once_and_stays_listed(
+    client: Client, anonymous: Client
+) -> None:
+    key = (await client.post("/v1/api-keys", json=NEW)).json()
+    bearer = {"Authorization": f"Bearer {key['secret']}"}
+    for _ in range(2):  # again: no change, no error
+        response = await client.delete(f"/v1/api-keys/{key['id']}")
+        assert response.status_code == 204
+    assert (await anonymous.get("/v1/endpoints", headers=bearer)).status_code == 401
+    entries = {entry["id"]: entry for entry in (await client.get("/v1/api-keys")).json()["data"]}
+    assert entries[key["id"]]["revoked_at"] is not None
+
+
+async def test_a_key_that_is_not_there_cannot_be_revoked(client: Client) -> None:
+    assert (await client.delete("/v1/api-keys/key_" + "0" * 26)).status_code == 404
+
+
+async def test_a_key_can_have_an_end(client: Client) -> None:
+    end = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    key = (await client.post("/v1/api-keys", json=NEW | {"expires_at": end})).json()
+    assert datetime.fromisoformat(key["expires_at"]) == datetime.fromisoformat(end)
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"scopes": []}, "/scopes"),
+        ({"scopes": ["root"]}, "/scopes/0"),
+        ({"name": ""}, "/name"),
+        ({"name": " x"}, "/name"),
+        ({"expires_at": "2001-01-01T00:00:00Z"}, "/expires_at"),
+        ({"expires_at": "2101-01-01T00:00:00"}, "/expires_at"),
+        ({"expires_at": 7}, "/expires_at"),
+    ],
+)
+async def test_a_key_that_makes_no_sense_is_refused(
+    client: Client, change: dict[str, Any], pointer: str
+) -> None:
+    response = await client.post("/v1/api-keys", json=NEW | change)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["pointer"] == pointer

@@ -1,0 +1,252 @@
+"""Endpoints over HTTP: what is saved, what is shown, what is refused."""
+
+from typing import Any
+
+import pytest
+
+from app.settings import Settings
+from app.storage.database import Database
+from tests.api.conftest import Client
+from tests.servers import serving
+from tests.servers.fault_server import FaultServer
+
+KEY = "sk-very-secret-key"
+FULL: dict[str, Any] = {
+    "name": "llama local",
+    "kind": "openai_chat",
+    "base_url": "http://127.0.0.1:8080/v1",
+    "model": "llama-3.2-3b",
+    "api_key": KEY,
+    "headers": {"X-Team": "blue-secret"},
+    "sampling": {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "seed": 3, "stop": ["\n"]},
+    "reasoning": {"open": "<r>", "close": "</r>"},
+    "limits": {"rpm": 60, "tpm": 10_000, "concurrency": 4},
+    "price": {"input_per_1m": 0.5, "output_per_1m": 1.5, "currency": "USD"},
+    "retry": {
+        "max_attempts": 2,
+        "base_s": 0.5,
+        "cap_s": 8,
+        "max_wait_s": 60,
+        "cold_start_wait_s": 10,
+    },
+    "timeout_s": 30,
+    "metadata": {"owner": "blue"},
+}
+
+
+async def create(client: Client, **changes: Any) -> dict[str, Any]:
+    response = await client.post("/v1/endpoints", json=FULL | changes)
+    assert response.status_code == 201, response.text
+    body: dict[str, Any] = response.json()
+    return body
+
+
+async def patch(client: Client, endpoint: dict[str, Any], change: dict[str, Any]) -> Any:
+    return await client.patch(
+        f"/v1/endpoints/{endpoint['id']}",
+        json=change,
+        headers={"If-Match": f'"{endpoint["revision"]}"'},
+    )
+
+
+async def test_what_was_saved_is_shown_and_secrets_are_not(client: Client) -> None:
+    created = await create(client)
+    shown = {name: value for name, value in FULL.items() if name not in ("api_key", "headers")}
+    assert {name: created[name] for name in shown} == shown
+    assert created["api_key_set"] is True
+    assert created["header_names"] == ["X-Team"]
+    assert created["id"].startswith("end_")
+    for response in (
+        await client.get(f"/v1/endpoints/{created['id']}"),
+        await client.get("/v1/endpoints"),
+    ):
+        assert KEY not in response.text
+        assert "blue-secret" not in response.text
+    assert (await client.get(f"/v1/endpoints/{created['id']}")).json() == created
+
+
+async def test_what_is_left_out_gets_the_documented_defaults(client: Client) -> None:
+    response = await client.post("/v1/endpoints", json={"name": "s", "kind": "scripted"})
+    body = response.json()
+    schema = (await client.get("/openapi.json")).json()["components"]["schemas"]
+    declared = schema["NamedEndpointCreate"]["properties"]
+    assert body["timeout_s"] == declared["timeout_s"]["default"]
+    retry = schema["RetryModel"]["properties"]
+    assert body["retry"] == {name: field["default"] for name, field in retry.items()}
+    assert body["limits"] == {"rpm": None, "tpm": None, "concurrency": None}
+    assert body["api_key_set"] is False
+
+
+async def test_secrets_are_encrypted_in_the_database(client: Client, database: Database) -> None:
+    await create(client)
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        cursor = await connection.execute("SELECT * FROM endpoints")
+        stored = str(await cursor.fetchall())
+    assert KEY not in stored
+    assert "blue-secret" not in stored
+
+
+async def test_a_change_leaves_alone_what_it_does_not_name(client: Client) -> None:
+    created = await create(client)
+    response = await patch(client, created, {"model": "llama-4", "price": {"input_per_1m": 1.0}})
+    assert response.status_code == 200
+    changed = response.json()
+    assert changed["model"] == "llama-4"
+    assert changed["price"] == {"input_per_1m": 1.0, "output_per_1m": None, "currency": "USD"}
+    moved = {"model", "price", "revision", "updated_at"}
+    assert {k: v for k, v in changed.items() if k not in moved} == {
+        k: v for k, v in created.items() if k not in moved
+    }
+    assert changed["revision"] == 2
+
+
+async def test_a_key_can_be_replaced_and_removed(client: Client) -> None:
+    created = await create(client)
+    replaced = (await patch(client, created, {"api_key": "another-key"})).json()
+    assert replaced["api_key_set"] is True
+    removed = (await patch(client, replaced, {"api_key": None, "headers": {}})).json()
+    assert removed["api_key_set"] is False
+    assert removed["header_names"] == []
+
+
+async def test_a_stored_key_does_not_follow_the_endpoint_to_another_host(client: Client) -> None:
+    created = await create(client)
+    elsewhere = {"base_url": "http://127.0.0.2:8080/v1"}
+    refused = await patch(client, created, elsewhere)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/api_key"
+    half = await patch(client, created, elsewhere | {"api_key": "new"})
+    assert half.json()["errors"][0]["pointer"] == "/headers"
+    moved = await patch(client, created, elsewhere | {"api_key": "new", "headers": {}})
+    assert moved.status_code == 200
+    same_host = await patch(client, moved.json(), {"base_url": "http://127.0.0.2:8080/api"})
+    assert same_host.status_code == 200
+
+
+async def test_two_endpoints_cannot_share_a_name_until_one_is_deleted(client: Client) -> None:
+    created = await create(client)
+    again = await client.post("/v1/endpoints", json=FULL)
+    assert again.status_code == 409
+    assert again.json()["code"] == "already_exists"
+    deleted = await client.delete(f"/v1/endpoints/{created['id']}", headers={"If-Match": '"1"'})
+    assert deleted.status_code == 204
+    assert deleted.content == b""
+    assert (await client.get(f"/v1/endpoints/{created['id']}")).status_code == 404
+    assert (await client.get("/v1/endpoints")).json()["data"] == []
+    await create(client)
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"kind": "openai_chatt"}, None),
+        ({"base_url": ""}, "/base_url"),
+        ({"base_url": "ftp://host/v1"}, "/base_url"),
+        ({"base_url": "http://user:pw@host/v1"}, "/base_url"),
+        ({"model": ""}, "/model"),
+        ({"options": {"theta": 1}}, "/options"),
+        ({"headers": {"X-A": "b\r\nX-Evil: 1"}}, "/headers"),
+        ({"kind": "scripted", "options": {"theta": "high"}}, "/options"),
+        ({"metadata": {str(n): "" for n in range(17)}}, "/metadata"),
+        ({"headers": {"bad name": "x"}}, "/headers"),
+        ({"limits": {"rpm": 0}}, "/limits/rpm"),
+        ({"price": {"currency": "EUR"}}, "/price/currency"),
+    ],
+)
+async def test_what_cannot_work_is_refused_at_once(
+    client: Client, change: dict[str, Any], pointer: str | None
+) -> None:
+    response = await client.post("/v1/endpoints", json=FULL | change)
+    assert response.status_code == 422, response.text
+    if pointer is None:
+        assert "openai_chat" in response.json()["detail"]  # the near miss is suggested
+    else:
+        assert response.json()["errors"][0]["pointer"].startswith(pointer)
+    assert KEY not in response.text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://[fe80::1]/v1",
+        "http://[::ffff:169.254.169.254]/v1",
+        "http://100.100.100.200/v1",
+        "http://0.0.0.0:8000/v1",
+    ],
+)
+async def test_metadata_and_link_local_addresses_are_refused_at_once(
+    client: Client, url: str
+) -> None:
+    response = await client.post("/v1/endpoints", json=FULL | {"base_url": url})
+    assert response.status_code == 422
+    assert response.json()["code"] == "endpoint_address_blocked"
+    assert response.json()["errors"][0]["pointer"] == "/base_url"
+
+
+class TestServerForOthers:
+    """A server that other machines can reach."""
+
+    @pytest.fixture
+    def settings(self, settings: Settings) -> Settings:
+        return settings.model_copy(update={"host": "0.0.0.0"})
+
+    @pytest.mark.parametrize(
+        "url", ["http://127.0.0.1:8080/v1", "http://localhost/v1", "http://10.0.0.7/v1"]
+    )
+    async def test_does_not_call_private_addresses_unless_they_are_allowed(
+        self, client: Client, url: str
+    ) -> None:
+        response = await client.post("/v1/endpoints", json=FULL | {"base_url": url})
+        assert response.status_code == 422
+        assert response.json()["code"] == "endpoint_address_blocked"
+        assert "SEXTANT_ALLOWED_NETWORKS" in response.json()["detail"]
+
+
+async def test_a_probe_reports_what_the_endpoint_can_do(client: Client) -> None:
+    server = FaultServer(api_key=KEY)
+    with serving(server.app) as url:
+        created = await create(client, base_url=f"{url}/ok/v1")
+        response = await client.post(f"/v1/endpoints/{created['id']}:probe")
+    assert response.status_code == 200, response.text
+    assert response.json()["capabilities"]["chat"] is True
+    assert response.json()["latency_ms"] > 0
+    # The stored key and header were decrypted and sent.
+    assert server.calls[0].headers["x-team"] == "blue-secret"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "key", "code"),
+    [
+        ("ok", "wrong-key", "endpoint_unauthorized"),
+        ("html", KEY, "endpoint_malformed_answer"),
+        ("error_500", KEY, "endpoint_fault"),
+    ],
+)
+async def test_a_probe_without_any_answer_is_a_424_of_its_class(
+    client: Client, behaviour: str, key: str, code: str
+) -> None:
+    with serving(FaultServer(api_key=KEY).app) as url:
+        created = await create(client, base_url=f"{url}/{behaviour}/v1", api_key=key)
+        response = await client.post(f"/v1/endpoints/{created['id']}:probe")
+    assert response.status_code == 424, response.text
+    assert response.json()["code"] == code
+    assert key not in response.text
+
+
+async def test_a_probe_of_a_closed_port_is_unreachable(client: Client) -> None:
+    created = await create(client, base_url="http://127.0.0.1:9/v1")
+    response = await client.post(f"/v1/endpoints/{created['id']}:probe")
+    assert response.status_code == 424
+    assert response.json()["code"] == "endpoint_unreachable"
+
+
+async def test_a_scripted_endpoint_needs_neither_url_nor_model(client: Client) -> None:
+    response = await client.post(
+        "/v1/endpoints",
+        json={"name": "sim", "kind": "scripted", "options": {"theta": 0.7, "seed": 3}},
+    )
+    assert response.status_code == 201
+    probe = await client.post(f"/v1/endpoints/{response.json()['id']}:probe")
+    assert probe.status_code == 200

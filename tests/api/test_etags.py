@@ -1,0 +1,72 @@
+"""No change is lost because two people changed the same thing."""
+
+import pytest
+from fastapi import Request
+
+from app.api.etags import etag, is_current, not_modified
+from tests.api.conftest import Client
+
+
+async def create(client: Client) -> str:
+    response = await client.post("/v1/endpoints", json={"name": "a", "kind": "scripted"})
+    assert response.headers["etag"] == '"1"'
+    assert response.headers["location"] == f"/v1/endpoints/{response.json()['id']}"
+    return response.headers["location"]
+
+
+async def test_a_change_needs_the_state_it_is_based_on(client: Client) -> None:
+    path = await create(client)
+    for response in (
+        await client.patch(path, json={"name": "b"}),
+        await client.patch(path, json={"name": "b"}, headers={"If-Match": "*"}),
+        await client.delete(path),
+    ):
+        assert response.status_code == 428
+        assert response.json()["code"] == "precondition_required"
+    assert (await client.get(path)).json()["name"] == "a"
+
+
+async def test_the_second_of_two_changes_to_one_state_is_refused(client: Client) -> None:
+    path = await create(client)
+    read = await client.get(path)
+    held = {"If-Match": read.headers["etag"]}
+    first = await client.patch(path, json={"name": "b"}, headers=held)
+    assert first.status_code == 200
+    assert first.headers["etag"] == '"2"'
+    second = await client.patch(path, json={"name": "c"}, headers=held)
+    assert second.status_code == 412
+    assert second.json()["code"] == "precondition_failed"
+    assert (await client.delete(path, headers=held)).status_code == 412
+    assert (await client.get(path)).json()["name"] == "b"
+
+
+@pytest.mark.parametrize("tag", ["1", 'W/"1"', '"1", "2"', '"one"', '""', '"' + "9" * 30 + '"'])
+async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(
+    client: Client, tag: str
+) -> None:
+    path = await create(client)
+    response = await client.patch(path, json={"name": "b"}, headers={"If-Match": tag})
+    assert response.status_code == 412
+
+
+async def test_a_change_of_what_is_not_there_is_a_404(client: Client) -> None:
+    path = "/v1/endpoints/end_" + "0" * 26
+    held = {"If-Match": '"1"'}
+    assert (await client.patch(path, json={"name": "b"}, headers=held)).status_code == 404
+    assert (await client.delete(path, headers=held)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("header", "current"),
+    [('"abc"', True), ('"x", W/"abc"', True), ("*", True), ('"x"', False), ("abc", False)],
+)
+def test_a_client_that_holds_the_state_is_recognised(header: str, current: bool) -> None:
+    request = Request(
+        {"type": "http", "headers": [(b"if-none-match", header.encode())], "method": "GET"}
+    )
+    assert is_current(request, etag("abc")) is current
+
+
+def test_not_modified_repeats_the_tag_and_has_no_body() -> None:
+    response = not_modified(etag("abc"))
+    assert (response.status_code, response.headers["etag"], response.body) == (304, '"abc"', b"")

@@ -1,0 +1,85 @@
+"""Probes for machines, and the description of the API."""
+
+from importlib.metadata import version
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from app.main import create_app
+from app.settings import Settings
+from app.storage.database import Database
+from tests.api.conftest import BASE_URL, Client
+
+
+async def test_health_needs_no_key_and_tells_the_version(anonymous: Client) -> None:
+    response = await anonymous.get("/healthz")
+    assert response.status_code == 200
+    assert response.json() == {"status": "ok", "version": version("sextant")}
+
+
+async def test_a_migrated_database_makes_it_ready(anonymous: Client) -> None:
+    response = await anonymous.get("/readyz")
+    assert response.status_code == 200
+    assert response.json()["status"] == "ready"
+
+
+async def _ready(settings: Settings, url: str) -> tuple[httpx2.Response, httpx2.Response]:
+    database = Database(url, pool_size=1)
+    app = create_app(settings, database)
+    async with (
+        app.router.lifespan_context(app),
+        Client(transport=httpx2.ASGITransport(app=app), base_url=BASE_URL) as client,
+    ):
+        answers = await client.get("/readyz"), await client.get("/healthz")
+    await database.dispose()
+    return answers
+
+
+async def test_a_database_without_tables_is_not_ready_but_the_process_is_healthy(
+    settings: Settings, empty_database_url: str
+) -> None:
+    ready, healthy = await _ready(settings, empty_database_url)
+    assert ready.status_code == 503
+    assert ready.json()["code"] == "database_unavailable"
+    assert "sextant migrate" in ready.json()["detail"]
+    assert healthy.status_code == 200
+
+
+async def test_a_database_that_is_away_is_not_ready(settings: Settings) -> None:
+    ready, healthy = await _ready(settings, "postgresql+psycopg://nobody@127.0.0.1:9/none")
+    assert ready.status_code == 503
+    assert "retry-after" in ready.headers
+    assert healthy.status_code == 200
+
+
+async def test_figures_count_requests_by_route_not_by_id(client: Client, anonymous: Client) -> None:
+    await client.get("/v1/endpoints/end_" + "0" * 26)
+    response = await anonymous.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain")
+    assert 'route="/v1/endpoints/{endpoint_id}",status="404"' in response.text
+    assert "end_0" not in response.text
+
+
+async def test_a_page_of_another_site_is_given_no_access(anonymous: Client) -> None:
+    response = await anonymous.get("/healthz", headers={"Origin": "https://elsewhere.example"})
+    assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/v1/endpoints/"])
+async def test_there_are_no_pages_that_load_foreign_scripts_and_no_redirects(
+    client: Client, path: str
+) -> None:
+    assert (await client.get(path)).status_code == 404
+
+
+async def test_operation_ids_are_plain_names(app: FastAPI) -> None:
+    ids = [
+        operation["operationId"]
+        for operations in app.openapi()["paths"].values()
+        for operation in operations.values()
+    ]
+    assert "create_endpoint" in ids
+    assert len(ids) == len(set(ids))
+    assert all(name.replace("_", "").isalpha() for name in ids)

@@ -1,0 +1,127 @@
+"""A creating call that is repeated gets the first answer and creates nothing."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.services.endpoints import EndpointService
+from app.storage.database import Database
+from tests.api.conftest import Client, NewClient
+
+NEW = {"name": "a", "kind": "scripted"}
+KEY = {"Idempotency-Key": "7f3e"}
+
+
+async def count(client: Client) -> int:
+    return len((await client.get("/v1/endpoints")).json()["data"])
+
+
+async def test_a_repeat_gets_the_first_answer_and_creates_nothing(client: Client) -> None:
+    first = await client.post("/v1/endpoints", json=NEW, headers=KEY)
+    again = await client.post("/v1/endpoints", json=NEW, headers=KEY)
+    assert first.status_code == again.status_code == 201
+    assert again.content == first.content
+    for header in ("location", "etag", "content-type"):
+        assert again.headers[header] == first.headers[header]
+    assert "idempotent-replayed" not in first.headers
+    assert again.headers["idempotent-replayed"] == "true"
+    assert await count(client) == 1
+
+
+async def test_without_a_key_each_call_stands_alone(client: Client) -> None:
+    assert (await client.post("/v1/endpoints", json=NEW)).status_code == 201
+    assert (await client.post("/v1/endpoints", json=NEW)).status_code == 409
+
+
+async def test_the_same_key_with_another_body_is_refused(client: Client) -> None:
+    await client.post("/v1/endpoints", json=NEW, headers=KEY)
+    response = await client.post("/v1/endpoints", json=NEW | {"name": "b"}, headers=KEY)
+    assert response.status_code == 422
+    assert response.json()["code"] == "idempotency_mismatch"
+    assert await count(client) == 1
+
+
+async def test_the_same_key_on_another_resource_is_refused(client: Client) -> None:
+    await client.post("/v1/endpoints", json=NEW, headers=KEY)
+    response = await client.post(
+        "/v1/api-keys", json={"name": "a", "scopes": ["read"]}, headers=KEY
+    )
+    assert response.json()["code"] == "idempotency_mismatch"
+
+
+async def test_two_callers_may_use_the_same_key(client_with: NewClient) -> None:
+    one, other = await client_with("admin"), await client_with("admin")
+    assert (await one.post("/v1/endpoints", json=NEW, headers=KEY)).status_code == 201
+    second = await other.post("/v1/endpoints", json=NEW | {"name": "b"}, headers=KEY)
+    assert second.status_code == 201
+    assert "idempotent-replayed" not in second.headers
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status"),
+    [({"kind": 1}, 422), ({"kind": "unheard_of"}, 422), ({"kind": "openai_chat"}, 422)],
+)
+async def test_a_failed_call_may_be_corrected_under_the_same_key(
+    client: Client, wrong: dict[str, Any], status: int
+) -> None:
+    refused = await client.post("/v1/endpoints", json=NEW | wrong, headers=KEY)
+    assert refused.status_code == status
+    assert (await client.post("/v1/endpoints", json=NEW, headers=KEY)).status_code == 201
+
+
+async def test_a_crash_leaves_the_key_free(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def crash(*_: object) -> None:
+        raise RuntimeError("bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EndpointService, "create", crash)
+        response = await client.post("/v1/endpoints", json=NEW, headers=KEY)
+        assert response.status_code == 500
+    assert (await client.post("/v1/endpoints", json=NEW, headers=KEY)).status_code == 201
+
+
+async def test_a_repeat_while_the_first_is_worked_on_is_told_so(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+    create = EndpointService.create
+
+    async def slow(service: EndpointService, spec: Any) -> Any:
+        started.set()
+        await go_on.wait()
+        return await create(service, spec)
+
+    monkeypatch.setattr(EndpointService, "create", slow)
+    first = asyncio.create_task(client.post("/v1/endpoints", json=NEW, headers=KEY))
+    await started.wait()
+    second = await client.post("/v1/endpoints", json=NEW, headers=KEY)
+    go_on.set()
+    assert second.status_code == 409
+    assert second.json()["code"] == "idempotency_in_flight"
+    assert (await first).status_code == 201
+    assert await count(client) == 1
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 256, "sch\u00f6n".encode()])
+async def test_a_key_that_cannot_be_kept_is_refused(client: Client, key: bytes) -> None:
+    headers = {b"Idempotency-Key": key}
+    response = await client.post("/v1/endpoints", json=NEW, headers=headers)
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["pointer"] == "/header/Idempotency-Key"
+    assert await count(client) == 0
+
+
+async def test_a_secret_that_is_shown_once_is_not_kept_readable(
+    client: Client, database: Database
+) -> None:
+    body = {"name": "ci", "scopes": ["read"]}
+    created = await client.post("/v1/api-keys", json=body, headers=KEY)
+    secret = created.json()["secret"]
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        rows = await (await connection.execute("SELECT * FROM idempotency_keys")).fetchall()
+    assert len(rows) == 1
+    assert secret not in str(rows)
+    again = await client.post("/v1/api-keys", json=body, headers=KEY)
+    assert again.json()["secret"] == secret

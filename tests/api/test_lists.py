@@ -1,0 +1,89 @@
+"""Lists in OpenAI's style, complete and without repeats while others write."""
+
+import pytest
+
+from tests.api.conftest import Client
+
+
+async def fill(client: Client, count: int, *, start: int = 0, kind: str = "scripted") -> list[str]:
+    ids = []
+    for number in range(start, start + count):
+        response = await client.post("/v1/endpoints", json={"name": f"e{number}", "kind": kind})
+        assert response.status_code == 201, response.text
+        ids.append(response.json()["id"])
+    return ids
+
+
+async def test_an_empty_list_has_no_ids(client: Client) -> None:
+    assert (await client.get("/v1/endpoints")).json() == {
+        "object": "list",
+        "data": [],
+        "first_id": None,
+        "last_id": None,
+        "has_more": False,
+    }
+
+
+@pytest.mark.parametrize("order", ["asc", "desc"])
+async def test_pages_give_every_entry_once_in_order(client: Client, order: str) -> None:
+    ids = await fill(client, 7)
+    found: list[str] = []
+    params: dict[str, str | int] = {"limit": 3, "order": order}
+    while True:
+        page = (await client.get("/v1/endpoints", params=params)).json()
+        found += [entry["id"] for entry in page["data"]]
+        assert page["first_id"] == page["data"][0]["id"]
+        assert page["last_id"] == page["data"][-1]["id"]
+        if not page["has_more"]:
+            break
+        params["after"] = page["last_id"]
+    # Ids made within one millisecond have no order in time, only one of their own.
+    assert found == sorted(ids, reverse=order == "desc")
+
+
+async def test_the_newest_come_first_unless_asked_otherwise(client: Client) -> None:
+    ids = await fill(client, 3)
+    page = (await client.get("/v1/endpoints")).json()
+    assert [entry["id"] for entry in page["data"]] == sorted(ids, reverse=True)
+
+
+async def test_entries_that_appear_or_go_do_not_disturb_a_walk(client: Client) -> None:
+    ids = sorted(await fill(client, 4))
+    first = (await client.get("/v1/endpoints?limit=2&order=asc")).json()
+    # The cursor's own entry leaves the list, and a new one is added.
+    await client.delete(f"/v1/endpoints/{first['last_id']}", headers={"If-Match": '"1"'})
+    later = await fill(client, 1, start=4)
+    rest = (await client.get(f"/v1/endpoints?order=asc&after={first['last_id']}")).json()
+    assert [entry["id"] for entry in rest["data"]] == [*ids[2:], *later]
+
+
+async def test_filters_and_pages_go_together(client: Client) -> None:
+    await fill(client, 2)
+    response = await client.post(
+        "/v1/endpoints",
+        json={
+            "name": "real",
+            "kind": "openai_chat",
+            "base_url": "http://127.0.0.1:9/v1",
+            "model": "m",
+        },
+    )
+    page = (await client.get("/v1/endpoints?kind=openai_chat&limit=1")).json()
+    assert [entry["id"] for entry in page["data"]] == [response.json()["id"]]
+    assert page["has_more"] is False
+    assert (await client.get("/v1/endpoints?name=e1")).json()["data"][0]["name"] == "e1"
+
+
+async def test_an_unknown_cursor_is_an_error_not_an_empty_page(client: Client) -> None:
+    response = await client.get("/v1/endpoints?after=end_" + "0" * 26)
+    assert response.status_code == 404
+    assert response.json()["code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=0", "limit=101", "limit=x", "order=up", "after=", "after=%27;DROP"]
+)
+async def test_a_page_that_makes_no_sense_is_refused(client: Client, query: str) -> None:
+    response = await client.get(f"/v1/endpoints?{query}")
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["pointer"] == f"/query/{query.split('=')[0]}"

@@ -1,0 +1,252 @@
+"""Every error is an RFC 9457 problem with a stable code, and tells no secrets."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.api.errors import STATUS_OF, errors, pointer_of, status_of
+from app.errors import (
+    DatabaseUnavailableError,
+    ExamineeError,
+    IdempotencyMismatchError,
+    PreconditionFailedError,
+    SecretsError,
+    SextantError,
+    UnknownNameError,
+)
+from tests.api.conftest import Client
+
+ENDPOINT = {"name": "a", "kind": "scripted"}
+
+
+def assert_problem(response: Any, status: int, code: str) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = response.json()
+    assert set(body) == {
+        "type", "title", "status", "detail", "instance", "code", "request_id", "errors",
+    }  # fmt: skip
+    assert body["status"] == status
+    assert body["code"] == code
+    assert body["type"] == f"urn:sextant:problem:{code}"
+    assert body["request_id"] == response.headers["x-request-id"]
+    assert body["instance"] == response.url.path
+    return body
+
+
+async def test_an_unknown_path_is_a_problem(client: Client) -> None:
+    assert_problem(await client.get("/v1/nothing"), 404, "not_found")
+
+
+async def test_a_resource_that_is_not_there_is_named(client: Client) -> None:
+    missing = "end_" + "0" * 26
+    body = assert_problem(await client.get(f"/v1/endpoints/{missing}"), 404, "not_found")
+    assert missing in body["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/endpoints", {"GET", "POST"}),
+        ("POST", "/v1/endpoints/end_" + "0" * 26, {"GET", "PATCH", "DELETE"}),
+        ("GET", "/v1/endpoints/end_" + "0" * 26 + ":probe", {"POST"}),
+        ("DELETE", "/healthz", {"GET"}),
+    ],
+)
+async def test_a_wrong_method_lists_every_method_of_the_path(
+    client: Client, method: str, path: str, allowed: set[str]
+) -> None:
+    response = await client.request(method, path)
+    assert_problem(response, 405, "method_not_allowed")
+    assert set(response.headers["allow"].split(", ")) == allowed
+
+
+async def test_an_unknown_verb_is_not_taken_for_an_id(client: Client) -> None:
+    assert_problem(await client.post("/v1/endpoints/end_x:fly"), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"name": ',
+        b'{"name": "\xff\xfe"}',
+        b'{"timeout_s": NaN}',
+        b'{"timeout_s": ' + b"1" * 5000 + b"}",
+        b"[" * 100_000,
+    ],
+    ids=["cut off", "not utf-8", "NaN", "too many digits", "too deep"],
+)
+async def test_bytes_that_are_not_json_are_a_malformed_body(client: Client, body: bytes) -> None:
+    response = await client.post(
+        "/v1/endpoints", content=body, headers={"content-type": "application/json"}
+    )
+    assert_problem(response, 400, "malformed_body")
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_another_media_type_than_json_is_refused(client: Client, media_type: str) -> None:
+    response = await client.post(
+        "/v1/endpoints", content=json.dumps(ENDPOINT), headers={"content-type": media_type}
+    )
+    body = assert_problem(response, 415, "unsupported_media_type")
+    assert "application/json" in body["detail"]
+
+
+async def test_each_wrong_field_is_pointed_at(client: Client) -> None:
+    response = await client.post(
+        "/v1/endpoints",
+        json={"kind": 7, "limits": {"rpm": -1}, "surprise": True, "name": "a"},
+    )
+    body = assert_problem(response, 422, "invalid_input")
+    assert {fault["pointer"] for fault in body["errors"]} == {"/kind", "/limits/rpm", "/surprise"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("timeout_s", True), ("timeout_s", "5"), ("limits", {"concurrency": 2.0}), ("model", 5)],
+)
+async def test_types_are_not_coerced(client: Client, field: str, value: object) -> None:
+    assert_problem(
+        await client.post("/v1/endpoints", json=ENDPOINT | {field: value}), 422, "invalid_input"
+    )
+
+
+async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Client) -> None:
+    body = assert_problem(await client.get("/v1/endpoints?limit=0"), 422, "invalid_input")
+    assert body["errors"][0]["pointer"] == "/query/limit"
+
+
+@pytest.mark.parametrize("text", [r"\u0000", r"\ud800"], ids=["NUL", "half a surrogate pair"])
+@pytest.mark.parametrize("place", ['{{"model": "{}"}}', '{{"options": {{"{}": 1}}}}'])
+async def test_text_that_postgres_cannot_store_is_refused(
+    client: Client, text: str, place: str
+) -> None:
+    response = await client.post(
+        "/v1/endpoints",
+        content=place.format(text),
+        headers={"content-type": "application/json"},
+    )
+    assert_problem(response, 422, "invalid_input")
+
+
+@pytest.mark.parametrize("path", ["/v1/endpoints/%00", "/v1/endpoints?name=%00"])
+async def test_nul_in_the_address_is_refused(client: Client, path: str) -> None:
+    assert_problem(await client.get(path), 422, "invalid_input")
+
+
+async def test_a_secret_that_is_refused_is_not_sent_back(client: Client) -> None:
+    response = await client.post(
+        "/v1/endpoints", json=ENDPOINT | {"api_key": {"value": "sk-very-secret"}}
+    )
+    assert_problem(response, 422, "invalid_input")
+    assert "sk-very-secret" not in response.text
+
+
+async def test_a_500_says_nothing_of_the_inside_but_is_logged_with_its_request_id(
+    app: FastAPI, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail() -> None:
+        raise RuntimeError("password=hunter2")
+
+    app.add_api_route("/v1/fail", fail)
+    with caplog.at_level(logging.ERROR):
+        body = assert_problem(await client.get("/v1/fail"), 500, "internal_error")
+    assert "hunter2" not in str(body)
+
+
+async def test_an_error_of_our_own_that_is_not_the_callers_is_a_plain_500(
+    app: FastAPI, client: Client
+) -> None:
+    async def fail() -> None:
+        raise SecretsError("/var/lib/sextant/secret.key cannot be read")
+
+    app.add_api_route("/v1/fail", fail)
+    body = assert_problem(await client.get("/v1/fail"), 500, "internal_error")
+    assert "secret.key" not in str(body)
+
+
+async def test_a_database_that_is_away_is_a_503_with_retry_after(
+    app: FastAPI, client: Client
+) -> None:
+    async def fail() -> None:
+        raise DatabaseUnavailableError("gone")
+
+    app.add_api_route("/v1/fail", fail)
+    response = await client.get("/v1/fail")
+    assert_problem(response, 503, "database_unavailable")
+    assert int(response.headers["retry-after"]) > 0
+
+
+def test_every_error_has_a_status_and_subclasses_inherit_it() -> None:
+    assert status_of(UnknownNameError) == 422
+    assert status_of(PreconditionFailedError) == 412
+    assert status_of(IdempotencyMismatchError) == 422
+    assert {int(status_of(error)) for error in ExamineeError.__subclasses__()} == {424, 422}
+    assert STATUS_OF[SextantError] == 500
+
+
+def test_documented_problems_of_one_status_are_joined() -> None:
+    entry = errors(UnknownNameError, IdempotencyMismatchError)
+    assert list(entry) == [422]
+    assert entry[422]["x-codes"] == ["idempotency_mismatch", "unknown_name"]
+
+
+def test_pointers_escape_what_json_pointers_must_escape() -> None:
+    assert pointer_of(("body", "a/b", "c~d", 3)) == "/a~1b/c~0d/3"
+    assert pointer_of(("query", "limit")) == "/query/limit"
+
+
+async def test_every_operation_documents_its_errors_as_problems(client: Client) -> None:
+    schema = (await client.get("/openapi.json")).json()
+    assert schema["openapi"].startswith("3.1")
+    assert "Problem" in schema["components"]["schemas"]
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+    for path, operations in schema["paths"].items():
+        if not path.startswith("/v1"):
+            continue
+        for method, operation in operations.items():
+            where = f"{method} {path}"
+            assert {"401", "403", "422", "500", "503"} <= set(operation["responses"]), where
+            assert operation["security"], where
+            for status, response in operation["responses"].items():
+                if int(status) >= 400:
+                    assert list(response["content"]) == ["application/problem+json"], where
+
+
+async def test_the_request_id_of_the_caller_is_kept_if_it_is_harmless(client: Client) -> None:
+    kept = await client.get("/healthz", headers={"X-Request-Id": "job-17.step_3"})
+    assert kept.headers["x-request-id"] == "job-17.step_3"
+    replaced = await client.get("/healthz", headers={"X-Request-Id": "a b\tc"})
+    assert replaced.headers["x-request-id"] != "a b\tc"
+    assert len(replaced.headers["x-request-id"]) == 32
+
+
+async def test_a_body_that_announces_too_much_is_refused_at_once(client: Client) -> None:
+    response = await client.post(
+        "/v1/endpoints",
+        content=b"{}",
+        headers={"content-length": str(10**12), "content-type": "application/json"},
+    )
+    assert_problem(response, 413, "body_too_large")
+
+
+async def test_a_body_that_grows_too_large_is_refused_while_it_comes_in(
+    client: Client,
+) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 10_000:
+            sent += 1
+            yield b" " * 65_536
+
+    response = await client.post(
+        "/v1/endpoints", content=endless(), headers={"content-type": "application/json"}
+    )
+    assert_problem(response, 413, "body_too_large")
+    assert sent * 65_536 < 64 * 1024 * 1024

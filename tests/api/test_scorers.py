@@ -1,0 +1,43 @@
+"""Scorers over HTTP: what is installed, and a trial."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Client
+
+ITEM = {"prompt": "2 + 2 = ?", "target": ["4"]}
+
+
+async def test_every_scorer_is_listed_with_the_schema_of_its_parameters(client: Client) -> None:
+    listed = (await client.get("/v1/scorers")).json()["data"]
+    assert {"exact", "choice", "numeric", "pattern", "includes"} <= {s["name"] for s in listed}
+    for scorer in listed:
+        assert scorer["params"]["type"] == "object"
+        assert (await client.get(f"/v1/scorers/{scorer['name']}")).json() == scorer
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "score"),
+    [
+        ({"item": ITEM, "answer": "4"}, "scored", 1.0),
+        ({"item": ITEM, "answer": "The answer is 5."}, "scored", 0.0),
+        ({"item": ITEM, "answer": "4", "finish": "length"}, "truncated", None),
+        ({"item": ITEM, "answer": "no idea"}, "unparsed", None),
+    ],
+)
+async def test_a_trial_marks_like_a_session(
+    client: Client, body: dict[str, Any], outcome: str, score: float | None
+) -> None:
+    response = await client.post("/v1/scorers/numeric:test", json=body)
+    assert response.status_code == 200, response.text
+    assert (response.json()["outcome"], response.json()["score"]) == (outcome, score)
+
+
+async def test_unknown_scorers_and_wrong_parameters_are_clear_problems(client: Client) -> None:
+    assert (await client.get("/v1/scorers/numerical")).status_code == 404
+    trial = {"item": ITEM, "answer": "4"}
+    assert (await client.post("/v1/scorers/numerical:test", json=trial)).status_code == 404
+    wrong = await client.post("/v1/scorers/numeric:test", json=trial | {"params": {"tolerence": 1}})
+    assert wrong.status_code == 422
+    assert wrong.json()["errors"][0]["pointer"] == "/params/tolerence"

@@ -1,0 +1,228 @@
+"""Endpoints as the worker sees them: secrets opened, calls paced over all workers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.adapters import AddressGuard, CompletionRequest, GenerationParams, Transport
+from app.errors import (
+    BlockedAddressError,
+    InvalidInputError,
+    NotFoundError,
+    PreconditionFailedError,
+    SecretsError,
+)
+from app.items import Message
+from app.services.endpoints import EndpointChange, EndpointService, EndpointSpec
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.endpoints import EndpointSettings, Limits, Price
+from app.storage.secrets import SecretBox
+
+
+@pytest.fixture
+async def endpoints(database: Database, settings: Settings) -> AsyncIterator[EndpointService]:
+    guard = AddressGuard(allow_private=True)
+    async with Transport(guard=guard) as transport:
+        yield EndpointService(database, SecretBox(settings), transport, guard)
+
+
+def spec(name: str | None = "a", *, limits: Limits | None = None) -> EndpointSpec:
+    return EndpointSpec(
+        settings=EndpointSettings(
+            kind="openai_chat",
+            name=name,
+            base_url="http://127.0.0.1:9/v1",
+            model="m",
+            limits=limits or Limits(),
+            price=Price(input_per_1m=1.0, output_per_1m=3.0),
+        ),
+        api_key="sk-secret",
+        headers={"X-Team": "blue"},
+    )
+
+
+async def test_the_worker_gets_secrets_decrypted_and_nothing_prints_them(
+    endpoints: EndpointService,
+) -> None:
+    created = await endpoints.create(spec())
+    ready = await endpoints.ready(created.id)
+    assert ready.config.api_key == "sk-secret"
+    assert ready.config.headers == {"X-Team": "blue"}
+    for value in (created, ready, spec(), EndpointChange(api_key="sk-secret"), ready.public()):
+        assert "sk-secret" not in repr(value)
+        assert "blue" not in repr(value)
+
+
+async def test_another_key_cannot_open_the_secrets(
+    endpoints: EndpointService, database: Database, tmp_path: Path
+) -> None:
+    created = await endpoints.create(spec())
+    guard = AddressGuard()
+    async with Transport(guard=guard) as transport:
+        stranger = EndpointService(
+            database, SecretBox(Settings(data_dir=tmp_path / "other")), transport, guard
+        )
+        with pytest.raises(SecretsError):
+            await stranger.ready(created.id)
+
+
+async def test_a_deleted_endpoint_is_gone_for_users_and_serves_its_sessions_to_the_end(
+    endpoints: EndpointService,
+) -> None:
+    created = await endpoints.create(spec())
+    await endpoints.delete(created.id, expected_revision=1)
+    with pytest.raises(NotFoundError):
+        await endpoints.get(created.id)
+    assert (await endpoints.ready(created.id)).config.model == "m"
+    with pytest.raises(NotFoundError):
+        await endpoints.delete(created.id, expected_revision=2)
+
+
+async def test_an_endpoint_without_a_name_is_found_by_id_only(endpoints: EndpointService) -> None:
+    unnamed = await endpoints.create(spec(name=None))
+    await endpoints.create(spec(name=None))
+    named = await endpoints.create(spec())
+    page = await endpoints.list(PageRequest())
+    assert [endpoint.id for endpoint in page.items] == [named.id]
+    assert (await endpoints.get(unnamed.id)).settings.name is None
+
+
+async def test_of_two_changes_at_once_one_is_refused(endpoints: EndpointService) -> None:
+    created = await endpoints.create(spec())
+    results = await asyncio.gather(
+        *(
+            endpoints.update(
+                created.id, EndpointChange(settings={"model": model}), expected_revision=1
+            )
+            for model in ("x", "y")
+        ),
+        return_exceptions=True,
+    )
+    refused = [result for result in results if isinstance(result, BaseException)]
+    assert [type(error) for error in refused] == [PreconditionFailedError]
+    assert (await endpoints.get(created.id)).revision == 2
+
+
+async def test_a_change_is_checked_like_a_new_endpoint(endpoints: EndpointService) -> None:
+    created = await endpoints.create(spec())
+    for url, error in (
+        ("http://169.254.169.254/", BlockedAddressError),
+        ("gopher://x", InvalidInputError),
+    ):
+        with pytest.raises(error):
+            await endpoints.update(
+                created.id,
+                EndpointChange(settings={"base_url": url}, api_key=None, headers={}),
+                expected_revision=1,
+            )
+    assert (await endpoints.get(created.id)).revision == 1
+
+
+async def test_an_endpoint_without_limits_is_never_waited_for_nor_written_to(
+    endpoints: EndpointService, database: Database
+) -> None:
+    created = await endpoints.create(spec(limits=Limits(concurrency=3)))
+    assert await endpoints.reserve(created.id, 1e9) == 0.0
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        cursor = await connection.execute("SELECT next_request_at, next_token_at FROM endpoints")
+        assert await cursor.fetchall() == [(None, None)]
+
+
+async def test_requests_are_spread_over_the_minute(endpoints: EndpointService) -> None:
+    created = await endpoints.create(spec(limits=Limits(rpm=0.06)))  # one in 1000 s
+    waits = [await endpoints.reserve(created.id, 0) for _ in range(4)]
+    assert waits[0] == 0.0
+    # Real time passes between the calls, far below the 1000 s that the schedule moves.
+    assert waits[1:] == [pytest.approx(1000.0 * n, abs=60) for n in (1, 2, 3)]
+
+
+async def test_tokens_are_spread_over_the_minute(endpoints: EndpointService) -> None:
+    created = await endpoints.create(spec(limits=Limits(tpm=0.6)))  # one in 100 s
+    waits = [await endpoints.reserve(created.id, tokens) for tokens in (20, 0, 30, 1)]
+    assert waits == [0.0, *(pytest.approx(seconds, abs=60) for seconds in (2000, 2000, 5000))]
+
+
+async def test_both_limits_hold_together(endpoints: EndpointService) -> None:
+    created = await endpoints.create(spec(limits=Limits(rpm=0.06, tpm=0.6)))
+    waits = [await endpoints.reserve(created.id, tokens) for tokens in (1, 30, 1)]
+    assert waits == [0.0, *(pytest.approx(seconds, abs=60) for seconds in (1000, 4000))]
+
+
+async def test_new_limits_start_a_new_schedule(endpoints: EndpointService) -> None:
+    created = await endpoints.create(spec(limits=Limits(rpm=0.06)))
+    for _ in range(3):
+        await endpoints.reserve(created.id, 0)
+    change = EndpointChange(settings={"limits": Limits(rpm=60)})
+    await endpoints.update(created.id, change, expected_revision=1)
+    assert await endpoints.reserve(created.id, 0) == 0.0
+
+
+async def test_workers_share_one_schedule(endpoints: EndpointService) -> None:
+    created = await endpoints.create(spec(limits=Limits(rpm=0.06)))
+    waits = await asyncio.gather(*(endpoints.reserve(created.id, 0) for _ in range(8)))
+    assert sorted(waits) == [pytest.approx(1000.0 * n, abs=60) for n in range(8)]
+
+
+async def test_a_call_reserves_its_prompt_and_its_longest_answer(
+    endpoints: EndpointService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved: list[float] = []
+
+    async def reserve(_: str, tokens: float) -> float:
+        reserved.append(tokens)
+        return 0.0
+
+    monkeypatch.setattr(endpoints, "reserve", reserve)
+    request = CompletionRequest(
+        messages=(Message("user", "x" * 400),), params=GenerationParams(max_tokens=50)
+    )
+    paced = await endpoints.ready((await endpoints.create(spec(limits=Limits(tpm=100)))).id)
+    free = await endpoints.ready((await endpoints.create(spec(name="free"))).id)
+    await endpoints.wait_for_turn(paced, request)
+    await endpoints.wait_for_turn(free, request)
+    assert reserved == [150.0]
+
+
+async def test_sessions_of_one_process_share_the_concurrency_of_an_endpoint(
+    endpoints: EndpointService,
+) -> None:
+    created = await endpoints.create(spec(limits=Limits(concurrency=2)))
+    one, other = await endpoints.ready(created.id), await endpoints.ready(created.id)
+    running = most = 0
+    full = asyncio.Event()
+
+    async def call(index: int) -> None:
+        nonlocal running, most
+        async with (one if index % 2 else other).slots:
+            running += 1
+            most = max(most, running)
+            if running == 2:
+                full.set()
+            await full.wait()
+            await asyncio.sleep(0)
+            running -= 1
+
+    await asyncio.wait_for(asyncio.gather(*(call(index) for index in range(9))), 10)
+    assert most == 2
+
+
+@given(tokens_in=st.integers(0, 10**9), tokens_out=st.integers(0, 10**9))
+def test_cost_is_the_price_per_million_times_the_tokens(tokens_in: int, tokens_out: int) -> None:
+    price = Price(input_per_1m=2.0, output_per_1m=8.0)
+    assert price.usd(tokens_in, tokens_out) == pytest.approx((2 * tokens_in + 8 * tokens_out) / 1e6)
+    assert Price(output_per_1m=8.0).usd(tokens_in, tokens_out) == pytest.approx(
+        8 * tokens_out / 1e6
+    )
+
+
+def test_cost_is_unknown_without_a_price_or_without_counts() -> None:
+    assert Price().usd(10, 10) is None
+    assert Price(input_per_1m=1.0).usd(None, None) is None
+    assert Price(input_per_1m=1.0, output_per_1m=1.0).usd(None, 2_000_000) == 2.0
