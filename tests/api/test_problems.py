@@ -1,12 +1,12 @@
 """Every error is an RFC 9457 problem with a stable code, and tells no secrets."""
 
 import json
-import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from structlog.typing import EventDict
 
 from app.api.errors import STATUS_OF, errors, pointer_of, status_of
 from app.errors import (
@@ -147,15 +147,17 @@ async def test_a_secret_that_is_refused_is_not_sent_back(client: Client) -> None
 
 
 async def test_a_500_says_nothing_of_the_inside_but_is_logged_with_its_request_id(
-    app: FastAPI, client: Client, caplog: pytest.LogCaptureFixture
+    app: FastAPI, client: Client, logs: list[EventDict]
 ) -> None:
     async def fail() -> None:
         raise RuntimeError("password=hunter2")
 
     app.add_api_route("/v1/fail", fail)
-    with caplog.at_level(logging.ERROR):
-        body = assert_problem(await client.get("/v1/fail"), 500, "internal_error")
+    body = assert_problem(await client.get("/v1/fail"), 500, "internal_error")
     assert "hunter2" not in str(body)
+    (entry,) = [entry for entry in logs if entry["event"] == "request_failed"]
+    assert entry["request_id"] == body["request_id"]
+    assert entry["exc_info"]
 
 
 async def test_an_error_of_our_own_that_is_not_the_callers_is_a_plain_500(
