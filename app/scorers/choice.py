@@ -93,8 +93,13 @@ _NEGATED_AFTER = re.compile(
     r"couldn't|could\s+not|wouldn't|fails|:\s*(?:wrong|incorrect|false|no)\b)",
     re.IGNORECASE,
 )
+#: Letters of Latin words only: in "答えはBです" the B stands alone.
+_WORD = r"0-9A-Za-z_À-ɏ"
 #: One letter that stands alone: not in a word, not "C++", "A's", "U.S.", "°C", "A4", "x-A".
-_ALONE = r"(?<![\w'°$&+\-/.\\])[(\[]?([{letters}])[)\]]?(?![\w'+#°&]|-\w|\.\w|/\w)"
+_ALONE = (
+    rf"(?<![{_WORD}'°$&+\-/.\\])[(\[]?([{{letters}}])[)\]]?"
+    rf"(?![{_WORD}'+#°&]|-[{_WORD}]|\.[{_WORD}]|/[{_WORD}])"
+)
 #: The same with brackets around it, or a bracket or point after it: marked as an option.
 _MARKED = r"(?<![\w'°&+\-/.\\])(?:[(\[]\s*([{letters}])\s*[)\]]|(?<!\S)([{letters}])\))(?![\w'])"
 _LABEL = re.compile(r"^\s*[(\[]?([A-Za-z])(?:[)\]]|[.:](?=\s|$))[)\].:]*\s*(.*)$")
@@ -112,7 +117,7 @@ _NOT_AN_ARTICLE = re.compile(
 )
 _SECOND_LETTER = (
     r"^[)\]\"'.]*\s*(?:,|/|&|\bor\b|\band\b|\boder\b|\bund\b|\bou\b|\bet\b)+\s*(?:\b(?:or|and)\b\s*)?"
-    r"(?:option\s+|possibly\s+|maybe\s+)?[(\[]?([{letters}])[)\]]?(?=\s*(?:$|[.,;:!?)/&]|\b(?:or|and)\b))"
+    r"(?:(?:option|possibly|maybe|perhaps|probably)\s+)*[(\[]?([{letters}])[)\]]?(?=\s*(?:$|[.,;:!?)/&]|\b(?:or|and)\b))"
 )
 _VERDICT = (
     r"[)\]\"'.]*\s*(?:is|ist|est|es|would\s+be|must\s+be)\s+(?:clearly\s+|definitely\s+|indeed\s+|the\s+|"

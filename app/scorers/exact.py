@@ -52,7 +52,9 @@ class Exact(ScorerParams):
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         accepted = {self._normalise(target) for target in item.target}
         extractor, stated = _stated(plain(answer.text))
-        readings = (stated, without_emphasis(stated), _SENTENCE.split(stated, maxsplit=1)[0])
+        readings = [stated, without_emphasis(stated)]
+        if self.ignore_punctuation:
+            readings.append(_SENTENCE.split(stated, maxsplit=1)[0])
         if any(self._normalise(reading) in accepted for reading in readings):
             return Scored(score=1.0, extracted=stated, extractor=extractor)
         if is_refusal(answer.text) or not self._normalise(stated):

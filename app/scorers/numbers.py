@@ -18,7 +18,7 @@ _FRAC = re.compile(r"\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}")
 _NUMBER = re.compile(
     r"""
     (?<![\w^\\])(?<!\d[.,:/\-])(?<!\^\{)
-    (?P<sign>[-+]\s*)?
+    (?P<sign>[-+][ \t]?)?
     (?:
         (?:(?P<whole>\d{1,9})\s+)?(?P<over>\d{1,18})\s?/\s?(?P<under>\d{1,18})
       | (?P<grouped>\d{1,3}(?:,\d{2,3})*,\d{3}(?:\.\d+)?)
@@ -53,8 +53,9 @@ _OPERATOR_BEFORE = re.compile(
     r"\\[a-z]+[ ]*\{?|sqrt\()[ \t]*$"
 )
 _OPERATOR_AFTER = re.compile(
-    r"(?:[ ]\*\*[ ]\d|\*\*\d|[ \t]*(?:\^|\*[ ]?[\d(\\]|×|·|/[ ]*[\d(\\]|\+|-[ ]*[\d(\\]|"
-    r"\\(?:times|cdot|sqrt|pi|frac|div)|√|sqrt|π|\(\d))"
+    r"[ ]\*\*[ ]\d|\*\*\d|\(\d|"
+    r"[ \t]*(?:\^|\*[ ]?(?:[\d(\\]|sqrt|pi|[a-z]\b)|×|·|/[ ]*[\d(\\]|\+|-[ ]*[\d(\\]|"
+    r"\\(?:times|cdot|sqrt|pi|frac|div)|√|sqrt|π)"
 )
 
 
@@ -109,11 +110,12 @@ def numbers_in(text: str) -> Iterator[Number]:
     """
     for match in _NUMBER.finditer(text):
         value = _value(match)
-        if value is None:
-            continue
         start = match.start()
+        in_brackets = text[max(0, start - 1) : start] in ("(", "[", "{")
+        if value is None or (match["comma"] and in_brackets):  # (1,2) is a pair
+            continue
         before = text[max(0, start - 40) : start]
-        if match["sign"] and _is_operator(before):
+        if match["sign"] and not _is_sign(match["sign"], before):
             value = -value if match["sign"].startswith("-") else value
             before += match["sign"]
         scale = match["scale"]
@@ -132,14 +134,16 @@ def numbers_in(text: str) -> Iterator[Number]:
         )
 
 
-def _is_operator(before: str) -> bool:
-    """Whether a sign after `before` joins two terms: "5 - 3", "x-3", but not "of -3"."""
+def _is_sign(sign: str, before: str) -> bool:
+    """Whether `sign` belongs to the number: not in "5 - 3", in "x-3", or as a list's mark."""
     stripped = before.rstrip(" \t")
     if not stripped:
-        return False
-    if stripped == before:
-        return stripped[-1].isalnum() or stripped[-1] in ")]}"
-    return stripped[-1].isdigit() or stripped[-1] in ")]}"
+        return True
+    last = stripped[-1]
+    if last == "\n":
+        return sign.strip() == sign
+    joins = last.isalnum() if stripped == before else last.isdigit()
+    return not (joins or last in ")]}")
 
 
 def _value(match: re.Match[str]) -> Decimal | None:

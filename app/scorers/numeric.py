@@ -21,7 +21,8 @@ from app.scorers.workbench import Failed, workbench
 _EQUALS = re.compile(r"=|≈|≃|\\approx|:=")
 _SENTENCE_END = re.compile(r"(?<=[^\s])[.;!?](?:\s|$)")
 _MATHS = re.compile(
-    r"\\[a-zA-Z]+|\^|√|π|\bsqrt\b|\bpi\b|\d\s*(?:\*\*|[*+/×·])\s*\d|\d\s*-\s*\d|\b[a-z]\s*[-+*/]"
+    r"\\[{a-zA-Z]|\^|√|π|\bsqrt\b|\bpi\b|\d\s*(?:\*\*|[*+/×·])\s*\d|\d\s*-\s*\d|\b[a-z]\s*[-+*/]|"
+    r"\d[a-z]\b|\([^()]*,[^()]*\)"
 )
 _INLINE = re.compile(r"\$\$?([^$\n]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _RUN = re.compile(r"[-+(√\d][\d\s.,+\-*/^×·()√]*")
@@ -94,9 +95,10 @@ class Numeric(ScorerParams):
             )
         if not result["readable"]:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula could not be read.")
-        right = result["equal"] or any(
-            self._values_equal(result["answer"], value) for value in result["targets"]
-        )
+        value, wanted = result["answer"], result["targets"]
+        right = result["equal"] or any(self._values_equal(value, target) for target in wanted)
+        if not right and value is None and None not in wanted:
+            return NotScored(outcome=Outcome.UNPARSED, reason="The answer is not a number.")
         return Scored(score=float(right), extracted=expression, extractor=extractor)
 
     def _values_equal(self, answer: str | None, target: str | None) -> bool:
@@ -136,7 +138,9 @@ def _find(text: str, *, formulas: bool) -> tuple[str, Number | _Expression] | No
     claims += [("statement", claim) for claim in reversed(statements(text))]
     claims.append(("emphasis", sole_emphasis(text)))
     for extractor, claim in claims:
-        content = _content(claim, prose=extractor == "emphasis") if claim else None
+        content = (
+            _content(claim, formulas=formulas, prose=extractor == "emphasis") if claim else None
+        )
         if content is not None:
             return extractor, content
     if formulas:
@@ -147,11 +151,17 @@ def _find(text: str, *, formulas: bool) -> tuple[str, Number | _Expression] | No
     return _last_number(text)
 
 
-def _content(claim: str, *, prose: bool) -> Number | _Expression | None:
-    """What an explicit claim states; `prose` wants a number that fills it."""
+def _content(claim: str, *, formulas: bool, prose: bool) -> Number | _Expression | None:
+    """What an explicit claim states.
+
+    Args:
+        claim: The text that was set off as the answer.
+        formulas: Whether a formula is expected, so that a number in one is not the answer.
+        prose: Whether `claim` may be emphasised prose: then a number must fill it.
+    """
     claim = _GROUPED_BY_BLANK.sub("", _after_equals(claim))
     numbers = list(numbers_in(claim))
-    if numbers and not numbers[0].in_expression:
+    if numbers and not numbers[0].in_expression and not (formulas and _MATHS.search(claim)):
         if prose and (len(numbers) > 1 or numbers[0].start > 1):
             return None
         return numbers[0]

@@ -29,7 +29,7 @@ _STATEMENT = re.compile(
     )
     \s*(?:\([^()\n]{0,20}\)\s*)?
     (?:
-        (?:\s(?:is|are|would\s+be|must\s+be|should\s+be|ist|lautet|es|est|è|é|là)
+        (?:\s(?:is|are|would\s+be|must\s+be|should\s+be|ist|lautet|es|est|è|é|là)\b
             (?!\s+(?:not|never|nicht|no|pas|non|não)\b) | \s*[:=：])\s*[:=：]?
     )
     | (?:答案|答え|答|정답)(?:\s*(?:应该)?(?:是|は|为|은|는|選)|\s*[:=：])\s*[:：]?

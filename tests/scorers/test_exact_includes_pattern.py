@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome, ScorerSpec
+from app.scorers import NotScored, Scored, build, mark, reference_answers
+
+
+async def _score(spec: ScorerSpec, text: str, *targets: str) -> float | str:
+    item = ItemContent(prompt="?", target=targets)
+    result = await mark(build(spec), item, Answer(text=text))
+    return result.score if isinstance(result, Scored) else result.outcome.value
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        pytest.param("Paris", "Paris", id="same text"),
+        pytest.param("Paris", "paris.", id="case and full stop"),
+        pytest.param("Paris", '"Paris"', id="quotes"),
+        pytest.param("Paris", "**Paris**", id="bold"),
+        pytest.param("Paris", "Answer: Paris", id="statement"),
+        pytest.param("Paris", "The answer is **Paris**.", id="bold statement"),
+        pytest.param("Paris", "The answer is Paris. It lies on the Seine.", id="first sentence"),
+        pytest.param("Paris", r"\boxed{\text{Paris}}", id="boxed text"),
+        pytest.param("Paris", "Let me think.\n\nParis", id="last line"),
+        pytest.param("Paris", "Let me think.\n\nIt is **Paris**, clearly", id="bold on last line"),
+        pytest.param("Paris", "Ｐａｒｉｓ", id="full-width letters"),
+        pytest.param("New York", "new   york", id="runs of blanks"),
+        pytest.param("3, 5, 8", "[3,5,8]", id="list with brackets"),
+        pytest.param("-21, 33", "Answer: -21, 33", id="list with a sign"),
+        pytest.param("2024-05-01", "Answer: 2024-05-01.", id="date"),
+        pytest.param("don't", "don’t", id="typographic apostrophe"),
+    ],
+)
+async def test_exact_accepts(target: str, text: str) -> None:
+    assert await _score(ScorerSpec("exact"), text, "elsewhere", target) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        pytest.param("Paris", "London", id="another text"),
+        pytest.param("Paris", "Paris or London", id="more than the target"),
+        pytest.param("25", "2.5", id="point inside a number"),
+        pytest.param("3", "-3", id="sign of a number"),
+        pytest.param("3, 5, 8", "3, 8, 5", id="another order"),
+        pytest.param("3, 5", "35", id="separator dropped"),
+        pytest.param("2024-05-01", "2024 0501", id="date without signs"),
+    ],
+)
+async def test_exact_rejects(target: str, text: str) -> None:
+    assert await _score(ScorerSpec("exact"), text, target) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("params", "text", "score"),
+    [
+        ({"ignore_case": False}, "paris", 0.0),
+        ({"ignore_punctuation": False}, "Paris!", 0.0),
+        ({"ignore_whitespace": False, "ignore_punctuation": False}, "Pa ris", 0.0),
+        ({"ignore_articles": True}, "the Paris", 1.0),
+        ({"ignore_articles": False}, "the Paris", 0.0),
+    ],
+)
+async def test_exact_normalises_as_told(params: dict[str, bool], text: str, score: float) -> None:
+    assert await _score(ScorerSpec("exact", params), text, "Paris") == score
+
+
+async def test_exact_finds_nothing_in_punctuation_alone() -> None:
+    assert await _score(ScorerSpec("exact"), "...", "Paris") == Outcome.UNPARSED.value
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        pytest.param("I think it is paris, in France", 1.0, id="within a sentence"),
+        pytest.param("a comparison", 0.0, id="inside a word"),
+        pytest.param("London", 0.0, id="absent"),
+        pytest.param("pa\nris", 0.0, id="broken"),
+    ],
+)
+async def test_includes_looks_for_whole_words(text: str, score: float) -> None:
+    assert await _score(ScorerSpec("includes"), text, "Paris") == score
+
+
+@pytest.mark.parametrize("text", ["125", "2.25", "25.5", "1,025"])
+async def test_includes_does_not_find_a_number_in_another(text: str) -> None:
+    assert await _score(ScorerSpec("includes"), text, "25") == 0.0
+
+
+async def test_includes_finds_any_target() -> None:
+    assert await _score(ScorerSpec("includes"), "Oslo it is", "Rome", "Oslo") == 1.0
+
+
+async def test_includes_finds_parts_of_words_when_told() -> None:
+    spec = ScorerSpec("includes", {"whole_words": False})
+    assert await _score(spec, "a comparison", "paris") == 1.0
+
+
+async def test_includes_minds_case_when_told() -> None:
+    assert await _score(ScorerSpec("includes", {"ignore_case": False}), "paris", "Paris") == 0.0
+
+
+async def test_a_pattern_without_group_is_right_where_it_matches() -> None:
+    spec = ScorerSpec("pattern", {"pattern": r"^\d{3}$"})
+    assert [await _score(spec, text) for text in ("123", "1234")] == [1.0, 0.0]
+
+
+async def test_a_pattern_group_is_compared_with_the_targets() -> None:
+    spec = ScorerSpec("pattern", {"pattern": r"city: (?P<city>\w+)", "group": "city"})
+    scores = [await _score(spec, t, "Rome", "Oslo") for t in ("city: Oslo", "city: Bonn", "Oslo")]
+    assert scores == [1.0, 0.0, "unparsed"]
+
+
+async def test_the_last_match_of_a_pattern_counts() -> None:
+    spec = ScorerSpec("pattern", {"pattern": r"= (\d+)", "group": 1})
+    assert await _score(spec, "2 = 2, 2 + 3 = 5", "5") == 1.0
+
+
+async def test_a_pattern_ignores_case_when_told() -> None:
+    spec = ScorerSpec("pattern", {"pattern": r"is (\w+)", "group": 1, "ignore_case": True})
+    assert await _score(spec, "IT IS PARIS", "Paris") == 1.0
+
+
+async def test_a_catastrophic_pattern_is_unparsed_and_the_reason_says_why() -> None:
+    scorer = build(ScorerSpec("pattern", {"pattern": r"^(a+)+$", "timeout_s": 0.3}))
+    result = await mark(scorer, ItemContent(prompt="?"), Answer(text="a" * 40 + "!"))
+    assert isinstance(result, NotScored)
+    assert result.outcome is Outcome.UNPARSED
+    assert "no result within 0.3 s" in result.reason
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"pattern": "("},
+        {"pattern": ""},
+        {"pattern": "a", "group": 1},
+        {"pattern": "a", "group": "name"},
+        {"pattern": "a", "group": -1},
+        {"pattern": 3},
+        {"pattern": "a", "timeout_s": 0},
+    ],
+)
+def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError, match="pattern"):
+        build(ScorerSpec("pattern", params))
+
+
+def test_a_pattern_that_no_target_fits_cannot_be_simulated() -> None:
+    spec = ScorerSpec("pattern", {"pattern": r"never (\d) such (\d)", "group": 1})
+    with pytest.raises(InvalidInputError, match="No right answer"):
+        reference_answers(ItemContent(target=("x",)), spec, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("name", ["choice", "exact", "includes", "numeric"])
+def test_an_item_without_target_cannot_be_simulated(name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        reference_answers(ItemContent(prompt="?"), ScorerSpec(name), np.random.default_rng(1))

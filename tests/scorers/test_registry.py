@@ -1,0 +1,115 @@
+from importlib.metadata import EntryPoint
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from app.errors import AlreadyExistsError, InvalidInputError, UnknownNameError
+from app.items import Answer, ItemContent, ScorerSpec
+from app.scorers import Mark, Scored, build, describe
+from app.scorers.base import Scorer, ScorerParams
+from app.scorers.registry import ENTRY_POINT_GROUP, ScorerRegistry
+
+
+class Longest(ScorerParams):
+    """Long answers are good answers."""
+
+    version: ClassVar[str] = "3"
+
+    enough: int = 10
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        return Scored(score=min(1.0, len(answer.text) / self.enough), extractor="length")
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        return "x" * self.enough, "x"
+
+
+class NoScorer(ScorerParams):
+    """Has no `score`."""
+
+
+def _point(name: str, attribute: str) -> EntryPoint:
+    return EntryPoint(name, f"{__name__}:{attribute}", ENTRY_POINT_GROUP)
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[Longest.__module__])
+
+
+def test_an_unknown_name_suggests_the_near_one() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'numeric'"):
+        build(ScorerSpec("numerc"))
+
+
+def test_an_unknown_parameter_is_named_with_the_known_ones() -> None:
+    with pytest.raises(InvalidInputError, match=r"tolerance.*Known parameters: abs_tol, rel_tol"):
+        build(ScorerSpec("numeric", {"tolerance": 1}))
+
+
+def test_all_faulty_parameters_are_reported_at_once() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        build(ScorerSpec("numeric", {"abs_tol": "x", "rel_tol": -1}))
+    assert {p.pointer for p in caught.value.problems} == {"/params/abs_tol", "/params/rel_tol"}
+
+
+def test_a_name_can_be_claimed_once() -> None:
+    with pytest.raises(AlreadyExistsError, match="Two scorers are named 'long'"):
+        ScorerRegistry({"long": Longest}).register("long", Longest)
+
+
+@pytest.mark.parametrize("thing", [NoScorer, Longest(), print, "Longest"])
+def test_what_is_no_scorer_class_cannot_be_registered(thing: object) -> None:
+    with pytest.raises(InvalidInputError, match="must be a subclass"):
+        ScorerRegistry({}).register("thing", thing)
+
+
+@pytest.mark.usefixtures("importable")
+def test_a_scorer_of_an_installed_package_is_found_through_its_entry_point() -> None:
+    registry = ScorerRegistry({})
+    registry.load((_point("longest", "Longest"),))
+    assert registry.build(ScorerSpec("longest", {"enough": 5})) == Longest(enough=5)
+
+
+@pytest.mark.usefixtures("importable")
+def test_an_entry_point_cannot_take_a_name_that_is_taken() -> None:
+    with pytest.raises(AlreadyExistsError):
+        ScorerRegistry({"longest": Longest}).load((_point("longest", "Longest"),))
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("attribute", ["Missing", "NoScorer"])
+def test_an_entry_point_that_leads_nowhere_is_a_clear_error(attribute: str) -> None:
+    with pytest.raises(InvalidInputError, match="odd"):
+        ScorerRegistry({}).load((_point("odd", attribute),))
+
+
+def test_an_entry_point_of_a_missing_module_is_a_clear_error() -> None:
+    point = EntryPoint("odd", "no_such_module_here:Scorer", ENTRY_POINT_GROUP)
+    with pytest.raises(InvalidInputError, match="no_such_module_here"):
+        ScorerRegistry({}).load((point,))
+
+
+def test_every_scorer_describes_itself() -> None:
+    described = {entry["name"]: entry for entry in describe()}
+    assert set(described) >= {"choice", "exact", "includes", "numeric", "pattern"}
+    for entry in described.values():
+        assert entry["version"]
+        assert entry["description"]
+        assert entry["scale"] == {"min": 0.0, "max": 1.0, "higher_is_better": True}
+        assert entry["params"]["additionalProperties"] is False
+    assert described["numeric"]["params"]["properties"]["abs_tol"]["minimum"] == 0
+    assert described["pattern"]["params"]["required"] == ["pattern"]
+
+
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])
+def test_a_score_outside_zero_to_one_cannot_be_made(score: float) -> None:
+    with pytest.raises(ValueError, match="0, 1"):
+        Scored(score=score)
+
+
+def test_a_built_scorer_meets_the_protocol() -> None:
+    assert isinstance(build(ScorerSpec("exact")), Scorer)
