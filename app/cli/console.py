@@ -1,4 +1,4 @@
-"""What the terminal shows: tables and progress on stderr-safe consoles, errors as one clear line."""
+"""What the terminal shows: results on stdout, notes and errors on stderr as one clear line."""
 
 import functools
 import json
@@ -15,7 +15,7 @@ from app.errors import SextantError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Results for people go to stdout; notes, warnings and errors to stderr, so that `--json -` stays pure.
+#: Results go to stdout; notes, warnings and errors to stderr, so that `--json -` stays pure.
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 

@@ -1,0 +1,44 @@
+"""The measuring engine: item response theory and adaptive testing, pure and without I/O.
+
+    from app.engine import Design, ItemBank, Response, Stop, step_rng
+
+    test = Design.from_dict({"stopping": {"se": 0.3}}).build(bank)
+    state = test.start()
+    while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
+        state = test.administer(state, step.item)
+        state = test.tell(state, Response(step.item, score_of(step.item)))
+    state.belief.estimate()
+"""
+
+from app.engine.adaptive import AdaptiveTest, Ask, step_rng
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.design import Design, Preset
+from app.engine.design_parts import CriterionName
+from app.engine.diagnostics import PersonFit, person_fit
+from app.engine.estimation import Method
+from app.engine.prediction import Prediction, predict
+from app.engine.state import CatState, Estimate, Response, Usage
+from app.engine.stopping import Stop, StopReason
+
+__all__ = [
+    "AdaptiveTest",
+    "Ask",
+    "CatState",
+    "CriterionName",
+    "Design",
+    "Estimate",
+    "FloatArray",
+    "ItemBank",
+    "ItemIndex",
+    "Method",
+    "PersonFit",
+    "Prediction",
+    "Preset",
+    "Response",
+    "Stop",
+    "StopReason",
+    "Usage",
+    "person_fit",
+    "predict",
+    "step_rng",
+]

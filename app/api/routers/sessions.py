@@ -1,0 +1,247 @@
+"""Adaptive tests: create, watch, steer, answer by hand."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import Path, Query, Request, Response
+
+from app.api.errors import errors
+from app.api.events import event_list, event_stream, wants_stream
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.common import EventList, ListRead
+from app.api.schemas.sessions import (
+    AfterStep,
+    ManualResponse,
+    NextItemRead,
+    ResponseList,
+    ResponseRead,
+    SessionCreate,
+    SessionExtend,
+    SessionRead,
+    SessionReplay,
+    Status,
+    Trajectory,
+)
+from app.deps import Endpoints, Sessions, caller
+from app.errors import (
+    BlockedAddressError,
+    InvalidStateError,
+    NotFoundError,
+    StaleStepError,
+    UnknownNameError,
+)
+from app.services.sessions import SessionSpec
+from app.storage.repositories.sessions import SessionEvent
+
+router = make_router("/sessions", tag="sessions")
+
+SessionId = Annotated[
+    str, Path(pattern=r"^ses_[0-9a-z]{26}$", examples=["ses_01jd0000000000000000000000"])
+]
+EndpointId = Annotated[str, Query(pattern=r"^end_[0-9a-z]{26}$")]
+BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
+#: Events behind which nothing follows.
+_LAST_EVENTS = {"session.completed", "session.failed", "session.cancelled"}
+
+
+@router.post(
+    "",
+    status_code=202,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses={
+        201: {"model": SessionRead, "description": "A manual session: fetch its next item."},
+        **errors(NotFoundError, BlockedAddressError, UnknownNameError),
+    },
+)
+async def create_session(
+    body: SessionCreate, response: Response, endpoints: Endpoints, sessions: Sessions
+) -> SessionRead:
+    """Start one adaptive test of a live endpoint, or a manual one that the caller answers.
+
+    The answer comes at once; the test runs in a worker. Poll the session, or read its events.
+    """
+    created = await sessions.create(
+        SessionSpec(
+            mode=body.mode,
+            endpoint_id=body.endpoint_id,
+            endpoint=body.endpoint.to_spec() if body.endpoint else None,
+            bank_version_id=body.bank_version_id,
+            bank=body.bank,
+            plan=body.plan(),
+            seed=body.seed,
+            metadata=body.metadata,
+        )
+    )
+    if body.mode == "manual":
+        response.status_code = 201
+    response.headers["Location"] = f"/v1/sessions/{created.id}"
+    return SessionRead.of(created)
+
+
+@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def list_sessions(
+    page: Paging,
+    sessions: Sessions,
+    status: Annotated[Status | None, Query()] = None,
+    endpoint_id: EndpointId | None = None,
+    bank_id: BankId | None = None,
+) -> ListRead[SessionRead]:
+    """Sessions, the newest first."""
+    found = await sessions.list_page(page, status=status, endpoint_id=endpoint_id, bank_id=bank_id)
+    return list_of(found, SessionRead.of, identify=lambda record: record.id)
+
+
+@router.get("/{session_id}", dependencies=[caller("read")])
+async def get_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+    """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
+    return SessionRead.of(await sessions.get(session_id))
+
+
+@router.delete(
+    "/{session_id}",
+    status_code=204,
+    dependencies=[caller("run")],
+    responses=errors(InvalidStateError),
+)
+async def delete_session(session_id: SessionId, sessions: Sessions) -> None:
+    """Remove an ended session with its answers and events."""
+    await sessions.delete(session_id)
+
+
+@router.get("/{session_id}/responses", dependencies=[caller("read")])
+async def list_responses(
+    session_id: SessionId,
+    sessions: Sessions,
+    after: Annotated[AfterStep, Query(description="Start behind this step.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> ResponseList:
+    """Items asked, in order of asking, with answer, outcome, score and cost."""
+    rows = await sessions.responses(session_id, after_step=after, limit=limit + 1)
+    data = [ResponseRead.of(row) for row in rows[:limit]]
+    return ResponseList(
+        data=data, last_step=data[-1].step if data else after, has_more=len(rows) > limit
+    )
+
+
+@router.get("/{session_id}/trajectory", dependencies=[caller("read")])
+async def get_trajectory(session_id: SessionId, sessions: Sessions) -> Trajectory:
+    """Theta and SE after each answer, in the order in which answers came."""
+    return Trajectory.of(await sessions.responses(session_id))
+
+
+@router.get(
+    "/{session_id}/events",
+    dependencies=[caller("read")],
+    response_model=EventList,
+    responses={
+        200: {
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+        },
+        204: {"description": "The stream ended and the client has seen its last event."},
+    },
+)
+async def session_events(
+    session_id: SessionId,
+    request: Request,
+    sessions: Sessions,
+    after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
+) -> Response | EventList:
+    """What happens in a session. `Last-Event-ID` or `after` resumes the stream."""
+    await sessions.get(session_id)
+
+    async def fetch(seq: int) -> Sequence[SessionEvent]:
+        return await sessions.events(session_id, after=seq)
+
+    if wants_stream(request):
+        return await event_stream(request, fetch, _is_last, after=after)
+    return await event_list(fetch, _is_last, after=after)
+
+
+@router.post(
+    "/{session_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
+)
+async def cancel_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+    """End a session where it stands. Its answers so far are kept."""
+    return SessionRead.of(await sessions.cancel(session_id))
+
+
+@router.post(
+    "/{session_id}:pause", dependencies=[caller("run")], responses=errors(InvalidStateError)
+)
+async def pause_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+    """Stop asking until resumed; calls in flight are dropped and asked again later."""
+    return SessionRead.of(await sessions.pause(session_id))
+
+
+@router.post(
+    "/{session_id}:resume", dependencies=[caller("run")], responses=errors(InvalidStateError)
+)
+async def resume_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+    """Go on with a paused session."""
+    return SessionRead.of(await sessions.resume(session_id))
+
+
+@router.post(
+    "/{session_id}:extend",
+    status_code=202,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError),
+)
+async def extend_session(
+    session_id: SessionId, body: SessionExtend, response: Response, sessions: Sessions
+) -> SessionRead:
+    """Go on where an ended session stopped, with a tighter target or a larger budget.
+
+    Makes a new session that starts with the old answers; no item is asked twice.
+    """
+    created = await sessions.extend(session_id, body.plan(), body.metadata)
+    response.headers["Location"] = f"/v1/sessions/{created.id}"
+    return SessionRead.of(created)
+
+
+@router.post(
+    "/{session_id}:replay",
+    status_code=201,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError),
+)
+async def replay_session(
+    session_id: SessionId, body: SessionReplay, response: Response, sessions: Sessions
+) -> SessionRead:
+    """Estimate again from an ended session's answers, by another estimator or bank version."""
+    created = await sessions.replay(
+        session_id,
+        body.changes(),
+        bank_version_id=body.bank_version_id,
+        metadata=body.metadata,
+    )
+    response.headers["Location"] = f"/v1/sessions/{created.id}"
+    return SessionRead.of(created)
+
+
+@router.get(
+    "/{session_id}/next-item", dependencies=[caller("run")], responses=errors(InvalidStateError)
+)
+async def get_next_item(session_id: SessionId, sessions: Sessions) -> NextItemRead:
+    """The item that a manual session waits for."""
+    return NextItemRead.of(await sessions.next_item(session_id))
+
+
+@router.post(
+    "/{session_id}/responses",
+    status_code=201,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError, StaleStepError),
+)
+async def answer_item(
+    session_id: SessionId, body: ManualResponse, sessions: Sessions
+) -> SessionRead:
+    """Answer the item that a manual session waits for; the session chooses the next one."""
+    return SessionRead.of(await sessions.answer(session_id, body.to_domain()))
+
+
+def _is_last(event: object) -> bool:
+    return getattr(event, "type", None) in _LAST_EVENTS

@@ -1,0 +1,520 @@
+"""Sessions as JSON."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from app.api.schemas.common import Input, Int32, Metadata, Name, Output, Text
+from app.api.schemas.endpoints import EndpointCreate
+from app.engine import CriterionName, StopReason
+from app.items import Outcome
+from app.services.session_run import FailureLimits
+from app.services.sessions import AskedAnswer, ManualAnswer, NextItem
+from app.storage.repositories.sessions import SessionRecord
+
+Status = Literal[
+    "queued",
+    "running",
+    "waiting",
+    "paused",
+    "awaiting_response",
+    "completed",
+    "failed",
+    "cancelled",
+]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Theta = Annotated[float, Field(ge=-50, le=50)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class EstimatorInput(Input):
+    """How theta is estimated. Another method than the preset's brings its own standard error."""
+
+    method: Literal["eap", "map", "mle", "wle"] | None = None
+    prior_mean: Theta | None = None
+    prior_sd: Positive | None = None
+    se: Literal["posterior", "information", "information-with-prior"] | None = None
+    nodes: Annotated[int, Field(ge=3, le=10_001)] | None = Field(
+        default=None, description="Fixed grid of so many nodes; absent: a grid that refines itself."
+    )
+    range: Annotated[list[Theta], Field(min_length=2, max_length=2)] | None = None
+    rule: Literal["trapezoid", "rectangle"] | None = None
+
+
+class ContentInput(Input):
+    """Shares of items by tag that the test is to reach."""
+
+    targets: dict[Name, Annotated[float, Field(ge=0, le=1)]]
+
+
+class ExposureInput(Input):
+    """Limits how often an item is used over many tests (Sympson and Hetter)."""
+
+    max_rate: Share
+
+
+class SelectionInput(Input):
+    """What makes an item worth asking next."""
+
+    criterion: CriterionName | None = Field(default=None, strict=False)
+    top_k: Count | None = Field(default=None, description="Draw among the best so many.")
+    random_start: Annotated[int, Field(ge=0, le=1000)] | None = None
+    strata: Count | None = None
+    cost_weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="0: information alone; 1: information per expected token."
+    )
+    quarantine: bool | None = None
+    content: ContentInput | None = None
+    exposure: ExposureInput | None = None
+
+
+class CutScoreInput(Input):
+    """Stop when it is clear on which side of a cut score theta lies."""
+
+    theta: Theta
+    method: Literal["ci", "sprt"] | None = None
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
+    indifference: Positive | None = None
+
+
+class StoppingRules(Input):
+    """Rules of which any one ends the test."""
+
+    se: Positive | None = None
+    min_items: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    max_items: Count | None = None
+    theta_change: Positive | None = None
+    min_information: Positive | None = None
+    cut_score: CutScoreInput | None = None
+    prediction_width: Share | None = Field(
+        default=None, description="Width of the predicted score's 95 % interval."
+    )
+
+
+class StoppingInput(StoppingRules):
+    """When the test is over."""
+
+    any_of: Annotated[list[StoppingRules], Field(max_length=10)] | None = None
+    all_of: Annotated[list[StoppingRules], Field(max_length=10)] | None = None
+
+
+class BudgetInput(Input):
+    """Caps. Reaching one ends the test with a valid theta; calls in flight are still paid."""
+
+    usd: Positive | None = None
+    tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    seconds: Positive | None = None
+
+
+class FailuresInput(Input):
+    """How many failed calls end the session."""
+
+    max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = FailureLimits.max_consecutive
+    max_share: Share = FailureLimits.max_share
+
+
+class DesignInput(Input):
+    """How a test is run; what is absent comes from the preset."""
+
+    preset: Literal["default", "atlas"] | None = None
+    estimator: EstimatorInput | None = None
+    selection: SelectionInput | None = None
+    stopping: StoppingInput | None = None
+    budget: BudgetInput | None = None
+    concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        default=None, description="Items in flight at once."
+    )
+    failures: FailuresInput | None = None
+
+    def plan(self) -> dict[str, Any]:
+        """The sections given, as the engine's design reads them."""
+        given = self.model_dump(include=set(DesignInput.model_fields), exclude_unset=True)
+        return {name: section for name, section in given.items() if section is not None}
+
+
+class SessionCreate(DesignInput):
+    """One adaptive test: who is asked, from which bank, and how."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "bank": "demo",
+                    "endpoint": {
+                        "kind": "openai_chat",
+                        "base_url": "http://127.0.0.1:8080/v1",
+                        "model": "my-model",
+                        "api_key": "sk-...",
+                    },
+                    "stopping": {"se": 0.3, "max_items": 60},
+                    "budget": {"tokens": 50000},
+                },
+                {"mode": "manual", "bank": "demo", "stopping": {"max_items": 20}, "seed": 1},
+            ]
+        }
+    )
+
+    mode: Literal["live", "manual"] = Field(
+        default="live", description="`manual`: the client answers the items itself."
+    )
+    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
+    endpoint: EndpointCreate | None = Field(
+        default=None, description="Or an endpoint in place, stored with the session."
+    )
+    bank_version_id: Name | None = Field(default=None, description="A certain version.")
+    bank: Name | None = Field(
+        default=None, description="Or the newest version of a bank, by its id or name."
+    )
+    seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
+    metadata: Metadata = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if (self.bank_version_id is None) == (self.bank is None):
+            raise ValueError("give exactly one of bank and bank_version_id")
+        endpoints = (self.endpoint_id is not None) + (self.endpoint is not None)
+        if self.mode == "live" and endpoints != 1:
+            raise ValueError("a live session takes exactly one of endpoint and endpoint_id")
+        if self.mode == "manual" and endpoints:
+            raise ValueError("a manual session takes no endpoint")
+        return self
+
+
+class SessionExtend(DesignInput):
+    """A new session that goes on from an ended one; sections given replace the old ones."""
+
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class SessionReplay(Input):
+    """A new session that estimates again from the answers of an ended one."""
+
+    estimator: EstimatorInput | None = None
+    bank_version_id: Name | None = None
+    metadata: Metadata = Field(default_factory=dict)
+
+    def changes(self) -> dict[str, Any]:
+        """The sections of the design to replace."""
+        return self.model_dump(include={"estimator"}, exclude_unset=True, exclude_none=True)
+
+
+class ManualResponse(Input):
+    """An answer: exactly one of `response` (its text), `score` and `outcome`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"step_token": "pMn4...", "response": "B"}]}
+    )
+
+    step_token: Name = Field(description="From `next-item`: names the step that is answered.")
+    item_id: Name | None = Field(default=None, description="Checked against the step, if given.")
+    response: Annotated[Text, Field(max_length=1_000_000)] | None = None
+    score: Annotated[float, Field(ge=0, le=1)] | None = None
+    outcome: Literal["unparsed", "refused", "error", "truncated"] | None = None
+
+    def to_domain(self) -> ManualAnswer:
+        """As the service takes it."""
+        return ManualAnswer(
+            step_token=self.step_token,
+            item_id=self.item_id,
+            response=self.response,
+            score=self.score,
+            outcome=None if self.outcome is None else Outcome(self.outcome),
+        )
+
+
+class EstimateRead(Output):
+    """Ability on the bank's scale, in logits."""
+
+    theta: float | None
+    se: float | None = Field(description="Standard error; null where nothing is known yet.")
+    ci: list[float | None] = Field(description="95 % interval.")
+    method: str
+    at_bound: bool
+
+
+class AccuracyRead(Output):
+    """Predicted score on the whole bank, with its 95 % interval."""
+
+    value: float
+    lo: float
+    hi: float
+    method: str
+
+
+class ProgressRead(Output):
+    """How far the test is."""
+
+    items: int
+    scored: int
+    in_flight: int
+    expected_items: int | None = Field(description="In all, if information goes on as now.")
+
+
+class UsageRead(Output):
+    """What it took so far. `usd` is null when a price or a token count is unknown."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    usd: float | None
+    seconds: float
+
+
+class OutcomesRead(Output):
+    """Closed items by outcome. Only `scored` ones entered the estimate."""
+
+    scored: int
+    unparsed: int
+    refused: int
+    error: int
+    truncated: int
+
+
+class PersonFitRead(Output):
+    """Do the answers fit the bank's model? Flagged: probably not, so doubt theta."""
+
+    lz: float | None
+    p_value: float | None
+    flagged: bool
+
+
+class FailureRead(Output):
+    """Why a session failed."""
+
+    code: str
+    detail: str
+
+
+class SessionBank(Output):
+    """What is asked from."""
+
+    id: str
+    name: str
+    version: int
+    version_id: str
+    n_items: int
+    scale: str
+    provisional: bool
+
+
+class SessionEndpoint(Output):
+    """Who is asked."""
+
+    id: str
+    name: str | None
+    model: str
+
+
+class SessionRead(Output):
+    """One session: where it stands and what is known so far."""
+
+    id: str
+    object: Literal["session"] = "session"
+    mode: Literal["live", "manual"]
+    status: Status
+    bank: SessionBank
+    endpoint: SessionEndpoint | None
+    estimate: EstimateRead
+    accuracy: AccuracyRead | None
+    progress: ProgressRead
+    usage: UsageRead
+    outcomes: OutcomesRead
+    person_fit: PersonFitRead | None
+    stop_reason: StopReason | None
+    stop_detail: str | None
+    precision_reached: bool | None = Field(description="Was the SE target met? Null: none set.")
+    failure: FailureRead | None
+    waiting_until: datetime | None
+    waiting_reason: str | None
+    design: dict[str, Any]
+    seed: int
+    parent_id: str | None
+    relation: Literal["extend", "replay"] | None
+    provenance: dict[str, Any]
+    metadata: dict[str, str]
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, record: SessionRecord) -> "SessionRead":
+        """From the stored session."""
+        provenance = record.provenance
+        return cls.model_validate(
+            {
+                "id": record.id,
+                "mode": record.mode,
+                "status": record.status,
+                "bank": {
+                    "id": record.bank_id,
+                    "name": record.bank_name,
+                    "version": record.bank_version,
+                    "version_id": record.bank_version_id,
+                    "n_items": provenance["n_items"],
+                    "scale": provenance["scale"],
+                    "provisional": provenance["provisional"],
+                },
+                "endpoint": None
+                if record.endpoint_id is None
+                else {
+                    "id": record.endpoint_id,
+                    "name": record.endpoint_name,
+                    "model": record.endpoint_model,
+                },
+                "person_fit": None,
+                **record.summary,
+                "stop_reason": record.stop_reason,
+                "stop_detail": record.stop_detail,
+                "precision_reached": record.precision_reached,
+                "failure": record.failure,
+                "waiting_until": record.waiting_until,
+                "waiting_reason": record.waiting_reason,
+                "design": record.design,
+                "seed": record.seed,
+                "parent_id": record.parent_id,
+                "relation": record.relation,
+                "provenance": provenance,
+                "metadata": record.metadata,
+                "created_at": record.created_at,
+                "started_at": record.started_at,
+                "finished_at": record.finished_at,
+            }
+        )
+
+
+class ItemView(Output):
+    """An item as the examinee is to see it."""
+
+    id: str
+    prompt: str | None
+    messages: list[dict[str, str]]
+    choices: list[str]
+
+
+class NextItemRead(Output):
+    """The item that the session waits for."""
+
+    step: int
+    step_token: str
+    item: ItemView
+
+    @classmethod
+    def of(cls, awaited: NextItem) -> "NextItemRead":
+        """From the service's value; the target stays here."""
+        content = awaited.item.content
+        return cls(
+            step=awaited.step,
+            step_token=awaited.step_token,
+            item=ItemView(
+                id=awaited.item.key,
+                prompt=content.prompt,
+                messages=[{"role": m.role, "content": m.content} for m in content.messages],
+                choices=list(content.choices),
+            ),
+        )
+
+
+class ResponseRead(Output):
+    """One item of a session. `outcome` is null while the answer is awaited."""
+
+    step: int
+    item_id: str
+    arrival: int | None = Field(description="Order in which answers came, from 1.")
+    outcome: Literal["scored", "unparsed", "refused", "error", "truncated"] | None
+    score: float | None
+    extracted: str | None
+    extractor: str | None
+    reason: str | None
+    error_code: str | None
+    answer: str | None
+    raw: str | None = Field(description="The whole text where it differs from `answer`.")
+    reasoning: str | None
+    finish_reason: str | None
+    theta: float | None
+    se: float | None
+    information: float | None
+    tokens_in: int | None
+    tokens_out: int | None
+    usd: float | None
+    latency_ms: float | None
+    attempts: int | None
+    asked_at: datetime
+    answered_at: datetime | None
+
+    @classmethod
+    def of(cls, asked: AskedAnswer) -> "ResponseRead":
+        """From the service's value."""
+        item, closing = asked.administration, asked.administration.closing
+
+        def of_closing(name: str) -> Any:
+            return None if closing is None else getattr(closing, name)
+
+        taken = {
+            name: of_closing({"answer": "answer_text", "raw": "raw_text"}.get(name, name))
+            for name in cls.model_fields
+            if name not in {"step", "item_id", "arrival", "information", "asked_at", "answered_at"}
+        }
+        return cls(
+            step=item.step,
+            item_id=asked.item_key,
+            arrival=item.arrival,
+            information=item.information,
+            asked_at=item.asked_at,
+            answered_at=item.answered_at,
+            **taken,
+        )
+
+
+class ResponseList(Output):
+    """Items of a session in order of asking. Go on with `?after=<last_step>`."""
+
+    object: Literal["list"] = "list"
+    data: list[ResponseRead]
+    last_step: int
+    has_more: bool
+
+
+class TrajectoryPoint(Output):
+    """Theta after one answer."""
+
+    arrival: int
+    step: int
+    item_id: str
+    outcome: str
+    score: float | None
+    theta: float | None
+    se: float | None
+
+
+class Trajectory(Output):
+    """Theta and SE after each answer, in order of arrival."""
+
+    object: Literal["trajectory"] = "trajectory"
+    data: list[TrajectoryPoint]
+
+    @classmethod
+    def of(cls, answers: list[AskedAnswer]) -> "Trajectory":
+        """From all items of a session."""
+        closed = [a for a in answers if a.administration.closing is not None]
+        closed.sort(key=lambda answer: answer.administration.arrival or 0)
+        return cls(
+            data=[
+                TrajectoryPoint(
+                    arrival=answer.administration.arrival or 0,
+                    step=answer.administration.step,
+                    item_id=answer.item_key,
+                    outcome=closing.outcome,
+                    score=closing.score,
+                    theta=closing.theta,
+                    se=closing.se,
+                )
+                for answer in closed
+                if (closing := answer.administration.closing) is not None
+            ]
+        )
+
+
+AfterStep = Annotated[Int32, Field(ge=0)]

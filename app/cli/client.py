@@ -1,0 +1,87 @@
+"""The command line's own caller of the API, over real HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Self
+
+import httpx2
+
+from app.errors import FieldProblem, SextantError, UnreachableError
+
+#: Seconds between two looks at a session's events.
+_POLL_S = 0.2
+
+
+class ApiError(SextantError):
+    """The API answered with a problem."""
+
+    code = "api_problem"
+
+
+class ApiClient:
+    """A caller with a key.
+
+    Args:
+        base_url: Of the server, without `/v1`.
+        api_key: Bearer key, or None where the server asks for none.
+    """
+
+    def __init__(self, base_url: str, api_key: str | None) -> None:
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._http = httpx2.AsyncClient(
+            base_url=base_url, headers=headers, timeout=60.0, trust_env=False
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._http.aclose()
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """GET a JSON object."""
+        return await self._send("GET", path)
+
+    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """POST a JSON object."""
+        return await self._send("POST", path, body)
+
+    async def events(self, path: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """Type and data of each event of a resource, until the last one."""
+        after, ended = 0, False
+        while not ended:
+            page = await self.get(f"{path}?after={after}")
+            for event in page["data"]:
+                yield event["type"], event["data"]
+            after, ended = page["last_seq"], page["ended"]
+            if not ended and not page["data"]:
+                await asyncio.sleep(_POLL_S)
+
+    async def _send(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        try:
+            answer = await self._http.request(method, path, json=body)
+        except httpx2.HTTPError as error:
+            raise UnreachableError(
+                f"The Sextant server at {self._http.base_url} cannot be reached: {error}"
+            ) from error
+        try:
+            document = answer.json()
+        except ValueError as error:
+            raise ApiError(
+                f"{self._http.base_url} answered {method} {path} with {answer.status_code} and no "
+                "JSON: is it a Sextant server?"
+            ) from error
+        if answer.is_success and isinstance(document, dict):
+            return document
+        problems = [
+            FieldProblem(entry["pointer"], entry["detail"]) for entry in document.get("errors", [])
+        ]
+        raise ApiError(document.get("detail", answer.text), problems=problems)

@@ -1,0 +1,97 @@
+"""`sextant demo`: the whole way once, against a scripted model; nothing to set up."""
+
+import asyncio
+import contextlib
+import json as json_module
+import sys
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.run import own_client, run_to_the_end
+from app.cli.runtime import serving
+from app.cli.watch import report, watch
+from app.errors import SextantError
+from app.observability import configure_logging
+from app.settings import Settings
+
+#: Seconds that the model server may take to come up.
+_START_S = 30.0
+
+
+@fail_clearly
+def command(
+    theta: Annotated[float, typer.Option(help="True ability of the scripted model.")] = 0.8,
+    seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 7,
+    concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
+    settings = Settings(port=0, host="127.0.0.1", log_level="warning")
+    configure_logging(settings)
+
+    async def measure() -> dict[str, Any]:
+        err.print("Starting Postgres, the API with a worker, and a scripted model ...")
+        async with serving(settings) as local, scripted_model(theta, seed) as base_url:
+            await local.services.banks.ensure_demo_bank()
+            async with await own_client(local) as client:
+                body = {
+                    "bank": "demo",
+                    "endpoint": {
+                        "kind": "openai_chat",
+                        "base_url": base_url,
+                        "model": "scripted",
+                        "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
+                    },
+                    "concurrency": concurrency,
+                    "seed": seed,
+                    "metadata": {"made_by": "sextant demo"},
+                }
+                err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
+                created = await client.post("/v1/sessions", body)
+                return await watch(client, created["id"])
+
+    session = run_to_the_end(measure)
+    write_json(json, session)
+    if json == "-":
+        return
+    report(session)
+    out.print(f"\nThe scripted model's true theta is {theta:+.2f}. Now measure your own:")
+    out.print(
+        "  uv run sextant run --endpoint http://localhost:8000/v1 --model NAME --bank demo",
+        style="bold",
+    )
+
+
+@contextlib.asynccontextmanager
+async def scripted_model(theta: float, seed: int) -> AsyncIterator[str]:
+    """A scripted OpenAI-compatible model server as a second process; yields its base URL.
+
+    It ends with its standard input, so it cannot outlive this process, however that ends.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "app.demo.model_server",
+        *("--port", "0", "--theta", str(theta), "--seed", str(seed)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        if process.stdout is None or process.stdin is None:
+            raise SextantError("The scripted model server has no pipes.")
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), _START_S)
+            base_url = str(json_module.loads(line)["url"])
+        except (TimeoutError, ValueError) as error:
+            raise SextantError("The scripted model server did not start.") from error
+        yield base_url
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()

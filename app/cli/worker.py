@@ -1,0 +1,28 @@
+"""`sextant worker`: one more worker on the same database, here or on another machine."""
+
+import contextlib
+
+from app.cli.console import err, fail_clearly
+from app.cli.runtime import run_until_signal, runtime
+from app.observability import configure_logging
+from app.settings import Settings
+from app.worker.loop import work
+
+
+@fail_clearly
+def command() -> None:
+    """Run one more worker on the same database.
+
+    Workers share the sessions among themselves; one that dies is replaced by the others. Set
+    DATABASE_URL to the database of `sextant serve`, and the same SEXTANT_SECRET_KEY.
+    """
+    settings = Settings()
+    configure_logging(settings)
+
+    async def serve() -> None:
+        async with runtime(settings) as services:
+            err.print("Sextant worker takes sessions (Ctrl-C stops it).")
+            await work(services)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        run_until_signal(serve())

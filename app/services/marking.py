@@ -1,0 +1,62 @@
+"""From a mark to what is stored: the closing of one administered item."""
+
+from app.items import Answer, Outcome
+from app.scorers.base import Mark, Scored
+from app.storage.repositories.sessions import Closing
+
+
+def closing_of(
+    mark: Mark,
+    answer: Answer,
+    *,
+    unparsed_is_wrong: bool,
+    tokens_in: int | None = None,
+    tokens_out: int | None = None,
+    usd: float | None = None,
+    latency_ms: float | None = None,
+    attempts: int | None = None,
+) -> Closing:
+    """The closing for an answer that came, scored or not.
+
+    Args:
+        mark: What the scorer said.
+        answer: What the examinee wrote.
+        unparsed_is_wrong: The bank declares that an answer nobody can read counts as wrong; the
+            outcome stays `unparsed`, its score becomes 0 and enters the likelihood.
+        tokens_in: Prompt tokens, if known.
+        tokens_out: Completion tokens, if known.
+        usd: Price of the call, if known.
+        latency_ms: Of the attempt that succeeded.
+        attempts: Calls made for this answer.
+    """
+    if isinstance(mark, Scored):
+        outcome, score, reason = Outcome.SCORED, mark.score, None
+        extracted, extractor = mark.extracted, mark.extractor
+    else:
+        outcome, score, reason = mark.outcome, None, mark.reason
+        extracted = extractor = None
+        if outcome is Outcome.UNPARSED and unparsed_is_wrong:
+            score = 0.0
+    return Closing(
+        outcome=outcome.value,
+        score=score,
+        extracted=_storable(extracted),
+        extractor=extractor,
+        reason=_storable(reason),
+        answer_text=_storable(answer.text),
+        raw_text=_storable(answer.raw) if answer.raw != answer.text else None,
+        reasoning=_storable(answer.reasoning),
+        finish_reason=answer.finish.value,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        usd=usd,
+        latency_ms=latency_ms,
+        attempts=attempts,
+    )
+
+
+def _storable(text: str | None) -> str | None:
+    """`text` without what Postgres cannot hold: NUL, and halves of surrogate pairs."""
+    if text is None:
+        return None
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")

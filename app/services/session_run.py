@@ -1,0 +1,374 @@
+"""One adaptive test as it runs: the engine's state beside the figures that people see.
+
+No I/O: `SessionService` (manual answers) and `SessionRunner` (live endpoints) both drive a
+`SessionRun` and store what it says. Rebuilt from the stored administrations it is the same, bit
+for bit, as the one that was lost.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from app.engine import (
+    AdaptiveTest,
+    Ask,
+    CatState,
+    Design,
+    ItemIndex,
+    Response,
+    Stop,
+    StopReason,
+    Usage,
+    person_fit,
+    predict,
+)
+from app.errors import InvalidInputError
+from app.items import Outcome
+from app.services.banks import LoadedVersion
+from app.storage.repositories.sessions import (
+    Administration,
+    Advance,
+    AskedItem,
+    Closing,
+    Ending,
+    SessionEvent,
+)
+
+#: Above this many items the whole-bank prediction is left for the end of the test: it costs a pass
+#: over the bank.
+LIVE_PREDICTION_MAX_ITEMS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureLimits:
+    """When failed calls end a session.
+
+    Attributes:
+        max_consecutive: This many unscored items in a row.
+        max_share: Unscored share of all closed items, judged from `MIN_ITEMS_FOR_SHARE` on.
+    """
+
+    max_consecutive: int = 5
+    max_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.max_consecutive < 1 or not 0 < self.max_share <= 1:
+            raise InvalidInputError(
+                "failures: max_consecutive is at least 1 and max_share in (0, 1], got "
+                f"{self.max_consecutive} and {self.max_share:g}."
+            )
+
+
+MIN_ITEMS_FOR_SHARE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPlan:
+    """How a session is run: the engine's design, and when failures end it."""
+
+    design: Design
+    limits: FailureLimits = FailureLimits()
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "SessionPlan":
+        """From what `to_dict` made, or from a request.
+
+        Raises:
+            InvalidInputError: A value that makes no sense, with JSON pointers.
+        """
+        parts = dict(stored)
+        failures = parts.pop("failures", {})
+        return cls(Design.from_dict(parts), FailureLimits(**failures))
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; what a session stores."""
+        return {**self.design.to_dict(), "failures": asdict(self.limits)}
+
+
+#: Failures that every further call would meet again: no use in asking on.
+FATAL_CODES = frozenset({"endpoint_unauthorized", "endpoint_address_blocked"})
+
+
+class SessionRun:
+    """The state of one session in the hands of whoever drives it."""
+
+    def __init__(
+        self,
+        *,
+        plan: SessionPlan,
+        version: LoadedVersion,
+        seed: int,
+        administrations: Sequence[Administration] = (),
+    ) -> None:
+        test = version.adaptive_test(plan.design)
+        self._design = plan.design
+        self._test: AdaptiveTest = test
+        self._version = version
+        self._seed = seed
+        self._limits = plan.limits
+        self._steps: dict[int, ItemIndex] = {}
+        self._outcomes: Counter[str] = Counter()
+        self._consecutive_failures = 0
+        self._tokens_in = self._tokens_out = self._calls = 0
+        self._usd: float | None = 0.0
+        self._last_failure: Closing | None = None
+        self._information = math.inf
+        self._state: CatState = test.start()
+        for item in administrations:
+            self._state = test.administer(self._state, ItemIndex(item.position))
+            self._steps[item.step] = ItemIndex(item.position)
+        for item in sorted(
+            (item for item in administrations if item.arrival is not None),
+            key=lambda item: item.arrival or 0,
+        ):
+            if item.closing is not None:
+                self._absorb(item.step, item.closing)
+
+    @property
+    def state(self) -> CatState:
+        """The engine's state."""
+        return self._state
+
+    @property
+    def pending(self) -> dict[int, ItemIndex]:
+        """Steps that are asked and not closed."""
+        waiting = set(self._state.pending)
+        return {step: item for step, item in self._steps.items() if item in waiting}
+
+    @property
+    def precision_reached(self) -> bool | None:
+        """Whether SE is at its target; None when the design sets none."""
+        target = self._design.stopping.se
+        return None if target is None else self._state.belief.se <= target
+
+    def position(self, step: int) -> ItemIndex:
+        """The item that was asked at `step`."""
+        return self._steps[step]
+
+    def next_item(self, *, elapsed_s: float) -> AskedItem | Stop:
+        """Choose the next item and mark it as asked, or say why the test is over."""
+        failed = self._too_many_failures()
+        if failed is not None:
+            return failed
+        step = self._state.n_asked + 1
+        decision = self._test.ask(
+            self._state, np.random.default_rng([self._seed, step]), elapsed_s=elapsed_s
+        )
+        if isinstance(decision, Stop):
+            return decision
+        self._remember(decision, step)
+        return AskedItem(step=step, position=int(decision.item), information=decision.information)
+
+    def close(self, step: int, closing: Closing) -> Closing:
+        """Take in how an asked item ended; returns the closing with theta and SE after it."""
+        self._absorb(step, closing)
+        belief = self._state.belief
+        return replace(closing, theta=_finite(belief.theta), se=_finite(belief.se))
+
+    def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
+        """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
+        estimate = self._state.belief.estimate()
+        figures: dict[str, Any] = {
+            "estimate": {
+                "theta": _finite(estimate.theta),
+                "se": _finite(estimate.se),
+                "ci": [_finite(estimate.lo), _finite(estimate.hi)],
+                "method": estimate.method,
+                "at_bound": estimate.at_bound,
+            },
+            "accuracy": self._accuracy(final=final),
+            "progress": {
+                "items": self._closed,
+                "scored": len(self._state.responses),
+                "in_flight": len(self._state.pending),
+                "expected_items": self._closed if final else self._expected_items(),
+            },
+            "usage": {
+                "calls": self._calls,
+                "tokens_in": self._tokens_in,
+                "tokens_out": self._tokens_out,
+                "usd": self._usd,
+                "seconds": round(elapsed_s, 3),
+            },
+            "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
+        }
+        if final and self._state.responses:
+            fit = person_fit(self._version.bank, self._state.responses, estimate.theta)
+            figures["person_fit"] = {
+                "lz": _finite(fit.lz),
+                "p_value": _finite(fit.p_value),
+                "flagged": fit.flagged,
+            }
+        return figures
+
+    def ending(self, stop: Stop) -> Ending:
+        """How the session ends for this reason."""
+        reached = self.precision_reached
+        if stop.reason is StopReason.TOO_MANY_FAILURES:
+            failure = self._last_failure
+            return Ending(
+                status="failed",
+                stop_reason=stop.reason.value,
+                stop_detail=stop.detail,
+                precision_reached=reached,
+                failure={
+                    "code": (failure.error_code if failure else None) or "too_many_failures",
+                    "detail": (failure.reason if failure else None) or stop.detail,
+                },
+            )
+        return Ending(
+            status="completed",
+            stop_reason=stop.reason.value,
+            stop_detail=stop.detail,
+            precision_reached=reached,
+        )
+
+    def step_forward(
+        self,
+        *,
+        closed: dict[int, Closing],
+        asked: Sequence[AskedItem],
+        elapsed_s: float,
+        ending: Ending | None = None,
+        status: str = "running",
+    ) -> Advance:
+        """What storage is to write for this step: rows, events and figures in one value."""
+        figures = self.summary(elapsed_s=elapsed_s, final=ending is not None)
+        events = [
+            SessionEvent(
+                "response.received",
+                {
+                    "step": step,
+                    "item_id": self._version.keys[self._steps[step]],
+                    "outcome": closing.outcome,
+                    "score": closing.score,
+                    "extracted": closing.extracted,
+                    "reason": closing.reason,
+                    "latency_ms": closing.latency_ms,
+                },
+            )
+            for step, closing in closed.items()
+        ]
+        if closed:
+            events.append(
+                SessionEvent(
+                    "estimate.updated",
+                    {key: figures[key] for key in ("estimate", "accuracy", "progress", "usage")},
+                )
+            )
+        events.extend(
+            SessionEvent(
+                "session.item_selected",
+                {
+                    "step": item.step,
+                    "item_id": self._version.keys[item.position],
+                    "information": item.information,
+                },
+            )
+            for item in asked
+        )
+        if ending is not None:
+            events.append(
+                SessionEvent(
+                    f"session.{ending.status}",
+                    {
+                        "stop_reason": ending.stop_reason,
+                        "stop_detail": ending.stop_detail,
+                        "precision_reached": ending.precision_reached,
+                        "estimate": figures["estimate"],
+                        "accuracy": figures["accuracy"],
+                    },
+                )
+            )
+        return Advance(
+            closed=closed,
+            asked=asked,
+            events=events,
+            summary=figures,
+            status=status,
+            active_s=elapsed_s,
+            ending=ending,
+        )
+
+    @property
+    def _closed(self) -> int:
+        return self._state.n_asked - len(self._state.pending)
+
+    def _remember(self, ask: Ask, step: int) -> None:
+        self._state = self._test.administer(self._state, ask.item)
+        self._steps[step] = ask.item
+        self._information = ask.information
+
+    def _absorb(self, step: int, closing: Closing) -> None:
+        item = self._steps[step]
+        tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
+        usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
+        if closing.score is None:
+            self._state = self._test.skip(self._state, item, usage)
+            self._consecutive_failures += 1
+            self._last_failure = closing
+        else:
+            self._state = self._test.tell(self._state, Response(item, closing.score, usage))
+            self._consecutive_failures = 0
+        self._outcomes[closing.outcome] += 1
+        self._calls += closing.attempts or 0
+        self._tokens_in += closing.tokens_in or 0
+        self._tokens_out += closing.tokens_out or 0
+        # One call of unknown price makes the sum unknown; None says so, a low sum would not.
+        if closing.usd is None and closing.attempts:
+            self._usd = None
+        elif self._usd is not None:
+            self._usd += closing.usd or 0.0
+
+    def _too_many_failures(self) -> Stop | None:
+        last = self._last_failure
+        if last is not None and last.error_code in FATAL_CODES and self._consecutive_failures:
+            return Stop(
+                StopReason.TOO_MANY_FAILURES,
+                f"The endpoint refused the call in a way that every further call would meet: "
+                f"{last.reason}",
+            )
+        if self._consecutive_failures >= self._limits.max_consecutive:
+            return Stop(
+                StopReason.TOO_MANY_FAILURES,
+                f"{self._consecutive_failures} items in a row without a scored answer; the last "
+                f"one: {last.reason if last else 'unknown'}",
+            )
+        failed = self._closed - len(self._state.responses)
+        if self._closed >= MIN_ITEMS_FOR_SHARE and failed > self._limits.max_share * self._closed:
+            return Stop(
+                StopReason.TOO_MANY_FAILURES,
+                f"{failed} of {self._closed} items ended without a scored answer, more than the "
+                f"share of {self._limits.max_share:g} that is allowed.",
+            )
+        return None
+
+    def _accuracy(self, *, final: bool) -> dict[str, Any] | None:
+        if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
+            return None
+        predicted = predict(self._version.bank, self._state.responses, self._state.belief)
+        return {
+            "value": predicted.value,
+            "lo": predicted.lo,
+            "hi": predicted.hi,
+            "method": predicted.method,
+        }
+
+    def _expected_items(self) -> int | None:
+        """Items in all that the SE target will probably take, if information goes on as now."""
+        target = self._design.stopping.se
+        se = self._state.belief.se
+        if target is None or not math.isfinite(se) or not 0 < self._information < math.inf:
+            return None
+        missing = 1 / target**2 - 1 / se**2
+        expected = self._closed + max(0, math.ceil(missing / self._information))
+        ceiling = self._design.stopping.max_items
+        return expected if ceiling is None else min(expected, ceiling)
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

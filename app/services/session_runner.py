@@ -1,0 +1,352 @@
+"""Runs a live session: asks the endpoint, marks the answers, stores each step under its lease."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import numpy as np
+import structlog
+
+from app import adapters, scorers
+from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport, SimulationHints
+from app.adapters.prompting import PromptStyle, build_messages
+from app.adapters.retry import OnWait, Waiting
+from app.adapters.retry import complete as complete_with_retries
+from app.adapters.transport import Transport
+from app.engine import Stop, StopReason
+from app.errors import DatabaseUnavailableError, ExamineeError, LeaseLostError, SextantError
+from app.items import Answer, Outcome
+from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
+from app.services.banks import BankItem, BankService, LoadedVersion
+from app.services.endpoints import EndpointService, ReadyEndpoint
+from app.services.marking import closing_of
+from app.services.session_run import SessionPlan, SessionRun
+from app.storage.database import Database
+from app.storage.repositories.sessions import Advance, AskedItem, Closing, Ending, SessionRecord
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: Pause between attempts to write while Postgres is away, seconds: first and longest.
+_DATABASE_RETRY_S = (0.2, 2.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSession:
+    """A claimed session with everything needed to go on with it."""
+
+    record: SessionRecord
+    run: SessionRun
+    version: LoadedVersion
+    endpoint: ReadyEndpoint
+    examinee: Examinee
+    style: PromptStyle
+    concurrency: int
+    time_limit_s: float | None
+    started: float
+
+    def elapsed_s(self) -> float:
+        """Seconds worked on this session, earlier leases included."""
+        return self.record.active_s + time.monotonic() - self.started
+
+
+class SessionRunner:
+    """Drives claimed sessions of one worker process."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        banks: BankService,
+        endpoints: EndpointService,
+        transport: Transport,
+        worker_id: str,
+        lease: timedelta,
+    ) -> None:
+        self._database = database
+        self._banks = banks
+        self._endpoints = endpoints
+        self._transport = transport
+        self._worker_id = worker_id
+        self._lease = lease
+
+    async def claim(self, session_id: str) -> SessionRecord | None:
+        """Take the lease of a session; None when it has ended or somebody else runs it."""
+        async with self._database.unit_of_work() as uow:
+            return await uow.sessions.claim(
+                session_id, worker_id=self._worker_id, lease=self._lease
+            )
+
+    async def drive(self, record: SessionRecord) -> None:
+        """Go on with a claimed session until it ends, or until the lease is lost."""
+        with structlog.contextvars.bound_contextvars(session_id=record.id):
+            try:
+                live = await _patiently(lambda: self._prepare(record))
+                await self._loop(live)
+            except LeaseLostError:
+                logger.info("lease_lost", epoch=record.lease_epoch)
+            except Exception as error:  # any fault must end the session, or it is run forever
+                logger.exception("session_failed")
+                await self._fail(record, error)
+
+    async def _prepare(self, record: SessionRecord) -> LiveSession:
+        if record.endpoint_id is None:
+            raise SextantError(f"Session {record.id} has no endpoint to ask.")
+        version = await self._banks.load_version(record.bank_version_id)
+        endpoint = await self._endpoints.ready(record.endpoint_id)
+        async with self._database.unit_of_work() as uow:
+            administrations = await uow.sessions.administrations(record.id)
+        plan = SessionPlan.from_dict(record.design)
+        run = SessionRun(
+            plan=plan, version=version, seed=record.seed, administrations=administrations
+        )
+        return LiveSession(
+            record=record,
+            run=run,
+            version=version,
+            endpoint=endpoint,
+            examinee=_Paced(
+                adapters.build(endpoint.config, self._transport), endpoint, self._endpoints
+            ),
+            style=version.prompt_style,
+            concurrency=plan.design.concurrency,
+            time_limit_s=plan.design.budget.seconds,
+            started=time.monotonic(),
+        )
+
+    async def _loop(self, live: LiveSession) -> None:
+        run = live.run
+        calls: dict[asyncio.Task[Closing], int] = {
+            asyncio.create_task(self._ask(live, step)): step for step in run.pending
+        }
+        closed: dict[int, Closing] = {}
+        try:
+            while True:
+                asked, stop = self._choose(live)
+                ending = run.ending(stop) if stop is not None and not run.pending else None
+                if closed or asked or ending:
+                    await self._store(live, closed, asked, ending)
+                if ending is not None:
+                    return
+                for item in asked:
+                    calls[asyncio.create_task(self._ask(live, item.step))] = item.step
+                closed = await self._next_closed(live, calls)
+        finally:
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+
+    def _choose(self, live: LiveSession) -> tuple[list[AskedItem], Stop | None]:
+        """As many new items as may be in flight, and why there are no more."""
+        asked: list[AskedItem] = []
+        while len(live.run.pending) < live.concurrency:
+            decision = live.run.next_item(elapsed_s=live.elapsed_s())
+            if isinstance(decision, Stop):
+                return asked, decision
+            asked.append(decision)
+        return asked, None
+
+    async def _next_closed(
+        self, live: LiveSession, calls: dict[asyncio.Task[Closing], int]
+    ) -> dict[int, Closing]:
+        """Wait for the next answers; past the time limit, give up those in flight."""
+        timeout = None
+        if live.time_limit_s is not None:
+            timeout = max(0.0, live.time_limit_s - live.elapsed_s())
+        done, late = await asyncio.wait(calls, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        closed = {calls.pop(call): call.result() for call in done}
+        if not done:
+            for call in late:
+                call.cancel()
+                closed[calls.pop(call)] = Closing(
+                    outcome=Outcome.ERROR,
+                    error_code=StopReason.TIME_LIMIT.value,
+                    reason="The session's time limit came before the answer.",
+                )
+            await asyncio.gather(*late, return_exceptions=True)
+        return {step: live.run.close(step, closing) for step, closing in closed.items()}
+
+    async def _ask(self, live: LiveSession, step: int) -> Closing:
+        """Put one item to the endpoint and mark the answer."""
+        position = int(live.run.position(step))
+        item = (await _patiently(lambda: self._banks.items_at(live.version, [position])))[position]
+        request = CompletionRequest(
+            messages=build_messages(item.content, live.style),
+            params=live.endpoint.config.sampling,
+            hints=_hints(live, item, position),
+        )
+        ITEMS_ASKED.inc()
+        try:
+            attempted = await complete_with_retries(
+                live.examinee,
+                request,
+                live.endpoint.endpoint.settings.retry,
+                # Jitter only spreads calls in time; it does not touch the measurement.
+                np.random.default_rng([live.record.seed, step]),
+                on_wait=self._waiting_note(live, step),
+            )
+        except ExamineeError as error:
+            OUTCOMES.labels(Outcome.ERROR.value).inc()
+            return Closing(
+                outcome=Outcome.ERROR,
+                error_code=error.code,
+                reason=error.detail,
+                attempts=error.attempts,
+            )
+        completion = attempted.completion
+        ENDPOINT_LATENCY.observe(completion.latency_s)
+        closing = await self._mark(live, item, completion, attempted.attempts)
+        OUTCOMES.labels(closing.outcome).inc()
+        return closing
+
+    async def _mark(
+        self, live: LiveSession, item: BankItem, completion: Completion, attempts: int
+    ) -> Closing:
+        answer = Answer(
+            text=completion.text,
+            raw=completion.raw,
+            reasoning=completion.reasoning,
+            finish=completion.finish,
+        )
+        mark = await scorers.mark(scorers.build(item.scorer), item.content, answer)
+        return closing_of(
+            mark,
+            answer,
+            unparsed_is_wrong=live.version.unparsed_policy == "wrong",
+            tokens_in=completion.tokens_in,
+            tokens_out=completion.tokens_out,
+            usd=live.endpoint.endpoint.settings.price.usd(
+                completion.tokens_in, completion.tokens_out
+            ),
+            latency_ms=completion.latency_s * 1000,
+            attempts=attempts,
+        )
+
+    def _waiting_note(self, live: LiveSession, step: int) -> OnWait:
+        async def note(waiting: Waiting | None) -> None:
+            if waiting is None:  # the next stored step says that the wait is over
+                return
+            try:
+                async with self._database.unit_of_work() as uow:
+                    await uow.sessions.note_waiting(
+                        live.record.id,
+                        live.record.lease_epoch,
+                        until=waiting.until,
+                        reason=waiting.reason,
+                        data={
+                            "step": step,
+                            "until": waiting.until.isoformat(),
+                            "reason": waiting.reason,
+                            "attempt": waiting.attempt,
+                            "error_code": waiting.error_code,
+                        },
+                    )
+            except DatabaseUnavailableError:
+                logger.warning("waiting_not_shown", reason=waiting.reason)
+
+        return note
+
+    async def _store(
+        self,
+        live: LiveSession,
+        closed: dict[int, Closing],
+        asked: list[AskedItem],
+        ending: Ending | None,
+    ) -> None:
+        step = live.run.step_forward(
+            closed=closed, asked=asked, elapsed_s=live.elapsed_s(), ending=ending
+        )
+        await self._write(live.record, step)
+        if ending is not None:
+            SESSIONS_FINISHED.labels(ending.status).inc()
+            logger.info("session_ended", status=ending.status, stop_reason=ending.stop_reason)
+
+    async def _write(self, record: SessionRecord, step: Advance) -> None:
+        async def write() -> None:
+            async with self._database.unit_of_work() as uow:
+                await uow.sessions.advance(record.id, record.lease_epoch, step)
+
+        await _patiently(write)
+
+    async def _fail(self, record: SessionRecord, error: Exception) -> None:
+        known = isinstance(error, SextantError)
+        detail = (
+            error.detail
+            if isinstance(error, SextantError)
+            else (
+                "An unexpected fault ended the session; the server's log has the details under "
+                "its id. The answers so far are kept."
+            )
+        )
+        async with self._database.unit_of_work() as uow:
+            summary = (await uow.sessions.get(record.id)).summary
+        ending = Ending(
+            status="failed",
+            stop_reason=StopReason.CUSTOM.value,
+            stop_detail=detail,
+            precision_reached=None,
+            failure={
+                "code": error.code
+                if isinstance(error, SextantError) and known
+                else "internal_error",
+                "detail": detail,
+            },
+        )
+        try:
+            await self._write(record, Advance(summary=summary, ending=ending))
+        except LeaseLostError:
+            logger.info("lease_lost", epoch=record.lease_epoch)
+        else:
+            SESSIONS_FINISHED.labels("failed").inc()
+
+
+@dataclass(frozen=True, slots=True)
+class _Paced:
+    """An examinee that waits its turn: the endpoint's rate limits hold over all workers."""
+
+    examinee: Examinee
+    endpoint: ReadyEndpoint
+    endpoints: EndpointService
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Ask once, when the limits allow it."""
+        await self.endpoints.wait_for_turn(self.endpoint, request)
+        async with self.endpoint.slots:
+            return await self.examinee.complete(request)
+
+    async def probe(self) -> ProbeReport:
+        """As the examinee itself."""
+        return await self.examinee.probe()
+
+
+def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
+    """What a scripted examinee needs; nothing for a real one."""
+    if live.endpoint.config.kind != "scripted":
+        return None
+    bank = live.version.bank
+    right, wrong = scorers.reference_answers(
+        item.content, item.scorer, np.random.default_rng([live.record.seed, position])
+    )
+
+    def probability_right(theta: float) -> float:
+        return float(bank.expected_score(theta, [position])[0])
+
+    return SimulationHints(
+        right=right, wrong=wrong, probability_right=probability_right, key=item.key
+    )
+
+
+async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Do it again while Postgres is away: an answer in hand is worth more than a fast error."""
+    pause, longest = _DATABASE_RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except DatabaseUnavailableError:
+            logger.warning("database_away", retry_in_s=pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)

@@ -1,0 +1,629 @@
+"""Test sessions: their row, their items and events, and the lease of who runs them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
+from app.storage.paging import Page, PageRequest
+from app.storage.rows import (
+    AdministrationRow,
+    BankRow,
+    BankVersionRow,
+    EndpointRow,
+    SessionEventRow,
+    SessionRow,
+)
+
+#: States in which a worker may hold the session.
+LIVE = ("queued", "running", "waiting")
+#: States that never change again.
+ENDED = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """One session as stored; names as in the table `sessions`."""
+
+    id: str
+    mode: str
+    status: str
+    endpoint_id: str | None
+    endpoint_name: str | None
+    endpoint_model: str | None
+    bank_version_id: str
+    bank_id: str
+    bank_name: str
+    bank_version: int
+    design: dict[str, Any]
+    seed: int
+    parent_id: str | None
+    relation: str | None
+    metadata: dict[str, str]
+    provenance: dict[str, Any]
+    lease_epoch: int
+    waiting_until: datetime | None
+    waiting_reason: str | None
+    summary: dict[str, Any]
+    stop_reason: str | None
+    stop_detail: str | None
+    precision_reached: bool | None
+    failure: dict[str, Any] | None
+    arrivals: int
+    event_seq: int
+    active_s: float
+    revision: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    """What a session is created with."""
+
+    id: str
+    mode: str
+    status: str
+    endpoint_id: str | None
+    bank_version_id: str
+    design: dict[str, Any]
+    seed: int
+    parent_id: str | None = None
+    relation: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    active_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """The end of one administered item: its outcome and everything that came with it."""
+
+    outcome: str
+    score: float | None = None
+    extracted: str | None = None
+    extractor: str | None = None
+    reason: str | None = None
+    error_code: str | None = None
+    answer_text: str | None = None
+    raw_text: str | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    usd: float | None = None
+    latency_ms: float | None = None
+    attempts: int | None = None
+    theta: float | None = None
+    se: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Administration:
+    """One item of a session: asked at `step`, closed as number `arrival` (None: still awaited)."""
+
+    step: int
+    position: int
+    asked_at: datetime
+    step_token: str | None
+    information: float | None
+    arrival: int | None
+    answered_at: datetime | None
+    closing: Closing | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedItem:
+    """An item about to be put to the examinee."""
+
+    step: int
+    position: int
+    information: float | None = None
+    step_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """Something that happened; `seq` counts from 1 within its session."""
+
+    type: str
+    data: dict[str, Any]
+    seq: int = 0
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a session ended."""
+
+    status: str
+    stop_reason: str
+    stop_detail: str
+    precision_reached: bool | None
+    failure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """One step forward: answers closed, items asked, events, and the figures after it.
+
+    Attributes:
+        closed: Step -> how it ended, in order of arrival.
+        asked: New items, in order of asking.
+        events: In order.
+        summary: The running figures of the session.
+        status: State after the step; an `ending` overrides it.
+        active_s: Seconds worked on so far.
+        ending: Given when the session is over.
+    """
+
+    closed: Mapping[int, Closing] = field(default_factory=dict)
+    asked: Sequence[AskedItem] = ()
+    events: Sequence[SessionEvent] = ()
+    summary: dict[str, Any]
+    status: str = "running"
+    active_s: float = 0.0
+    ending: Ending | None = None
+
+
+_CLOSING_TYPES = {
+    "outcome": "text",
+    "score": "float8",
+    "extracted": "text",
+    "extractor": "text",
+    "reason": "text",
+    "error_code": "text",
+    "answer_text": "text",
+    "raw_text": "text",
+    "reasoning": "text",
+    "finish_reason": "text",
+    "tokens_in": "int",
+    "tokens_out": "int",
+    "usd": "float8",
+    "latency_ms": "float8",
+    "attempts": "int",
+    "theta": "float8",
+    "se": "float8",
+}
+
+# One statement, so that a step costs one round trip and is all or nothing: without the lease the
+# first part yields no row and the others, which read from it, write nothing.
+_ADVANCE = text(f"""
+    WITH lease AS (
+        UPDATE sessions SET
+            status = :status, summary = CAST(:summary AS jsonb), active_s = :active_s,
+            arrivals = arrivals + :n_closed, event_seq = event_seq + :n_events,
+            waiting_until = NULL, waiting_reason = NULL, revision = revision + 1,
+            stop_reason = :stop_reason, stop_detail = :stop_detail,
+            precision_reached = :precision_reached, failure = CAST(:failure AS jsonb),
+            finished_at = CASE WHEN :ended THEN now() END,
+            lease_expires_at = CASE WHEN :ended THEN NULL ELSE lease_expires_at END
+        WHERE id = :id AND lease_epoch = :epoch
+          AND status IN ('running', 'waiting', 'awaiting_response')
+        RETURNING id, arrivals - :n_closed AS arrivals, event_seq - :n_events AS event_seq
+    ), closed AS (
+        UPDATE administrations AS a
+        SET arrival = lease.arrivals + c.nth, answered_at = now(),
+            {", ".join(f"{name} = c.{name}" for name in _CLOSING_TYPES)}
+        FROM lease, jsonb_to_recordset(CAST(:closed AS jsonb))
+            AS c(nth int, step int, {", ".join(f"{n} {t}" for n, t in _CLOSING_TYPES.items())})
+        WHERE a.session_id = lease.id AND a.step = c.step AND a.arrival IS NULL
+        RETURNING 1
+    ), asked AS (
+        INSERT INTO administrations (session_id, step, position, information, step_token)
+        SELECT lease.id, q.step, q.position, q.information, q.step_token
+        FROM lease, jsonb_to_recordset(CAST(:asked AS jsonb))
+            AS q(step int, position int, information float8, step_token text)
+    ), noted AS (
+        INSERT INTO session_events (session_id, seq, type, data)
+        SELECT lease.id, lease.event_seq + e.nth, e.type, e.data
+        FROM lease, jsonb_to_recordset(CAST(:events AS jsonb)) AS e(nth int, type text, data jsonb)
+    )
+    SELECT (SELECT count(*) FROM lease) AS held, (SELECT count(*) FROM closed) AS closed
+""")  # noqa: S608 (built from the constant table above)
+
+
+class SessionRepository:
+    """Questions and changes about sessions, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(self, new: NewSession, *, summary: dict[str, Any]) -> None:
+        """Store a new session with the figures before its first item, and its first event."""
+        values = {f.name: getattr(new, f.name) for f in fields(new)}
+        values["details"] = values.pop("metadata")
+        self._db.add(SessionRow(**values, summary=summary, event_seq=1))
+        await self._db.flush()
+        await self._db.execute(
+            insert(SessionEventRow).values(
+                session_id=new.id, seq=1, type="session.created", data={"status": new.status}
+            )
+        )
+
+    async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
+        """One session.
+
+        Args:
+            session_id: Its id.
+            for_update: Lock its row until the transaction ends.
+
+        Raises:
+            NotFoundError: No such session.
+        """
+        query = _sessions().where(SessionRow.id == session_id)
+        if for_update:
+            query = query.with_for_update(of=SessionRow)
+        row = (await self._db.execute(query)).mappings().one_or_none()
+        if row is None:
+            raise NotFoundError("session", session_id)
+        return SessionRecord(**row)
+
+    async def list_page(
+        self,
+        request: PageRequest,
+        *,
+        status: str | None = None,
+        endpoint_id: str | None = None,
+        bank_id: str | None = None,
+    ) -> Page[SessionRecord]:
+        """One page of sessions that pass every filter given.
+
+        Raises:
+            NotFoundError: No session has the id `request.after`.
+        """
+        query = _sessions()
+        filters: list[tuple[ColumnElement[Any] | Any, str | None]] = [
+            (SessionRow.status, status),
+            (SessionRow.endpoint_id, endpoint_id),
+            (BankVersionRow.bank_id, bank_id),
+        ]
+        for column, wanted in filters:
+            if wanted is not None:
+                query = query.where(column == wanted)
+        if request.after is not None:
+            if await self._db.get(SessionRow, request.after) is None:
+                raise NotFoundError("session", request.after)
+            query = query.where(
+                SessionRow.id < request.after
+                if request.descending
+                else SessionRow.id > request.after
+            )
+        order = SessionRow.id.desc() if request.descending else SessionRow.id.asc()
+        rows = await self._db.execute(query.order_by(order).limit(request.limit + 1))
+        records = [SessionRecord(**row) for row in rows.mappings()]
+        return Page(items=tuple(records[: request.limit]), has_more=len(records) > request.limit)
+
+    async def claim(
+        self, session_id: str, *, worker_id: str, lease: timedelta
+    ) -> SessionRecord | None:
+        """Become the one who runs this session, unless it has ended or a live worker has it."""
+        claimed = await self._db.execute(
+            update(SessionRow)
+            .where(
+                SessionRow.id == session_id,
+                SessionRow.status.in_(LIVE),
+                func.coalesce(SessionRow.lease_expires_at, func.now()) <= func.now(),
+            )
+            .values(
+                status="running",
+                lease_epoch=SessionRow.lease_epoch + 1,
+                lease_expires_at=func.now() + lease,
+                worker_id=worker_id,
+                waiting_until=None,
+                waiting_reason=None,
+                started_at=func.coalesce(SessionRow.started_at, func.now()),
+                revision=SessionRow.revision + 1,
+            )
+            .returning(SessionRow.id)
+        )
+        if claimed.one_or_none() is None:
+            return None
+        return await self.get(session_id)
+
+    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
+        """Prolong the leases (session id -> epoch) that are still ours; returns which those are."""
+        rows = await self._db.execute(
+            text("""
+                UPDATE sessions SET lease_expires_at = now() + :lease
+                FROM unnest(CAST(:ids AS text[]), CAST(:epochs AS int[])) AS mine(id, epoch)
+                WHERE sessions.id = mine.id AND sessions.lease_epoch = mine.epoch
+                  AND sessions.status IN ('running', 'waiting')
+                RETURNING sessions.id
+            """),
+            {"ids": list(leases), "epochs": list(leases.values()), "lease": lease},
+        )
+        return set(rows.scalars())
+
+    async def release(self, leases: Mapping[str, int]) -> None:
+        """Give up leases (session id -> epoch) so that another worker goes on at once."""
+        await self._db.execute(
+            text("""
+                UPDATE sessions SET status = 'queued', lease_expires_at = NULL, worker_id = NULL,
+                    revision = revision + 1
+                FROM unnest(CAST(:ids AS text[]), CAST(:epochs AS int[])) AS mine(id, epoch)
+                WHERE sessions.id = mine.id AND sessions.lease_epoch = mine.epoch
+                  AND sessions.status IN ('running', 'waiting')
+            """),
+            {"ids": list(leases), "epochs": list(leases.values())},
+        )
+
+    async def stalled(self, *, grace: timedelta, limit: int = 100) -> list[str]:
+        """Live sessions that nobody runs: their lease, or their wait in the queue, ran out.
+
+        Each is marked as queued from now, so that it is reported once per grace period.
+        """
+        due = (
+            select(SessionRow.id)
+            .where(
+                SessionRow.status.in_(LIVE),
+                func.coalesce(SessionRow.lease_expires_at, SessionRow.created_at) + grace
+                < func.now(),
+            )
+            .order_by(SessionRow.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        ids = list((await self._db.execute(due)).scalars())
+        if ids:
+            # A lease that ends now is over: the next worker may claim the session.
+            await self._db.execute(
+                update(SessionRow)
+                .where(SessionRow.id.in_(ids))
+                .values(lease_expires_at=func.now(), status="queued")
+            )
+        return ids
+
+    async def advance(self, session_id: str, epoch: int, step: Advance) -> None:
+        """Write one step, if the lease `epoch` is still the session's present one.
+
+        Raises:
+            LeaseLostError: Another worker, or a cancel or pause, has taken the session over.
+            StaleStepError: An answer was closed before.
+        """
+        ending = step.ending
+        row = (
+            await self._db.execute(
+                _ADVANCE,
+                {
+                    "id": session_id,
+                    "epoch": epoch,
+                    "status": ending.status if ending else step.status,
+                    "summary": _dumps(step.summary),
+                    "active_s": step.active_s,
+                    "n_closed": len(step.closed),
+                    "n_events": len(step.events),
+                    "stop_reason": ending.stop_reason if ending else None,
+                    "stop_detail": ending.stop_detail if ending else None,
+                    "precision_reached": ending.precision_reached if ending else None,
+                    "failure": _dumps(ending.failure) if ending and ending.failure else None,
+                    "ended": ending is not None,
+                    "closed": _dumps(
+                        [
+                            {"nth": nth, "step": number, **_closing_values(closing)}
+                            for nth, (number, closing) in enumerate(step.closed.items(), 1)
+                        ]
+                    ),
+                    "asked": _dumps(
+                        [
+                            {
+                                "step": item.step,
+                                "position": item.position,
+                                "information": item.information,
+                                "step_token": item.step_token,
+                            }
+                            for item in step.asked
+                        ]
+                    ),
+                    "events": _dumps(
+                        [
+                            {"nth": nth, "type": event.type, "data": event.data}
+                            for nth, event in enumerate(step.events, 1)
+                        ]
+                    ),
+                },
+            )
+        ).one()
+        if row.held == 0:
+            raise LeaseLostError(f"Session {session_id} is no longer run under lease {epoch}.")
+        if row.closed != len(step.closed):
+            raise StaleStepError(f"An answer of session {session_id} was recorded before.")
+
+    async def note_waiting(
+        self, session_id: str, epoch: int, *, until: datetime, reason: str, data: dict[str, Any]
+    ) -> None:
+        """Show that the endpoint makes us wait. Silent when the lease is gone."""
+        await self._db.execute(
+            text("""
+                WITH lease AS (
+                    UPDATE sessions SET status = 'waiting', waiting_until = :until,
+                        waiting_reason = :reason, event_seq = event_seq + 1, revision = revision + 1
+                    WHERE id = :id AND lease_epoch = :epoch AND status IN ('running', 'waiting')
+                    RETURNING id, event_seq
+                )
+                INSERT INTO session_events (session_id, seq, type, data)
+                SELECT id, event_seq, 'session.waiting', CAST(:data AS jsonb) FROM lease
+            """),
+            {
+                "id": session_id,
+                "epoch": epoch,
+                "until": until,
+                "reason": reason,
+                "data": _dumps(data),
+            },
+        )
+
+    async def transition(
+        self,
+        session_id: str,
+        *,
+        allowed: Sequence[str],
+        status: str,
+        event: SessionEvent,
+        stop_reason: str | None = None,
+        stop_detail: str | None = None,
+    ) -> SessionRecord:
+        """Move a session to another state from outside; whoever runs it loses the lease.
+
+        Raises:
+            NotFoundError: No such session.
+            InvalidStateError: Its state is not among `allowed`.
+        """
+        record = await self.get(session_id, for_update=True)
+        if record.status not in allowed:
+            raise InvalidStateError(
+                f"Session {session_id} is {record.status}; this needs it to be "
+                f"{' or '.join(allowed)}."
+            )
+        await self._db.execute(
+            update(SessionRow)
+            .where(SessionRow.id == session_id)
+            .values(
+                status=status,
+                lease_epoch=SessionRow.lease_epoch + 1,
+                lease_expires_at=None,
+                worker_id=None,
+                waiting_until=None,
+                waiting_reason=None,
+                stop_reason=stop_reason,
+                stop_detail=stop_detail,
+                event_seq=SessionRow.event_seq + 1,
+                revision=SessionRow.revision + 1,
+                finished_at=func.now() if status in ENDED else None,
+            )
+        )
+        await self._db.execute(
+            insert(SessionEventRow).values(
+                session_id=session_id, seq=record.event_seq + 1, type=event.type, data=event.data
+            )
+        )
+        return await self.get(session_id)
+
+    async def delete(self, session_id: str) -> None:
+        """Remove an ended session with everything that belongs to it.
+
+        Raises:
+            NotFoundError: No such session.
+            InvalidStateError: It has not ended, or others were made from it.
+        """
+        record = await self.get(session_id, for_update=True)
+        if record.status not in ENDED:
+            raise InvalidStateError(
+                f"Session {session_id} is {record.status}; cancel it before deleting it."
+            )
+        child = await self._db.scalar(
+            select(SessionRow.id).where(SessionRow.parent_id == session_id).limit(1)
+        )
+        if child is not None:
+            raise InvalidStateError(
+                f"Session {session_id} is the source of {child}; delete that one first."
+            )
+        row = await self._db.get_one(SessionRow, session_id)
+        await self._db.delete(row)
+
+    async def administrations(
+        self, session_id: str, *, after: int = 0, limit: int | None = None
+    ) -> list[Administration]:
+        """Items of a session with step above `after`, in order of asking."""
+        query = (
+            select(AdministrationRow)
+            .where(AdministrationRow.session_id == session_id, AdministrationRow.step > after)
+            .order_by(AdministrationRow.step)
+            .limit(limit)
+        )
+        return [_administration(row) for row in (await self._db.execute(query)).scalars()]
+
+    async def copy_administrations(
+        self, target_id: str, administrations: Sequence[Administration]
+    ) -> None:
+        """Give a new session the closed items of another, same steps, same arrivals."""
+        rows = [
+            {
+                "session_id": target_id,
+                "step": item.step,
+                "position": item.position,
+                "asked_at": item.asked_at,
+                "answered_at": item.answered_at,
+                "information": item.information,
+                "arrival": item.arrival,
+                **_closing_values(item.closing),
+            }
+            for item in administrations
+            if item.closing is not None
+        ]
+        if rows:
+            await self._db.execute(insert(AdministrationRow), rows)
+        await self._db.execute(
+            update(SessionRow).where(SessionRow.id == target_id).values(arrivals=len(rows))
+        )
+
+    async def events(
+        self, session_id: str, *, after: int = 0, limit: int = 500
+    ) -> list[SessionEvent]:
+        """Events with seq above `after`, in order."""
+        query = (
+            select(SessionEventRow)
+            .where(SessionEventRow.session_id == session_id, SessionEventRow.seq > after)
+            .order_by(SessionEventRow.seq)
+            .limit(limit)
+        )
+        return [
+            SessionEvent(row.type, row.data, row.seq, row.created_at)
+            for row in (await self._db.execute(query)).scalars()
+        ]
+
+
+def _sessions() -> Select[Any]:
+    return (
+        select(
+            *(
+                getattr(SessionRow, f.name)
+                for f in fields(SessionRecord)
+                if f.name not in _JOINED and f.name != "metadata"
+            ),
+            SessionRow.details.label("metadata"),
+            *(column.label(name) for name, column in _JOINED.items()),
+        )
+        .join(BankVersionRow, BankVersionRow.id == SessionRow.bank_version_id)
+        .join(BankRow, BankRow.id == BankVersionRow.bank_id)
+        .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
+    )
+
+
+_JOINED: dict[str, Any] = {
+    "endpoint_name": EndpointRow.name,
+    "endpoint_model": EndpointRow.model,
+    "bank_id": BankVersionRow.bank_id,
+    "bank_name": BankRow.name,
+    "bank_version": BankVersionRow.number,
+}
+
+
+def _administration(row: AdministrationRow) -> Administration:
+    closing = None
+    if row.outcome is not None:
+        closing = Closing(**{f.name: getattr(row, f.name) for f in fields(Closing)})
+    return Administration(
+        step=row.step,
+        position=row.position,
+        asked_at=row.asked_at,
+        step_token=row.step_token,
+        information=row.information,
+        arrival=row.arrival,
+        answered_at=row.answered_at,
+        closing=closing,
+    )
+
+
+def _closing_values(closing: Closing | None) -> dict[str, Any]:
+    return {f.name: getattr(closing, f.name) for f in fields(Closing)} if closing else {}
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)

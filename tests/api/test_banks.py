@@ -1,0 +1,363 @@
+"""Banks over HTTP."""
+
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.api.conftest import Client, NewClient
+
+ITEM = {"key": "q1", "prompt": "2 + 2 = ?", "choices": ["3", "4"], "target": "B"}
+PARAMETERS = "item,a,b,c,d\nq1,1.2,-0.3,0.25,1\nq2,0.8,0.5,0,1\n"
+
+
+def ndjson(*rows: dict[str, Any]) -> str:
+    return "\n".join(json.dumps(row) for row in rows)
+
+
+async def made(client: Client, **fields: Any) -> httpx2.Response:
+    response = await client.post("/v1/banks", json={"name": "sums", **fields})
+    assert response.status_code == 201, response.text
+    return response
+
+
+async def filled(client: Client, **fields: Any) -> None:
+    await made(client, **fields)
+    items = ndjson(ITEM, {"key": "q2", "prompt": "p", "target": "x", "tags": ["t"]})
+    response = await client.post(
+        "/v1/banks/sums/imports",
+        json={"items": {"content": items}, "parameters": {"content": PARAMETERS}},
+    )
+    assert response.status_code == 201, response.text
+
+
+def pointers(response: httpx2.Response) -> set[str]:
+    return {error["pointer"] for error in response.json()["errors"]}
+
+
+async def test_a_bank_is_made_read_changed_and_deleted(client: Client) -> None:
+    response = await made(client, description="d", metadata={"k": "v"})
+    bank = response.json()
+    assert response.headers["location"] == f"/v1/banks/{bank['id']}"
+    assert (bank["n_items"], bank["latest_version"]) == (0, None)
+    assert bank["default_scorer"] == {"name": "by_kind", "params": {}}
+    for reference in (bank["id"], "sums"):
+        assert (await client.get(f"/v1/banks/{reference}")).json() == bank
+    changed = await client.patch(
+        "/v1/banks/sums",
+        json={"licence": "MIT", "default_scorer": {"name": "numeric"}},
+        headers={"If-Match": response.headers["etag"]},
+    )
+    assert changed.status_code == 200, changed.text
+    assert changed.headers["etag"] == '"2"'
+    assert changed.json()["default_scorer"]["name"] == "numeric"
+    assert changed.json()["description"] == "d"
+    stale = await client.delete("/v1/banks/sums", headers={"If-Match": '"1"'})
+    assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
+    bare = await client.delete("/v1/banks/sums")
+    assert (bare.status_code, bare.json()["code"]) == (428, "precondition_required")
+    gone = await client.delete("/v1/banks/sums", headers={"If-Match": '"2"'})
+    assert gone.status_code == 204
+    assert (await client.get("/v1/banks/sums")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "pointer"),
+    [
+        ({"name": "a/b"}, 422, "/name"),
+        ({"name": " x"}, 422, "/name"),
+        ({"name": "x", "visibility": "secret"}, 422, "/visibility"),
+        ({"name": "x", "prompt": {"system": 1}}, 422, "/prompt/system"),
+        ({"name": "x", "typo": 1}, 422, "/typo"),
+        ({}, 422, "/name"),
+    ],
+)
+async def test_a_bank_that_makes_no_sense_is_refused(
+    client: Client, body: dict[str, Any], status: int, pointer: str
+) -> None:
+    response = await client.post("/v1/banks", json=body)
+    assert response.status_code == status
+    assert pointers(response) == {pointer}
+
+
+async def test_an_unknown_scorer_is_refused_with_the_known_ones(client: Client) -> None:
+    response = await client.post(
+        "/v1/banks", json={"name": "x", "default_scorer": {"name": "numerik"}}
+    )
+    assert (response.status_code, response.json()["code"]) == (422, "unknown_name")
+    assert "numeric" in response.json()["detail"]
+
+
+async def test_a_taken_name_is_a_conflict(client: Client) -> None:
+    await made(client)
+    response = await client.post("/v1/banks", json={"name": "sums"})
+    assert (response.status_code, response.json()["code"]) == (409, "already_exists")
+
+
+async def test_banks_are_listed_newest_first_in_pages(client: Client) -> None:
+    for name in ("one", "two", "three"):
+        await made(client, name=name)
+    first = (await client.get("/v1/banks", params={"limit": 2})).json()
+    assert [bank["name"] for bank in first["data"]] == ["three", "two"]
+    assert first["has_more"]
+    rest = await client.get("/v1/banks", params={"limit": 2, "after": first["last_id"]})
+    assert [bank["name"] for bank in rest.json()["data"]] == ["one"]
+
+
+async def test_an_item_is_added_read_changed_and_deleted(client: Client) -> None:
+    await made(client)
+    response = await client.post("/v1/banks/sums/items", json=ITEM)
+    assert response.status_code == 201, response.text
+    item = response.json()
+    assert item["target"] == ["4"]
+    assert (await client.get("/v1/banks/sums/items/q1")).json() == item
+    assert (await client.get(response.headers["location"])).json() == item
+    changed = await client.patch(
+        "/v1/banks/sums/items/q1",
+        json={"target": 0, "expected_tokens": {"in": 5}, "tags": ["x"]},
+        headers={"If-Match": response.headers["etag"]},
+    )
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["target"] == ["3"]
+    assert changed.json()["expected_tokens"] == {"in": 5, "out": None}
+    again = await client.post("/v1/banks/sums/items", json=ITEM)
+    assert (again.status_code, again.json()["code"]) == (409, "already_exists")
+    gone = await client.delete("/v1/banks/sums/items/q1", headers={"If-Match": '"2"'})
+    assert gone.status_code == 204
+    assert (await client.get("/v1/banks/sums/items/q1")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"target": "C"}, "/target"),
+        ({"prompt": None}, "/prompt"),
+        ({"choices": ["only one"]}, "/choices"),
+        ({"expected_tokens": {"in": True}}, "/expected_tokens/in"),
+        ({"b": 1.0}, "/b"),
+        ({"scorer": {"name": "nope"}}, "/scorer"),
+    ],
+)
+async def test_a_faulty_item_is_refused_at_its_field(
+    client: Client, change: dict[str, Any], pointer: str
+) -> None:
+    await made(client)
+    response = await client.post("/v1/banks/sums/items", json={**ITEM, **change})
+    assert response.status_code == 422
+    assert pointers(response) == {pointer}
+
+
+async def test_each_line_of_a_batch_gets_its_status(client: Client) -> None:
+    await made(client)
+    body = ndjson(ITEM, {"key": "q2"}, ITEM)
+    headers = {"Content-Type": "application/x-ndjson"}
+    response = await client.post("/v1/banks/sums/items:batch", content=body, headers=headers)
+    assert response.status_code == 200, response.text
+    result = response.json()
+    assert (result["created"], result["failed"]) == (1, 2)
+    assert [line["status"] for line in result["data"]] == ["created", "failed", "failed"]
+    assert result["data"][1]["error"]["errors"][0]["pointer"] == "body:2:prompt"
+    again = await client.post("/v1/banks/sums/items:batch", content=ndjson(ITEM), headers=headers)
+    assert again.json()["data"][0]["status"] == "unchanged"
+    wrong = await client.post("/v1/banks/sums/items:batch", json=[ITEM])
+    assert (wrong.status_code, wrong.json()["code"]) == (415, "unsupported_media_type")
+
+
+async def test_files_are_imported_and_the_version_read_in_every_way(client: Client) -> None:
+    await filled(client)
+    version = (await client.get("/v1/banks/sums/versions/latest")).json()
+    assert (version["number"], version["response_model"]) == (1, "3pl")
+    assert version["lint"]["items"] == {"active": 2, "quarantined": 0, "pretest": 0}
+    for reference in ("1", version["id"]):
+        response = await client.get(f"/v1/banks/sums/versions/{reference}")
+        assert response.json() == version
+    held = await client.get(
+        "/v1/banks/sums/versions/1", headers={"If-None-Match": response.headers["etag"]}
+    )
+    assert (held.status_code, held.content) == (304, b"")
+    items = (await client.get("/v1/banks/sums/versions/1/items?status=active&limit=1")).json()
+    assert items["has_more"]
+    (item,) = items["data"]
+    assert (item["key"], item["a"], item["c"]) == ("q1", 1.2, 0.25)
+    assert item["b"] == pytest.approx(-0.3)
+    rest = await client.get(f"/v1/banks/sums/versions/1/items?after={items['last_id']}")
+    assert [item["key"] for item in rest.json()["data"]] == ["q2"]
+    curve = (await client.get("/v1/banks/sums/versions/1/information?theta=-1:1:0.5")).json()
+    assert curve["theta"] == [-1.0, -0.5, 0.0, 0.5, 1.0]
+    assert curve["scale"] == version["scale"]
+    for information, se in zip(curve["information"], curve["se"], strict=True):
+        assert se == pytest.approx(information**-0.5)
+    bank = (await client.get("/v1/banks/sums")).json()
+    assert (bank["n_items"], bank["latest_version"]) == (2, version)
+    listed = (await client.get("/v1/banks/sums/versions")).json()
+    assert listed["data"] == [version]
+
+
+@pytest.mark.parametrize(
+    "theta", ["1", "a:b:c", "1:0:0.1", "0:1:0", "0:1:-1", "0:1e9:1", "nan:1:1"]
+)
+async def test_a_range_of_theta_that_is_none_is_refused(client: Client, theta: str) -> None:
+    await filled(client)
+    response = await client.get("/v1/banks/sums/versions/1/information", params={"theta": theta})
+    assert response.status_code == 422
+    assert pointers(response) == {"/query/theta"}
+
+
+async def test_items_of_a_version_are_frozen(client: Client) -> None:
+    await filled(client)
+    for request in (
+        client.patch("/v1/banks/sums/items/q1", json={"tags": []}, headers={"If-Match": '"1"'}),
+        client.delete("/v1/banks/sums/items/q1", headers={"If-Match": '"1"'}),
+    ):
+        response = await request
+        assert (response.status_code, response.json()["code"]) == (409, "invalid_state")
+        assert "version 1" in response.json()["detail"]
+
+
+async def test_findings_are_listed_and_can_be_overridden(client: Client) -> None:
+    await filled(client)
+    response = await client.post(
+        "/v1/banks/sums/versions",
+        json={"parameters": [{"key": "q1", "a": -1.0, "b": 0}, {"key": "q2", "b": 1.5}]},
+    )
+    assert response.status_code == 201, response.text
+    assert response.json()["lint"]["findings"] == {"negative_slope": 1}
+    (flagged,) = (await client.get("/v1/banks/sums/versions/2/lint")).json()["data"]
+    assert (flagged["key"], flagged["status"]) == ("q1", "quarantined")
+    assert (flagged["flags"][0]["field"], flagged["flags"][0]["value"]) == ("a", -1.0)
+    what_if = await client.post("/v1/banks/sums/versions/2:validate", json={})
+    assert what_if.json()["quarantined"] == ["q1"]
+    allowed = await client.post(
+        "/v1/banks/sums/versions/2:validate", json={"allow": ["negative_slope"]}
+    )
+    assert (allowed.json()["quarantined"], allowed.json()["n_findings"]) == ([], 1)
+    typo = await client.post("/v1/banks/sums/versions/2:validate", json={"allow": ["slope"]})
+    assert (typo.status_code, typo.json()["code"]) == (422, "unknown_name")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "detail"),
+    [
+        ([], "parameters"),
+        ([{"key": "q1", "b": 0}, {"key": "q1", "b": 1}], "occurs already"),
+        ([{"key": "q1", "b": 0, "c": 0.5, "d": 0.4}], "0 <= c < d <= 1"),
+        ([{"key": "zz", "b": 0}], "none"),
+        ([{"key": "q1", "b": "0"}], "b"),
+        ([{"key": "q1", "b": 1e300}], "b"),
+    ],
+)
+async def test_parameters_that_cannot_be_used_make_no_version(
+    client: Client, parameters: list[dict[str, Any]], detail: str
+) -> None:
+    await filled(client)
+    response = await client.post("/v1/banks/sums/versions", json={"parameters": parameters})
+    assert response.status_code == 422
+    assert detail in response.text
+    assert (await client.get("/v1/banks/sums/versions")).json()["data"][0]["number"] == 1
+
+
+async def test_a_dry_run_is_a_200_that_writes_nothing(client: Client) -> None:
+    await made(client)
+    response = await client.post(
+        "/v1/banks/sums/imports",
+        json={
+            "items": {"content": ndjson(ITEM), "name": "i.jsonl"},
+            "parameters": {"content": "X,a1,d,g,u\nq1,1,0,0,1\nzz,1,0,0,1\n"},
+            "dry_run": True,
+        },
+    )
+    assert response.status_code == 200, response.text
+    report = response.json()
+    assert (report["items"]["accepted"], report["parameters"]["accepted"]) == (1, 1)
+    assert report["parameters"]["skipped"] == [
+        {"reason": "no_matching_item", "count": 1, "keys": ["zz"]}
+    ]
+    assert report["version"]["number"] == 1
+    assert (await client.get("/v1/banks/sums")).json()["n_items"] == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "text"),
+    [
+        ({}, "invalid_input", "give items, parameters or both"),
+        ({"items": {"content": "{"}}, "invalid_file", "items:1"),
+        ({"items": {"content": "x,y\n1,2\n", "name": "f.csv"}}, "invalid_file", "f.csv:1:x"),
+        ({"parameters": {"content": "item,a,b\nq1,1,nan\n"}}, "invalid_file", "finite"),
+        ({"parameters": {"content": "item,a,b,c,d\nq1,1,0,0.5,0.2\n"}}, "invalid_item_bank", "c"),
+        ({"parameters": {"content": "item,a,b\n"}}, "invalid_file", "at least one item"),
+        ({"parameters": {"content": "a,b\n"}, "scale": ""}, "invalid_input", "/scale"),
+    ],
+)
+async def test_files_with_faults_are_refused_with_the_place(
+    client: Client, body: dict[str, Any], code: str, text: str
+) -> None:
+    await made(client)
+    response = await client.post("/v1/banks/sums/imports", json=body)
+    assert (response.status_code, response.json()["code"]) == (422, code)
+    assert text in response.text
+
+
+async def test_readers_see_no_content_of_a_withheld_bank(
+    client: Client, client_with: NewClient
+) -> None:
+    await filled(client, visibility="withheld")
+    reader = await client_with("read")
+    writer = await client_with("read", "banks:write")
+    item = (await reader.get("/v1/banks/sums/items/q1")).json()
+    assert item["withheld"]
+    assert (item["prompt"], item["choices"], item["target"]) == (None, [], [])
+    listed = (await reader.get("/v1/banks/sums/items")).json()["data"]
+    assert [row["prompt"] for row in listed] == [None, None]
+    seen = (await writer.get("/v1/banks/sums/items/q1")).json()
+    assert (seen["withheld"], seen["target"]) == (False, ["4"])
+
+
+async def test_writing_needs_the_scope(client: Client, client_with: NewClient) -> None:
+    await filled(client)
+    reader = await client_with("read", "run")
+    tag = {"If-Match": '"1"'}
+    for request in (
+        reader.post("/v1/banks", json={"name": "x"}),
+        reader.patch("/v1/banks/sums", json={}, headers=tag),
+        reader.delete("/v1/banks/sums", headers=tag),
+        reader.post("/v1/banks/sums/items", json=ITEM),
+        reader.patch("/v1/banks/sums/items/q1", json={}, headers=tag),
+        reader.delete("/v1/banks/sums/items/q1", headers=tag),
+        reader.post("/v1/banks/sums/items:batch", content="{}"),
+        reader.post("/v1/banks/sums/imports", json={"items": {"content": "x"}}),
+        reader.post("/v1/banks/sums/versions", json={"parameters": [{"key": "q1", "b": 0}]}),
+    ):
+        response = await request
+        assert (response.status_code, response.json()["code"]) == (403, "missing_scope")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/banks/none",
+        "/v1/banks/none/items",
+        "/v1/banks/none/versions",
+        "/v1/banks/sums/items/none",
+        "/v1/banks/sums/items?after=itm_0",
+        "/v1/banks/sums/versions/2",
+        "/v1/banks/sums/versions/999999999",
+        "/v1/banks/sums/versions/bkv_00000000000000000000000000/lint",
+        "/v1/banks/sums/versions/1/items?after=itm_0",
+    ],
+)
+async def test_what_is_not_there_is_a_404(client: Client, path: str) -> None:
+    await filled(client)
+    response = await client.get(path)
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
+
+
+async def test_a_creating_call_repeated_under_its_key_creates_once(client: Client) -> None:
+    await made(client)
+    key = {"Idempotency-Key": "once"}
+    body = {"parameters": {"content": PARAMETERS}}
+    first = await client.post("/v1/banks/sums/imports", json=body, headers=key)
+    second = await client.post("/v1/banks/sums/imports", json=body, headers=key)
+    assert first.status_code == second.status_code == 201, first.text
+    assert first.json() == second.json()
+    assert len((await client.get("/v1/banks/sums/versions")).json()["data"]) == 1

@@ -1,0 +1,58 @@
+"""Helpers of the session tests: services with the demo bank, sessions run to their end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from app.adapters.base import EndpointConfig
+from app.services.container import Services, open_services
+from app.services.endpoints import EndpointSpec
+from app.services.sessions import SessionSpec
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.repositories.endpoints import EndpointSettings
+from app.storage.repositories.sessions import ENDED, SessionRecord
+from app.worker.queue import JobQueue
+
+__all__ = ["EndpointConfig", "opened", "scripted", "spec", "until"]
+
+
+@asynccontextmanager
+async def opened(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    """Services with the demo bank installed."""
+    async with open_services(settings, database, JobQueue(database)) as services:
+        await services.banks.ensure_demo_bank()
+        yield services
+
+
+def scripted(**options: Any) -> EndpointSpec:
+    """A simulated examinee inside the worker."""
+    return EndpointSpec(
+        settings=EndpointSettings(kind="scripted", model="simulated", options=options)
+    )
+
+
+def spec(**changes: Any) -> SessionSpec:
+    """A short live session of a simulated examinee on the demo bank."""
+    given: dict[str, Any] = {
+        "mode": "live",
+        "bank": "demo",
+        "endpoint": scripted(theta=0.5, seed=3),
+        "plan": {"stopping": {"se": None, "min_items": 1, "max_items": 12}},
+        "seed": 11,
+    }
+    return SessionSpec(**{**given, **changes})
+
+
+async def until(services: Services, session_id: str, *statuses: str) -> SessionRecord:
+    """The session once it has one of these states (default: ended)."""
+    wanted = statuses or ENDED
+    async with asyncio.timeout(60):
+        while True:
+            record = await services.sessions.get(session_id)
+            if record.status in wanted:
+                return record
+            if record.status in ENDED:
+                raise AssertionError(f"ended as {record.status}: {record.failure}")
+            await asyncio.sleep(0.02)

@@ -1,0 +1,238 @@
+"""Live sessions from the queue to the result, by the real worker on the real database."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.adapters.retry import RetryPolicy
+from app.services.container import Services
+from app.services.endpoints import EndpointSpec
+from app.storage.repositories.endpoints import EndpointSettings, Price
+from app.storage.repositories.sessions import SessionRecord
+from tests.servers.fault_server import FaultServer
+from tests.services.sessions import scripted, spec, until
+
+QUICK = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
+
+
+def model_at(url: str, **settings: Any) -> EndpointSpec:
+    given = {"kind": "openai_chat", "model": "m", "base_url": url, "retry": QUICK, "timeout_s": 2.0}
+    return EndpointSpec(settings=EndpointSettings(**{**given, **settings}))
+
+
+async def asked(services: Services, record: SessionRecord) -> list[tuple[str, str | None]]:
+    """Item and outcome of each step."""
+    rows = await services.sessions.responses(record.id)
+    return [
+        (row.item_key, row.administration.closing.outcome if row.administration.closing else None)
+        for row in rows
+    ]
+
+
+async def test_a_live_session_runs_to_its_end(working: Services) -> None:
+    created = await working.sessions.create(spec())
+
+    ended = await until(working, created.id)
+
+    assert ended.status == "completed"
+    assert ended.stop_reason == "max_items"
+    assert ended.summary["outcomes"] == {
+        "scored": 12,
+        "unparsed": 0,
+        "refused": 0,
+        "error": 0,
+        "truncated": 0,
+    }
+    assert ended.summary["estimate"]["se"] < 0.6
+    assert ended.summary["usage"]["calls"] == 12
+    assert 0 < ended.summary["accuracy"]["lo"] < ended.summary["accuracy"]["hi"] < 1
+
+
+async def test_the_same_seed_and_answers_give_the_same_items(working: Services) -> None:
+    first, second = [await working.sessions.create(spec()) for _ in range(2)]
+
+    runs = [await until(working, record.id) for record in (first, second)]
+
+    assert await asked(working, runs[0]) == await asked(working, runs[1])
+    assert runs[0].summary["estimate"] == runs[1].summary["estimate"]
+
+
+async def test_events_tell_the_whole_story_in_order(working: Services) -> None:
+    created = await working.sessions.create(spec())
+    await until(working, created.id)
+
+    events = await working.sessions.events(created.id)
+
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    kinds = [event.type for event in events]
+    assert kinds[0] == "session.created"
+    assert kinds[-1] == "session.completed"
+    assert kinds.count("response.received") == kinds.count("session.item_selected") == 12
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+async def test_no_item_is_asked_twice(working: Services, concurrency: int) -> None:
+    plan = {"stopping": {"se": None, "max_items": 30}, "concurrency": concurrency}
+    created = await working.sessions.create(spec(plan=plan))
+
+    ended = await until(working, created.id)
+
+    items = [item for item, _ in await asked(working, ended)]
+    assert len(items) == len(set(items)) == 30
+
+
+async def test_items_in_flight_cut_the_wait(working: Services) -> None:
+    plan = {"stopping": {"se": None, "max_items": 16}, "concurrency": 8}
+    slow = scripted(theta=0.0, seed=1, latency_ms=50)
+    created = await working.sessions.create(spec(plan=plan, endpoint=slow))
+
+    ended = await until(working, created.id)
+
+    # Sixteen answers of 50 ms one after the other would take 0.8 s of the session's own clock.
+    assert ended.summary["usage"]["seconds"] < 0.6
+
+
+async def test_faults_of_the_endpoint_are_never_wrong_answers(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    plan = {"stopping": {"se": None, "max_items": 40}, "failures": {"max_consecutive": 20}}
+    created = await working.sessions.create(
+        spec(plan=plan, endpoint=model_at(f"{faults_url}/mixed/v1"))
+    )
+
+    ended = await until(working, created.id)
+
+    outcomes = ended.summary["outcomes"]
+    rows = await working.sessions.responses(created.id)
+    closings = [row.administration.closing for row in rows]
+    assert sum(faults.played.values()) > 5
+    assert all(c is not None and (c.score is None) == (c.outcome != "scored") for c in closings)
+    assert sum(outcomes.values()) == len(rows)
+
+
+async def test_a_wrong_key_ends_the_session_at_once(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    faults.api_key = "right"
+    created = await working.sessions.create(spec(endpoint=model_at(f"{faults_url}/ok/v1")))
+
+    ended = await until(working, created.id)
+
+    assert ended.status == "failed"
+    assert ended.stop_reason == "too_many_failures"
+    assert ended.failure is not None
+    assert ended.failure["code"] == "endpoint_unauthorized"
+    assert ended.summary["outcomes"]["error"] == 1
+    assert faults.asked["ok"] == 1
+
+
+async def test_an_endpoint_that_is_not_there_fails_the_session_with_a_reason(
+    working: Services,
+) -> None:
+    plan = {"failures": {"max_consecutive": 2}}
+    nobody = model_at("http://127.0.0.1:9/v1", retry=replace(QUICK, max_attempts=1))
+    created = await working.sessions.create(spec(plan=plan, endpoint=nobody))
+
+    ended = await until(working, created.id)
+
+    assert ended.status == "failed"
+    assert ended.failure is not None
+    assert ended.failure["code"] == "endpoint_unreachable"
+    assert ended.summary["estimate"]["theta"] == pytest.approx(0.0)
+
+
+async def test_a_throttled_endpoint_makes_the_session_wait_and_say_so(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    faults.retry_after_s = 0.5
+    created = await working.sessions.create(
+        spec(
+            plan={"stopping": {"se": None, "min_items": 1, "max_items": 1}},
+            endpoint=model_at(f"{faults_url}/rate_limited-1/v1"),
+        )
+    )
+
+    waiting = await until(working, created.id, "waiting")
+    ended = await until(working, created.id)
+
+    assert waiting.waiting_until is not None
+    assert ended.status == "completed"
+    assert ended.waiting_until is None
+    assert "session.waiting" in {e.type for e in await working.sessions.events(created.id)}
+
+
+async def test_a_budget_ends_the_test_with_a_valid_theta(working: Services) -> None:
+    plan = {"stopping": {"se": None, "max_items": 300}, "budget": {"usd": 0.0005}}
+    priced = scripted(theta=0.5, seed=3)
+    priced = replace(
+        priced,
+        settings=replace(priced.settings, price=Price(input_per_1m=1.0, output_per_1m=4.0)),
+    )
+    created = await working.sessions.create(spec(plan=plan, endpoint=priced))
+
+    ended = await until(working, created.id)
+
+    assert ended.stop_reason == "budget_exhausted"
+    assert 0.0004 < ended.summary["usage"]["usd"] <= 0.0005
+    assert ended.summary["estimate"]["se"] < 1
+
+
+async def test_the_time_limit_does_not_wait_for_a_slow_endpoint(working: Services) -> None:
+    plan = {"stopping": {"se": None, "max_items": 300}, "budget": {"seconds": 0.5}}
+    created = await working.sessions.create(
+        spec(plan=plan, endpoint=scripted(theta=0.0, latency_ms=60_000))
+    )
+
+    ended = await until(working, created.id)
+
+    assert ended.stop_reason == "time_limit"
+    assert ended.status == "completed"
+    rows = await working.sessions.responses(created.id)
+    assert [
+        row.administration.closing.error_code for row in rows if row.administration.closing
+    ] == ["time_limit"]
+
+
+async def test_cancel_pause_and_resume(working: Services) -> None:
+    plan = {"stopping": {"se": None, "max_items": 40}}
+    slow = scripted(theta=0.0, seed=1, latency_ms=30)
+    first = await working.sessions.create(spec(plan=plan, endpoint=slow))
+    await until(working, first.id, "running")
+
+    paused = await working.sessions.pause(first.id)
+    held = len([1 for _, outcome in await asked(working, paused) if outcome])
+    again = await working.sessions.pause(first.id)
+    resumed = await working.sessions.resume(first.id)
+    ended = await until(working, first.id)
+
+    assert (paused.status, again.status, resumed.status) == ("paused", "paused", "queued")
+    assert ended.status == "completed"
+    assert len(await asked(working, ended)) == 40
+    assert held < 40
+
+    second = await working.sessions.create(spec(plan=plan, endpoint=slow))
+    await until(working, second.id, "running")
+    cancelled = await working.sessions.cancel(second.id)
+    before = await working.sessions.events(second.id)
+    await asyncio.sleep(0.5)  # long enough for an answer that was in flight
+    assert cancelled.status == "cancelled"
+    assert await working.sessions.events(second.id) == before
+
+
+async def test_an_extended_session_goes_on_where_the_old_one_stopped(working: Services) -> None:
+    created = await working.sessions.create(spec())
+    parent = await until(working, created.id)
+
+    extended = await working.sessions.extend(
+        parent.id, {"stopping": {"se": None, "max_items": 20}}, {}
+    )
+    ended = await until(working, extended.id)
+
+    old, new = await asked(working, parent), await asked(working, ended)
+    assert new[: len(old)] == old
+    assert len(new) == 20
+    assert ended.parent_id == parent.id
+    straight = await working.sessions.create(spec(plan={"stopping": {"se": None, "max_items": 20}}))
+    assert (await until(working, straight.id)).summary["estimate"] == ended.summary["estimate"]

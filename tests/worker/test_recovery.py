@@ -1,0 +1,181 @@
+"""What survives: workers killed at any moment, Postgres away, two workers on one database."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.embedded import EmbeddedPostgres
+from app.storage.migrate import upgrade
+from app.storage.repositories.sessions import SessionRecord
+from app.worker.loop import running_worker
+from tests.servers.fault_server import FaultServer
+from tests.services.sessions import opened, scripted, spec, until
+from tests.worker.test_live_sessions import asked, model_at
+
+SEXTANT = Path(sys.executable).with_name("sextant")
+
+
+@contextmanager
+def worker_process(settings: Settings) -> Iterator["subprocess.Popen[bytes]"]:
+    """`sextant worker` as a process of its own; killed at the end if it still runs."""
+    assert settings.database_url is not None
+    process = subprocess.Popen(
+        [SEXTANT, "worker"],
+        env={
+            **os.environ,
+            "DATABASE_URL": settings.database_url,
+            "SEXTANT_DATA_DIR": str(settings.data_dir),
+            "SEXTANT_HEARTBEAT_S": str(settings.heartbeat_s),
+            "SEXTANT_LEASE_S": str(settings.lease_s),
+        },
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def repeated_calls(faults: FaultServer) -> int:
+    """Calls beyond the first for each prompt."""
+    prompts = Counter(str(call.body["messages"]) for call in faults.calls)
+    return sum(times - 1 for times in prompts.values())
+
+
+async def epoch_above(services: Services, session_id: str, epoch: int) -> SessionRecord:
+    """The session once a worker has claimed it after `epoch`, or once it has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            record = await services.sessions.get(session_id)
+            if record.lease_epoch > epoch or record.finished_at is not None:
+                return record
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.slow
+async def test_a_session_survives_twenty_killed_workers(
+    services: Services, settings: Settings, faults: FaultServer, faults_url: str
+) -> None:
+    rng = np.random.default_rng(2026)
+    plan = {"stopping": {"se": None, "max_items": 150}}
+    created = await services.sessions.create(
+        spec(plan=plan, endpoint=model_at(f"{faults_url}/slow/v1"))
+    )
+
+    kills, epoch = 0, 0
+    current = worker_process(settings)
+    process = current.__enter__()
+    try:
+        while kills < 20:
+            record = await epoch_above(services, created.id, epoch)
+            epoch = record.lease_epoch
+            standby = worker_process(settings)
+            following = standby.__enter__()
+            await asyncio.sleep(float(rng.uniform(0.0, 0.3)))
+            process.send_signal(signal.SIGKILL)
+            current.__exit__(None, None, None)
+            current, process = standby, following
+            kills += 1
+        ended = await until(services, created.id)
+    finally:
+        current.__exit__(None, None, None)
+
+    rows = await services.sessions.responses(created.id)
+    arrivals = sorted(row.administration.arrival or 0 for row in rows)
+    assert ended.status == "completed"
+    assert [row.administration.step for row in rows] == list(range(1, 151))
+    assert arrivals == list(range(1, 151))
+    assert repeated_calls(faults) <= kills
+    async with running_worker(services):
+        straight = await services.sessions.create(
+            spec(plan=plan, endpoint=model_at(f"{faults_url}/ok/v1"))
+        )
+        uninterrupted = await until(services, straight.id)
+    assert await asked(services, ended) == await asked(services, uninterrupted)
+    assert ended.summary["estimate"] == uninterrupted.summary["estimate"]
+
+
+async def test_a_session_outlives_a_stop_of_postgres(scratch: Path, tmp_path: Path) -> None:
+    with EmbeddedPostgres(scratch / "pg", durable=False) as postgres:
+        upgrade(postgres.url)
+        settings = Settings(
+            database_url=postgres.url, data_dir=tmp_path, heartbeat_s=0.2, lease_s=1.0
+        )
+        database = Database(postgres.url)
+        plan = {"stopping": {"se": None, "max_items": 60}, "concurrency": 3}
+        async with opened(settings, database) as services, running_worker(services):
+            examinee = scripted(theta=0.3, seed=1, latency_ms=40)
+            created = await services.sessions.create(spec(plan=plan, endpoint=examinee))
+            await until(services, created.id, "running")
+            await asyncio.to_thread(postgres.stop)
+            await asyncio.sleep(3)
+            await asyncio.to_thread(postgres.start)
+            ended = await until(services, created.id)
+            rows = await services.sessions.responses(created.id)
+        await database.dispose()
+
+    assert ended.status == "completed"
+    assert sorted(row.administration.arrival or 0 for row in rows) == list(range(1, 61))
+    assert ended.summary["outcomes"]["scored"] == 60
+
+
+async def test_two_workers_share_the_sessions_and_one_takes_over_from_the_other(
+    services: Services, settings: Settings
+) -> None:
+    plan = {"stopping": {"se": None, "max_items": 80}}
+    slow = scripted(theta=0.0, seed=1, latency_ms=40)
+    with worker_process(settings) as first, worker_process(settings):
+        created = [
+            await services.sessions.create(spec(plan=plan, endpoint=slow, seed=seed))
+            for seed in range(12)
+        ]
+        for record in created:
+            await until(services, record.id, "running")
+        first.send_signal(signal.SIGKILL)
+        ended = [await until(services, record.id) for record in created]
+
+    assert {record.status for record in ended} == {"completed"}
+    assert {record.summary["progress"]["items"] for record in ended} == {80}
+
+
+async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
+    services: Services, settings: Settings
+) -> None:
+    plan = {"stopping": {"se": None, "max_items": 100}}
+    created = await services.sessions.create(
+        spec(plan=plan, endpoint=scripted(theta=0.0, latency_ms=50))
+    )
+    with worker_process(settings) as process:
+        await until(services, created.id, "running")
+        process.terminate()
+        process.wait(20)
+
+    record = await services.sessions.get(created.id)
+    assert process.returncode == 0
+    assert record.status == "queued"
+
+
+async def test_a_worker_presumed_dead_writes_nothing(services: Services) -> None:
+    examinee = scripted(theta=0.0, latency_ms=300)
+    plan = {"stopping": {"se": None, "max_items": 5}}
+    async with running_worker(services):
+        created = await services.sessions.create(spec(plan=plan, endpoint=examinee))
+        await until(services, created.id, "running")
+        paused = await services.sessions.pause(created.id)  # takes the lease away
+        before = await services.sessions.events(created.id)
+        await asyncio.sleep(0.6)  # twice as long as the answer that was in flight
+        assert await services.sessions.events(created.id) == before
+    assert paused.status == "paused"
