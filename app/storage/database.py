@@ -108,7 +108,9 @@ def _translate(context: ExceptionContext) -> None:
                 f"The database lacks tables ({_first_line(error)}): run `sextant migrate`."
             )
         case psycopg.OperationalError() as error:
-            raise DatabaseUnavailableError(f"The database gives no answer: {_first_line(error)}.")
+            raise DatabaseUnavailableError(
+                f"The database cannot serve this now: {_first_line(error)}."
+            )
         case error if context.is_disconnect:
             raise DatabaseUnavailableError(
                 f"The connection to the database broke: {_first_line(error)}."

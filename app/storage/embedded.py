@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import pwd
 import re
 import shlex
 import shutil
@@ -51,11 +50,11 @@ _PORT = 5432
 _LONGEST_SOCKET_DIR = 85
 # libpq splits host lists at commas; anything unusual goes to the short directory instead.
 _PLAIN_PATH = re.compile(r"[\w./+-]+", re.ASCII)
+_COMPLAINT = re.compile(r"FATAL|PANIC|error:|could not")
 _START_TIMEOUT_S = 120
 _STOP_TIMEOUT_S = 30
 _POLL_S = 0.02
 _LOG_LIMIT_BYTES = 10_000_000
-_UNPRIVILEGED = ("nobody", "postgres")
 _ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 _OPTIONS = {
@@ -95,7 +94,7 @@ class EmbeddedPostgres:
         self._cluster = self._home / "data"
         self._log = self._home / "server.log"
         self._options = _OPTIONS if durable else _OPTIONS | _FAST
-        self._user = _unprivileged_user() if os.geteuid() == 0 else None
+        self._user = ServerUser.unprivileged() if os.geteuid() == 0 else None
         self._socket_dir = self._choose_socket_dir()
         self._membership: int | None = None
 
@@ -229,7 +228,7 @@ class EmbeddedPostgres:
         if started.returncode:
             raise DatabaseUnavailableError(
                 f"The embedded Postgres in {self._cluster} did not start: "
-                f"{self._reason(started, seen)}"
+                f"{_reason(self._log_since(seen) + started.stderr)}"
             )
 
     def _make_cluster(self, programs: Binaries, lock: int) -> None:
@@ -245,7 +244,7 @@ class EmbeddedPostgres:
         )
         if made.returncode:
             raise DatabaseUnavailableError(
-                f"The embedded Postgres could not be set up in {self._home}: {_last_line(made)}"
+                f"The embedded Postgres could not be set up in {self._home}: {_reason(made.stderr)}"
             )
         partial.rename(self._cluster)
 
@@ -391,15 +390,11 @@ class EmbeddedPostgres:
             f"host={self._socket_dir} port={_PORT} user={NAME} dbname={database} connect_timeout=5"
         )
 
-    def _reason(self, result: subprocess.CompletedProcess[str], seen: int) -> str:
-        """Why the server did not start: the last complaint in its log, or pg_ctl's."""
+    def _log_since(self, start: int) -> str:
         with contextlib.suppress(FileNotFoundError), self._log.open("rb") as log:
-            log.seek(seen)
-            lines = log.read().decode(errors="replace").splitlines()
-            complaints = [line for line in lines if "FATAL" in line or "PANIC" in line]
-            if complaints:
-                return complaints[-1]
-        return _last_line(result)
+            log.seek(start)
+            return log.read().decode(errors="replace")
+        return ""
 
 
 @contextlib.contextmanager
@@ -420,17 +415,7 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _last_line(result: subprocess.CompletedProcess[str]) -> str:
-    lines = (result.stderr.strip() or result.stdout.strip()).splitlines()
-    return lines[-1] if lines else f"exit code {result.returncode}"
-
-
-def _unprivileged_user() -> ServerUser:
-    for name in _UNPRIVILEGED:
-        with contextlib.suppress(KeyError):
-            entry = pwd.getpwnam(name)
-            return ServerUser(uid=entry.pw_uid, gid=entry.pw_gid)
-    raise DatabaseUnavailableError(
-        "Postgres does not run as root, and this machine has no user 'nobody' to run it as. "
-        "Start Sextant as an ordinary user, or set DATABASE_URL to a server elsewhere."
-    )
+def _reason(output: str) -> str:
+    """Why a Postgres program failed: its first complaint, or else its last words."""
+    lines = output.strip().splitlines() or ["no output"]
+    return next((line for line in lines if _COMPLAINT.search(line)), lines[-1])

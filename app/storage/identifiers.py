@@ -2,18 +2,31 @@
 
 import secrets
 import time
+from threading import Lock
 
 # Crockford's base 32 in lower case: no i, l, o, u; sorts as its numbers do.
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH = 26
 _RANDOM_BITS = 80
 
+_lock = Lock()
+_latest = 0
+
 
 def new_id(prefix: str) -> str:
     """`prefix`, an underscore and 26 characters that sort by time of creation.
 
-    The body is a ULID: 48 bits of milliseconds since 1970, then 80 random bits.
+    The body is a ULID: 48 bits of milliseconds since 1970, then 80 random bits. Within a process
+    each id is greater than the one before, also within a millisecond and when the clock is set
+    back, so that what is created in order is listed in order.
     """
-    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    global _latest
+    moment = time.time_ns() // 1_000_000 << _RANDOM_BITS
+    with _lock:
+        if moment >> _RANDOM_BITS > _latest >> _RANDOM_BITS:
+            _latest = moment | secrets.randbits(_RANDOM_BITS)
+        else:
+            _latest += 1
+        value = _latest
     body = "".join(_DIGITS[value >> shift & 31] for shift in range(5 * (_LENGTH - 1), -1, -5))
     return f"{prefix}_{body}"

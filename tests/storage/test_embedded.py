@@ -17,7 +17,7 @@ import pytest
 from app.errors import DatabaseUnavailableError
 from app.settings import Settings
 from app.storage import binaries
-from app.storage.embedded import EmbeddedPostgres, _unprivileged_user, database_url
+from app.storage.embedded import EmbeddedPostgres, database_url
 
 _ROOT = Path(__file__).parents[2]
 _AS_ROOT = os.geteuid() == 0
@@ -268,7 +268,7 @@ def test_a_directory_with_other_contents_is_left_alone(scratch: Path) -> None:
     foreign.parent.mkdir(parents=True)
     (scratch / "postgres").chmod(0o700)
     if _AS_ROOT:
-        user = _unprivileged_user()
+        user = binaries.ServerUser.unprivileged()
         os.chown(scratch / "postgres", user.uid, user.gid)
     foreign.write_text("years of work")
     with pytest.raises(DatabaseUnavailableError, match="not a Postgres data directory"):
@@ -301,8 +301,9 @@ def test_a_full_disk_gives_one_clear_sentence(scratch: Path) -> None:
         text=True,
         check=False,
     )
-    assert "DatabaseUnavailableError" in result.stderr.splitlines()[-1]
-    assert "could not be set up" in result.stderr.splitlines()[-1]
+    last_line = result.stderr.splitlines()[-1]
+    assert "DatabaseUnavailableError: The embedded Postgres could not be set up" in last_line
+    assert "File too large" in last_line
     with _server(scratch) as server:  # and once there is room again, it works
         assert _ask(server, "SELECT 1") == 1
 

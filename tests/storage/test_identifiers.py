@@ -1,7 +1,9 @@
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from app.storage import identifiers
 from app.storage.identifiers import new_id
 
 
@@ -13,6 +15,7 @@ def test_an_id_has_its_prefix_and_26_characters_that_cannot_be_misread() -> None
 
 
 def test_ids_sort_by_time_of_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identifiers, "_latest", 0)
     # Far apart and adjacent: the first character, and the last one of the time, must count.
     moments = [0, 1, 31, 32, 1_700_000_000_000, 1_700_000_000_001, 2**47]
     ids = []
@@ -22,5 +25,18 @@ def test_ids_sort_by_time_of_creation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ids == sorted(ids)
 
 
-def test_ids_of_the_same_moment_differ() -> None:
-    assert len({new_id("itm") for _ in range(10_000)}) == 10_000
+def test_ids_of_one_moment_sort_in_the_order_of_creation() -> None:
+    ids = [new_id("itm") for _ in range(10_000)]
+    assert ids == sorted(set(ids))
+
+
+def test_ids_go_on_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = new_id("itm")
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    assert new_id("itm") > before
+
+
+def test_threads_never_get_the_same_id() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(lambda _: new_id("itm"), range(5_000)))
+    assert len(set(ids)) == 5_000

@@ -61,8 +61,8 @@ def test_processes_that_upgrade_at_once_do_not_get_in_each_others_way(
     empty_database_url: str,
 ) -> None:
     program = f"from app.storage.migrate import upgrade; upgrade({empty_database_url!r})"
-    processes = [subprocess.Popen([sys.executable, "-c", program], cwd=_ROOT) for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
+    processes = [subprocess.Popen([sys.executable, "-c", program], cwd=_ROOT) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
     assert "sessions" in _tables(empty_database_url)
 
 
