@@ -18,6 +18,8 @@ MAX_CHOICES = 26
 MAX_TAGS = 64
 MAX_TOKENS = 10_000_000
 MAX_DEPTH = 32
+# Products of two parameters, and their exponentials, stay numbers.
+MAX_PARAMETER = 1e6
 
 PARAMETER_FIELDS = ("a", "b", "c", "d")
 FIELDS = frozenset(
@@ -256,8 +258,9 @@ class _ItemParser:
         for name in PARAMETER_FIELDS:
             value = self._fields.get(name, values.get(name))
             number = _finite(value)
-            if number is None:
-                self._fault(name, "a finite number", "nothing" if value is None else value)
+            if number is None or abs(number) > MAX_PARAMETER:
+                expected = f"a number from -{MAX_PARAMETER:g} to {MAX_PARAMETER:g}"
+                self._fault(name, expected, "nothing" if value is None else value)
                 return None
             values[name] = number
         if not 0 <= values["c"] < values["d"] <= 1:

@@ -4,7 +4,6 @@ Pure: `BankService` reads what is there, asks these functions, and writes what t
 """
 
 import json
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -22,6 +21,7 @@ from app.errors import (
 )
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow
+from app.exchange.names import match_names
 from app.items import ItemContent
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
@@ -128,12 +128,10 @@ def new_items(
     added: list[NewItem] = []
     unchanged: list[str] = []
     problems: list[FieldProblem] = []
-    # Sorted, so that items made in one go keep the order of their file.
-    ids = iter(sorted(new_id("itm") for _ in records))
     for record in records:
         old = existing.get(record.key)
         if old is None:
-            added.append(new_item(record, next(ids)))
+            added.append(new_item(record, new_id("itm")))
         elif _same(old, record):
             unchanged.append(record.key)
         else:
@@ -237,10 +235,8 @@ def demo_import(demo: DemoBank) -> BankImport:
 
 def bare_items(parameters: ItemBank) -> list[NewItem]:
     """Items known by their parameters only: for simulation and for manual sessions."""
-    ids = sorted(new_id("itm") for _ in parameters.item_ids)
     return [
-        NewItem(id=item_id, key=key, content=ItemContent())
-        for item_id, key in zip(ids, parameters.item_ids, strict=True)
+        NewItem(id=new_id("itm"), key=key, content=ItemContent()) for key in parameters.item_ids
     ]
 
 
@@ -303,50 +299,29 @@ def parameters_of(request: BankImport) -> ItemBank | None:
 
 
 def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> MatchedParameters:
-    """Join parameters to items by key.
-
-    R turns names that are not its own into such ones (`1` into `X1`, `a-b` into `a.b`). A row
-    without an item of its name goes to the one item that R would call so, if there is just one.
+    """Join parameters to items by key, also where one side went through R (`1` and `X1`).
 
     Raises:
         InvalidInputError: No row belongs to any item.
     """
     by_key = {item.key: item for item in items}
-    named = {name for name in parameters.item_ids if name in by_key}
-    by_r_name: dict[str, list[ItemOutline]] = {}
-    for item in items:
-        if item.key not in named:
-            by_r_name.setdefault(r_name(item.key), []).append(item)
-    matched: list[tuple[ItemOutline, int]] = []
-    renamed: list[Renamed] = []
-    skipped: dict[str, list[str]] = {}
-    for row, name in enumerate(parameters.item_ids):
-        if name in by_key:
-            matched.append((by_key[name], row))
-            continue
-        # Either side may be the one that has been through R.
-        candidates = by_r_name.get(name) or by_r_name.get(r_name(name)) or []
-        if len(candidates) == 1:
-            item = candidates.pop()
-            matched.append((item, row))
-            renamed.append(Renamed(name, item.key))
-        else:
-            skipped.setdefault("ambiguous_name" if candidates else "no_such_item", []).append(name)
-    if not matched:
+    match = match_names(parameters.item_ids, list(by_key))
+    if not match.found:
         raise InvalidInputError(
             f"Expected parameters of the bank's items, got {parameters.n_items} rows of which none"
             f" names one: rows are named like {parameters.item_ids[0]!r}, items like"
             f" {items[0].key!r}."
         )
-    outlines, rows = zip(*matched, strict=True)
-    tally = Tally(rows_read=parameters.n_items, accepted=len(matched), skipped=_skipped(skipped))
-    return MatchedParameters(items=outlines, rows=rows, tally=tally, renamed=tuple(renamed))
-
-
-def r_name(key: str) -> str:
-    """What R's `make.names` makes of a key."""
-    name = re.sub(r"[^A-Za-z0-9._]", ".", key)
-    return f"X{name}" if re.match(r"[0-9_]|\.[0-9]|$", name) else name
+    return MatchedParameters(
+        items=tuple(by_key[key] for key in match.found.values()),
+        rows=tuple(parameters.index_of(name) for name in match.found),
+        tally=Tally(
+            rows_read=parameters.n_items,
+            accepted=len(match.found),
+            skipped=_skipped({"no_matching_item": match.unknown}),
+        ),
+        renamed=tuple(Renamed(name, key) for name, key in match.renamed.items()),
+    )
 
 
 def _same(old: ItemOutline, record: ItemRecord) -> bool:

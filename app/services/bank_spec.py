@@ -1,5 +1,6 @@
 """A bank as its owner describes it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
@@ -17,6 +18,8 @@ UNPARSED_POLICIES = ("missing", "wrong")
 #: The default scorer's name when none is chosen: `choice` for an item with choices, else `exact`.
 BY_KIND = "by_kind"
 
+# A name stands in URLs, where `/` and `:` part things.
+_NAME = re.compile(r"(?!\s)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
 _BY_KIND, _CHOICE, _EXACT = ScorerSpec(BY_KIND), ScorerSpec("choice"), ScorerSpec("exact")
 
 
@@ -76,8 +79,9 @@ def check_spec(spec: BankSpec) -> None:
         )
         if value not in known
     ]
-    if not spec.name.strip():
-        problems.append(FieldProblem("/name", f"expected a name, got {spec.name!r}"))
+    if not _NAME.fullmatch(spec.name):
+        expected = "1 to 200 characters without / : or control characters, not blank at either end"
+        problems.append(FieldProblem("/name", f"expected {expected}, got {spec.name!r:.80}"))
     if problems:
         raise InvalidInputError(f"{problems[0].detail}.", problems=problems)
     PromptStyle.from_dict(spec.prompt)

@@ -368,6 +368,18 @@ class BankService:
             old = await uow.banks.find_item(found.id, item)
             await uow.banks.delete_item(found.id, old.id, revision)
 
+    async def create_version(self, bank: str, request: BankImport) -> BankVersion:
+        """Make a version from the parameters of `request`.
+
+        Raises:
+            NotFoundError: No such bank.
+            InvalidInputError: As for `import_into`, or there are no parameters.
+        """
+        report = await self.import_into(bank, request)
+        if report.version is None:
+            raise InvalidInputError("Expected parameters of the items, got none.")
+        return report.version
+
     async def list_versions(self, bank: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions.
 

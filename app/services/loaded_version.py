@@ -42,6 +42,8 @@ class BankItem:
 class InformationCurve:
     """Information of a version's active items, and the SE that all of them leave, over theta."""
 
+    version_id: str
+    scale: str
     theta: FloatArray
     information: FloatArray
     se: FloatArray
@@ -150,7 +152,8 @@ class LoadedVersion:
             ]
         )
         with np.errstate(divide="ignore"):
-            return InformationCurve(theta, information, 1.0 / np.sqrt(information))
+            se = 1.0 / np.sqrt(information)
+        return InformationCurve(self.id, self.bank.scale, theta, information, se)
 
     def adaptive_test(self, design: Design) -> AdaptiveTest:
         """The test of this design on this version; sessions of one design share it.

@@ -1,0 +1,308 @@
+"""Banks and imports as JSON. Versions and items have files of their own."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+
+from app.adapters.prompting import CHOICE_INSTRUCTION, FREE_INSTRUCTION
+from app.api.schemas.common import ABSENT, Input, Metadata, Output, Text
+from app.api.schemas.versions import (
+    MAX_LISTED,
+    FindingRead,
+    LongText,
+    ShortText,
+    VersionRead,
+    VersionSettings,
+)
+from app.exchange.items import read_items
+from app.exchange.parameters import read_parameters
+from app.items import ScorerSpec
+from app.services.bank_import import BankImport, Skipped, Tally
+from app.services.bank_spec import BY_KIND, BankSpec
+from app.services.banks import BankOverview, ImportReport
+
+BankName = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+Visibility = Annotated[
+    Literal["open", "withheld"],
+    Field(
+        description="`withheld`: content, targets and scorers are shown to `banks:write` keys only."
+    ),
+]
+UnparsedPolicy = Annotated[
+    Literal["missing", "wrong"],
+    Field(
+        description=(
+            "What an answer that no extractor can read counts as. `missing` leaves it out of the "
+            "estimate."
+        )
+    ),
+]
+
+
+class ScorerModel(Input):
+    """A scorer and its parameters; see `/v1/scorers`."""
+
+    name: Annotated[Text, StringConstraints(min_length=1, max_length=100)]
+    params: Annotated[
+        dict[Annotated[str, StringConstraints(max_length=100)], JsonValue], Field(max_length=100)
+    ] = Field(default_factory=dict)
+
+    def to_domain(self) -> ScorerSpec:
+        """The same for the services."""
+        return ScorerSpec(self.name, self.params)
+
+    @classmethod
+    def of(cls, spec: ScorerSpec) -> Self:
+        """The outgoing shape of `spec`."""
+        return cls(name=spec.name, params=dict(spec.params))
+
+
+class Turn(Input):
+    """One few-shot turn."""
+
+    role: Literal["user", "assistant"]
+    content: LongText
+
+
+class PromptModel(Input):
+    """How items are put to a language model."""
+
+    system: LongText = Field(default="", description="System prompt; empty for none.")
+    prefix: Annotated[list[Turn], Field(max_length=100)] = Field(
+        default_factory=list, description="Few-shot turns before each item."
+    )
+    choice_instruction: LongText = CHOICE_INSTRUCTION
+    free_instruction: LongText = FREE_INSTRUCTION
+
+
+class BankCreate(Input):
+    """A new, empty bank."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "arithmetic",
+                    "description": "Sums and products.",
+                    "licence": "CC-BY-4.0",
+                    "default_scorer": {"name": "numeric"},
+                    "prompt": {"system": "Answer with a number only."},
+                }
+            ]
+        }
+    )
+
+    name: BankName
+    description: LongText = ""
+    licence: ShortText | None = None
+    source: ShortText | None = None
+    visibility: Visibility = "open"
+    default_scorer: ScorerModel = Field(
+        default_factory=lambda: ScorerModel(name=BY_KIND),
+        description="Of items that name none; `by_kind`: `choice` with choices, `exact` without.",
+    )
+    prompt: PromptModel = Field(default_factory=PromptModel)
+    unparsed_policy: UnparsedPolicy = "missing"
+    metadata: Metadata = Field(default_factory=dict)
+
+    def to_spec(self) -> BankSpec:
+        """The same for the service."""
+        return BankSpec(**_domain_fields(self, set(type(self).model_fields)))
+
+
+class BankUpdate(Input):
+    """What shall be different. A field that is left out stays as it is."""
+
+    name: BankName = ABSENT
+    description: LongText = ABSENT
+    licence: ShortText | None = ABSENT
+    source: ShortText | None = ABSENT
+    visibility: Visibility = ABSENT
+    default_scorer: ScorerModel = ABSENT
+    prompt: PromptModel = ABSENT
+    unparsed_policy: UnparsedPolicy = ABSENT
+    metadata: Metadata = ABSENT
+
+    def to_changes(self) -> dict[str, Any]:
+        """The same for the service."""
+        return _domain_fields(self, self.model_fields_set)
+
+
+def _domain_fields(body: BankCreate | BankUpdate, names: set[str]) -> dict[str, Any]:
+    values = {name: getattr(body, name) for name in names}
+    if "default_scorer" in values:
+        values["default_scorer"] = values["default_scorer"].to_domain()
+    if "prompt" in values:
+        values["prompt"] = values["prompt"].model_dump()
+    return values
+
+
+class BankRead(Output):
+    """A stored bank."""
+
+    id: str
+    object: Literal["bank"] = "bank"
+    name: str
+    description: str
+    licence: str | None
+    source: str | None
+    visibility: str
+    default_scorer: ScorerModel
+    prompt: PromptModel
+    unparsed_policy: str
+    metadata: dict[str, str]
+    n_items: int
+    latest_version: VersionRead | None
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, overview: BankOverview) -> Self:
+        """The outgoing shape of a bank."""
+        bank = overview.bank
+        return cls(
+            id=bank.id,
+            name=bank.name,
+            description=bank.description,
+            licence=bank.licence,
+            source=bank.source,
+            visibility=bank.visibility,
+            default_scorer=ScorerModel.of(bank.default_scorer),
+            prompt=PromptModel.model_validate(bank.prompt),
+            unparsed_policy=bank.unparsed_policy,
+            metadata=dict(bank.metadata),
+            n_items=overview.n_items,
+            latest_version=VersionRead.of(overview.latest) if overview.latest else None,
+            revision=bank.revision,
+            created_at=bank.created_at,
+            updated_at=bank.updated_at,
+        )
+
+
+class UploadedFile(Input):
+    """A text file inside a JSON body."""
+
+    content: Annotated[Text, Field(min_length=1)]
+    name: Annotated[Text, StringConstraints(min_length=1, max_length=200)] | None = Field(
+        default=None, description="How faults name the file; its suffix tells the format."
+    )
+
+
+class ImportCreate(VersionSettings):
+    """An item file, a parameter file, or both.
+
+    Items: JSONL or CSV. Parameters: mirt's CSV (`a1,d,g,u`) or `item,a,b,c,d`; they may also stand
+    beside the items as `a`, `b`, `c`, `d`. Parameters make a new version.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "items": {
+                        "content": '{"key": "q1", "prompt": "2 + 2 = ?", "target": "4"}',
+                        "name": "items.jsonl",
+                    },
+                    "parameters": {"content": "item,a,b,c,d\nq1,1.2,-0.3,0,1\n"},
+                    "dry_run": True,
+                }
+            ]
+        }
+    )
+
+    items: UploadedFile | None = None
+    parameters: UploadedFile | None = None
+    dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
+
+    @model_validator(mode="after")
+    def _has_a_file(self) -> Self:
+        if self.items is None and self.parameters is None:
+            raise ValueError("give items, parameters or both")
+        return self
+
+    def to_domain(self) -> BankImport:
+        """The files read, for the service.
+
+        Raises:
+            FileFormatError: Faults in a file, each with file, row and field.
+        """
+        items, parameters = self.items, self.parameters
+        return BankImport(
+            items=read_items(items.content.encode(), name=items.name or "items") if items else (),
+            parameters=(
+                read_parameters(parameters.content.encode(), name=parameters.name or "parameters")
+                if parameters
+                else None
+            ),
+            **self.model_dump(exclude={"items", "parameters", "dry_run"}),
+        )
+
+
+class SkippedRead(Output):
+    """Rows that were left out for one reason."""
+
+    reason: str
+    count: int
+    keys: list[str] = Field(description="The first of them.")
+
+    @classmethod
+    def of(cls, skipped: Skipped) -> Self:
+        """The outgoing shape."""
+        return cls(reason=skipped.reason, count=skipped.count, keys=list(skipped.keys))
+
+
+class TallyRead(Output):
+    """What became of the rows of one file."""
+
+    rows_read: int
+    accepted: int
+    skipped: list[SkippedRead]
+
+    @classmethod
+    def of(cls, tally: Tally) -> Self:
+        """The outgoing shape."""
+        return cls(
+            rows_read=tally.rows_read,
+            accepted=tally.accepted,
+            skipped=[SkippedRead.of(skipped) for skipped in tally.skipped],
+        )
+
+
+class RenamedRead(Output):
+    """A parameter row that was matched by what R makes of names."""
+
+    parameter: str
+    item: str
+
+
+class ImportRead(Output):
+    """What an import did, or with `dry_run` would do."""
+
+    object: Literal["import"] = "import"
+    dry_run: bool
+    bank_id: str
+    version: VersionRead | None = Field(description="Null without parameters.")
+    items: TallyRead
+    parameters: TallyRead
+    renamed: list[RenamedRead]
+    findings: list[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
+    n_findings: int
+
+    @classmethod
+    def of(cls, report: ImportReport) -> Self:
+        """The outgoing shape."""
+        return cls(
+            dry_run=report.dry_run,
+            bank_id=report.bank.id,
+            version=VersionRead.of(report.version) if report.version else None,
+            items=TallyRead.of(report.items),
+            parameters=TallyRead.of(report.parameters),
+            renamed=[
+                RenamedRead(parameter=pair.parameter, item=pair.item)
+                for pair in report.renamed[:MAX_LISTED]
+            ],
+            findings=[FindingRead.of(finding) for finding in report.findings[:MAX_LISTED]],
+            n_findings=len(report.findings),
+        )

@@ -1,0 +1,206 @@
+"""Items of a bank as JSON."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from app.api.schemas.banks import ScorerModel
+from app.api.schemas.common import ABSENT, FieldError, Input, Output, Text
+from app.api.schemas.versions import Key
+from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
+from app.items import ItemContent
+from app.services.bank_import import BatchLine
+from app.storage.repositories.bank_values import Item
+
+Content = Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]
+Option = Annotated[Text, StringConstraints(min_length=1, max_length=10_000)]
+Options = Annotated[
+    list[Option | int | float],
+    Field(max_length=MAX_CHOICES, description="Options of a multiple-choice item, 2 to 26."),
+]
+Answer = Option | int | float
+Target = Annotated[
+    Answer | list[Answer],
+    Field(
+        description=(
+            "Right answer, or several. With choices: an option's text, else a letter from A, else "
+            "an index from 0; a JSON number is always an index."
+        )
+    ),
+]
+Tag = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+Group = Annotated[
+    Key, Field(description="Items that belong together, such as questions on one text.")
+]
+Count = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
+
+
+class MessageModel(Input):
+    """One turn of a chat prompt."""
+
+    role: Literal["system", "user", "assistant"]
+    content: Annotated[Text, StringConstraints(max_length=1_000_000)]
+
+
+class TokensModel(Input):
+    """Tokens that asking the item is thought to take."""
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True)
+
+    in_: Count | None = Field(default=None, alias="in")
+    out: Count | None = None
+
+
+class ItemCreate(Input):
+    """A new item; `prompt` or `messages`, not both."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "key": "sum-17",
+                    "prompt": "What is 8 + 9?",
+                    "choices": ["15", "16", "17", "18"],
+                    "target": "C",
+                    "tags": ["addition"],
+                }
+            ]
+        }
+    )
+
+    key: Key
+    prompt: Content | None = None
+    messages: Annotated[list[MessageModel], Field(max_length=100)] | None = None
+    choices: Options = Field(default_factory=list)
+    target: Target | None = None
+    tags: Tags = Field(default_factory=list)
+    group: Group | None = None
+    scorer: ScorerModel | None = None
+    expected_tokens: TokensModel | None = None
+
+    def to_domain(self) -> ItemRecord:
+        """The item, checked like one of a file.
+
+        Raises:
+            InvalidInputError: With a problem for each faulty field.
+        """
+        return parse_item(self.model_dump())
+
+
+class ItemUpdate(Input):
+    """What shall be different. A field that is left out stays, `null` takes it away."""
+
+    key: Key = ABSENT
+    prompt: Content | None = ABSENT
+    messages: Annotated[list[MessageModel], Field(max_length=100)] | None = ABSENT
+    choices: Options | None = ABSENT
+    target: Target | None = ABSENT
+    tags: Tags | None = ABSENT
+    group: Group | None = ABSENT
+    scorer: ScorerModel | None = ABSENT
+    expected_tokens: TokensModel | None = ABSENT
+
+    def to_changes(self) -> dict[str, Any]:
+        """The same for the service."""
+        return self.model_dump(include=self.model_fields_set)
+
+
+class ItemRead(Output):
+    """A stored item. In a withheld bank its content is shown to `banks:write` keys only."""
+
+    id: str
+    object: Literal["item"] = "item"
+    bank_id: str
+    key: str
+    withheld: bool = Field(description="Content, target and scorer are left out here.")
+    prompt: str | None
+    messages: list[MessageModel]
+    choices: list[str]
+    target: list[str] = Field(description="The full text of each right option or answer.")
+    tags: list[str]
+    group: str | None
+    scorer: ScorerModel | None
+    expected_tokens: TokensModel
+    content_hash: str
+    revision: int
+    created_at: datetime
+
+    @classmethod
+    def of(cls, item: Item) -> Self:
+        """The outgoing shape of `item`."""
+        content = item.content
+        return cls(
+            id=item.id,
+            bank_id=item.bank_id,
+            key=item.key,
+            withheld=content == ItemContent() and item.content_hash != content.content_hash,
+            prompt=content.prompt,
+            messages=[MessageModel(role=m.role, content=m.content) for m in content.messages],
+            choices=list(content.choices),
+            target=list(content.target),
+            tags=list(item.tags),
+            group=item.group,
+            scorer=ScorerModel.of(item.scorer) if item.scorer else None,
+            expected_tokens=TokensModel(in_=item.expected_tokens_in, out=item.expected_tokens_out),
+            content_hash=item.content_hash,
+            revision=item.revision,
+            created_at=item.created_at,
+        )
+
+
+class LineError(Output):
+    """Why a line failed."""
+
+    code: str
+    detail: str
+    errors: list[FieldError]
+
+
+class LineRead(Output):
+    """What became of one line."""
+
+    line: int
+    status: Literal["created", "unchanged", "failed"]
+    key: str | None
+    item_id: str | None
+    error: LineError | None
+
+
+class BatchRead(Output):
+    """What became of each line of a batch."""
+
+    object: Literal["list"] = "list"
+    data: list[LineRead]
+    created: int
+    unchanged: int
+    failed: int
+
+    @classmethod
+    def of(cls, lines: list[BatchLine]) -> Self:
+        """The outgoing shape."""
+        data = [_line(line) for line in lines]
+        states = [line.status for line in data]
+        return cls(
+            data=data,
+            created=states.count("created"),
+            unchanged=states.count("unchanged"),
+            failed=states.count("failed"),
+        )
+
+
+def _line(line: BatchLine) -> LineRead:
+    error = line.error
+    return LineRead(
+        line=line.row,
+        status=line.status,
+        key=line.key,
+        item_id=line.item_id,
+        error=error
+        and LineError(
+            code=error.code,
+            detail=error.detail,
+            errors=[FieldError(pointer=p.pointer, detail=p.detail) for p in error.problems],
+        ),
+    )

@@ -1,0 +1,258 @@
+"""Bank versions as JSON."""
+
+import math
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Final, Literal, Self
+
+import numpy as np
+from pydantic import ConfigDict, Field, StringConstraints
+
+from app.api.schemas.common import Input, Output, Text
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.lint import Finding
+from app.errors import FieldProblem, InvalidInputError
+from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
+from app.services.bank_import import BankImport
+from app.services.banks import Validation
+from app.services.loaded_version import InformationCurve
+from app.storage.repositories.bank_values import BankVersion, VersionItem
+
+#: Findings and keys that one answer lists; the rest is counted. `.../lint` has all, page by page.
+MAX_LISTED: Final = 100
+MAX_THETAS: Final = 1001
+
+LongText = Annotated[Text, StringConstraints(max_length=10_000)]
+ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
+Key = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_KEY_CHARS)]
+Number = Annotated[float, Field(ge=-MAX_PARAMETER, le=MAX_PARAMETER)]
+ResponseModelName = Annotated[
+    Literal["1pl", "2pl", "3pl", "4pl"],
+    Field(description="By default the smallest that holds the parameters."),
+]
+AllowedCodes = Annotated[
+    list[Annotated[Text, StringConstraints(max_length=100)]],
+    Field(max_length=100, description="Lint codes that do not quarantine an item."),
+]
+KeptKeys = Annotated[
+    list[Key], Field(max_length=10_000, description="Items that are never quarantined, by key.")
+]
+ScaleName = Annotated[
+    ShortText,
+    Field(
+        description=(
+            "Name of the theta scale. Give it only if these parameters are linked to that scale; "
+            "by default the version names one of its own."
+        )
+    ),
+]
+
+
+class LintSummary(Output):
+    """What lint found in a version, and what was overridden."""
+
+    findings: dict[str, int] = Field(description="Code to number of items.")
+    items: dict[str, int] = Field(description="State to number of items.")
+    allow: list[str]
+    keep: list[str]
+
+
+class VersionRead(Output):
+    """An immutable bank version."""
+
+    id: str
+    object: Literal["bank_version"] = "bank_version"
+    bank_id: str
+    number: int
+    response_model: str
+    scale: str
+    parameters_hash: str
+    provisional: bool
+    notes: str
+    lint: LintSummary
+    n_items: int
+    n_calibrated: int = Field(description="Items with parameters; the others are in pretest.")
+    has_content: bool = Field(description="Every calibrated item can be put to an endpoint.")
+    created_at: datetime
+
+    @classmethod
+    def of(cls, version: BankVersion) -> Self:
+        """The outgoing shape of `version`."""
+        return cls.model_validate(asdict(version))
+
+
+class VersionSettings(Input):
+    """What a new version may be told."""
+
+    response_model: ResponseModelName | None = None
+    scale: ScaleName | None = None
+    allow: AllowedCodes = Field(default_factory=list)
+    keep: KeptKeys = Field(default_factory=list)
+    provisional: bool = Field(
+        default=False, description="The parameters are a guess, not a calibration."
+    )
+    notes: LongText = ""
+
+
+class ParameterRow(Input):
+    """`P(theta) = c + (d - c) / (1 + exp(-a (theta - b)))`."""
+
+    key: Key
+    a: Number = 1.0
+    b: Number
+    c: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    d: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
+class VersionCreate(VersionSettings):
+    """Parameters of the bank's items, by key. Items without parameters go to pretest."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"parameters": [{"key": "q1", "a": 1.2, "b": -0.3, "c": 0.25}]}]
+        }
+    )
+
+    parameters: Annotated[list[ParameterRow], Field(min_length=1, max_length=200_000)]
+
+    def to_domain(self) -> BankImport:
+        """The same for the service.
+
+        Raises:
+            ItemBankError: A key twice, or c not below d.
+        """
+        rows = self.parameters
+        return BankImport(
+            parameters=ItemBank.from_difficulties(
+                a=[row.a for row in rows],
+                b=[row.b for row in rows],
+                c=[row.c for row in rows],
+                d=[row.d for row in rows],
+                item_ids=[row.key for row in rows],
+            ),
+            **self.model_dump(exclude={"parameters"}),
+        )
+
+
+class FindingRead(Output):
+    """One fault of one item."""
+
+    code: str
+    severity: str
+    key: str
+    field: str
+    value: float | str | None
+    message: str
+
+    @classmethod
+    def of(cls, finding: Finding) -> Self:
+        """The outgoing shape."""
+        return cls(
+            code=finding.code,
+            severity=finding.severity,
+            key=finding.item_id,
+            field=finding.field,
+            value=finding.value,
+            message=finding.message,
+        )
+
+
+class FlagRead(Output):
+    """A finding about the item that carries it."""
+
+    code: str
+    severity: str
+    field: str
+    value: float | str | None
+    message: str
+
+
+class VersionItemRead(Output):
+    """Parameters and state of one item of a version; null parameters in pretest."""
+
+    item_id: str
+    key: str
+    position: int
+    status: Literal["active", "quarantined", "pretest"]
+    a: float | None
+    b: float | None = Field(description="Null where a is 0: there is no difficulty then.")
+    intercept: float | None
+    c: float | None
+    d: float | None
+    flags: list[FlagRead]
+
+    @classmethod
+    def of(cls, item: VersionItem) -> Self:
+        """The outgoing shape."""
+        b = -item.intercept / item.a if item.a and item.intercept is not None else None
+        return cls.model_validate({**asdict(item), "b": b})
+
+
+class ValidationCreate(Input):
+    """Overrides to try."""
+
+    allow: AllowedCodes = Field(default_factory=list)
+    keep: KeptKeys = Field(default_factory=list)
+
+
+class ValidationRead(Output):
+    """What lint says under the overrides; the version stays as it is."""
+
+    version_id: str
+    findings: list[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
+    n_findings: int
+    quarantined: list[str] = Field(description=f"Keys, the first {MAX_LISTED}.")
+    n_quarantined: int
+
+    @classmethod
+    def of(cls, validation: Validation) -> Self:
+        """The outgoing shape."""
+        return cls(
+            version_id=validation.version.id,
+            findings=[FindingRead.of(finding) for finding in validation.findings[:MAX_LISTED]],
+            n_findings=len(validation.findings),
+            quarantined=sorted(validation.quarantined)[:MAX_LISTED],
+            n_quarantined=len(validation.quarantined),
+        )
+
+
+class InformationRead(Output):
+    """Test information of the active items over theta, and the SE if all of them were asked."""
+
+    version_id: str
+    scale: str
+    theta: list[float]
+    information: list[float]
+    se: list[float | None] = Field(description="Null where there is no information.")
+
+    @classmethod
+    def of(cls, curve: InformationCurve) -> Self:
+        """The outgoing shape."""
+        return cls(
+            version_id=curve.version_id,
+            scale=curve.scale,
+            theta=curve.theta.tolist(),
+            information=curve.information.tolist(),
+            se=[se if math.isfinite(se) else None for se in curve.se.tolist()],
+        )
+
+
+def theta_grid(text: str) -> FloatArray:
+    """`start:stop:step` as an array that holds both ends.
+
+    Raises:
+        InvalidInputError: Not three numbers, no step upwards, or more than `MAX_THETAS` points.
+    """
+    try:
+        start, stop, step = map(float, text.split(":"))
+        n_steps = (stop - start) / step if step > 0 else math.nan
+    except (ValueError, OverflowError):
+        start = step = n_steps = math.nan
+    if not 0 <= n_steps <= MAX_THETAS - 1:
+        detail = f"expected start:stop:step of at most {MAX_THETAS} thetas, got {text!r}"
+        raise InvalidInputError(
+            f"theta: {detail}.", problems=[FieldProblem("/query/theta", detail)]
+        )
+    # Steps such as 0.1 are not exact: the last theta counts if it is a hair too far.
+    n_thetas = math.floor(n_steps + 1e-9) + 1
+    return np.array([start + step * i for i in range(n_thetas)], dtype=np.float64)
