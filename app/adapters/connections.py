@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import httpcore2
@@ -125,7 +126,7 @@ class GuardedHTTPTransport(httpx2.AsyncHTTPTransport):
     """httpx2's own transport on a connection pool that uses the guarded backend."""
 
     def __init__(self, guard: AddressGuard, resolve: Resolve, limits: httpx2.Limits) -> None:
-        ssl_context = httpx2.create_ssl_context()
+        ssl_context = _trusted_certificates()
         super().__init__(verify=ssl_context)
         # httpx2 has no argument for the network backend, so its pool is replaced by one that has.
         self._pool = httpcore2.AsyncConnectionPool(
@@ -135,6 +136,12 @@ class GuardedHTTPTransport(httpx2.AsyncHTTPTransport):
             keepalive_expiry=limits.keepalive_expiry,
             network_backend=_GuardedBackend(guard, resolve),
         )
+
+
+@cache
+def _trusted_certificates() -> ssl.SSLContext:
+    """Read once: parsing the system's store takes longer than a hundred calls."""
+    return httpx2.create_ssl_context()
 
 
 def _system_reason(exc: httpcore2.ConnectError) -> str:

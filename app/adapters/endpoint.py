@@ -1,6 +1,8 @@
 """What every adapter over HTTP shares: where to send, with which key, and how to read a reply."""
 
 import json
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +44,11 @@ _FINISH = {
 }
 _BROKEN_OFF = frozenset({"error", "abort"})
 
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
+_OUR_HEADERS = frozenset(
+    {"host", "content-length", "content-type", "transfer-encoding", "connection"}
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonEndpoint:
@@ -68,7 +75,7 @@ class JsonEndpoint:
         )
 
     def read(self, reply: Reply) -> dict[str, Any]:
-        """The JSON object of a successful reply.
+        """The JSON object of a successful reply; a list of one is that one.
 
         Raises:
             MalformedAnswerError: Not a JSON object.
@@ -78,6 +85,8 @@ class JsonEndpoint:
             body = json.loads(reply.body)
         except (ValueError, RecursionError) as exc:
             raise self.malformed(reply, "is not JSON") from exc
+        if isinstance(body, list) and len(body) == 1:
+            body = body[0]
         if not isinstance(body, dict):
             raise self.malformed(reply, "is not a JSON object")
         if "choices" not in body and (complaint := complaint_in(body, reply.status)):
@@ -138,23 +147,38 @@ def json_endpoint(
         url = parse_endpoint_url(config.base_url)
     except ValueError as exc:
         detail = f"base_url {exc}; got {_without_userinfo(config.base_url)!r}."
-        raise InvalidInputError(detail, problems=[FieldProblem("/base_url", detail)]) from None
+        raise _wrong("/base_url", detail) from None
     path = url.path.rstrip("/")
     if not path.endswith(route):
         url = url.copy_with(path=path + route)
-    credentials = {"authorization": f"Bearer {config.api_key}"} if config.api_key else {}
-    credentials |= {name.lower(): value for name, value in config.headers.items()}
-    for name, value in credentials.items():
-        if not (name.isascii() and value.isascii() and (name + value).isprintable()):
-            detail = f"The header {name!r} holds characters that HTTP headers cannot carry."
-            raise InvalidInputError(detail, problems=[FieldProblem("/headers", detail)])
+    if not 0 < config.timeout_s < math.inf:
+        raise _wrong("/timeout_s", f"timeout_s: expected seconds above 0, got {config.timeout_s}.")
     return JsonEndpoint(
         transport=transport,
         url=str(url),
-        credentials=credentials,
+        credentials=_credentials(config),
         timeout_s=config.timeout_s,
         is_503_cold=is_503_cold,
     )
+
+
+def _credentials(config: EndpointConfig) -> dict[str, str]:
+    credentials = {}
+    if config.api_key:
+        if not _is_header_value(config.api_key):
+            raise _wrong("/api_key", "api_key holds characters that no HTTP header can carry.")
+        credentials["authorization"] = f"Bearer {config.api_key}"
+    for name, value in config.headers.items():
+        if not _HEADER_NAME.fullmatch(name) or name.lower() in _OUR_HEADERS:
+            raise _wrong("/headers", f"The header {name!r} cannot be set.")
+        if not _is_header_value(value):
+            raise _wrong("/headers", f"The header {name!r} holds characters that none can carry.")
+        credentials[name.lower()] = value
+    return credentials
+
+
+def _is_header_value(text: str) -> bool:
+    return text.isascii() and text.isprintable() and text == text.strip()
 
 
 def require_model(config: EndpointConfig) -> None:
@@ -164,8 +188,7 @@ def require_model(config: EndpointConfig) -> None:
         InvalidInputError: The name is empty.
     """
     if not config.model:
-        detail = f"An endpoint of kind {config.kind!r} needs the name of a model."
-        raise InvalidInputError(detail, problems=[FieldProblem("/model", detail)])
+        raise _wrong("/model", f"An endpoint of kind {config.kind!r} needs the name of a model.")
 
 
 def refuse_options(config: EndpointConfig) -> None:
@@ -176,7 +199,11 @@ def refuse_options(config: EndpointConfig) -> None:
     """
     if config.options:
         detail = f"An endpoint of kind {config.kind!r} takes no options, got {[*config.options]}."
-        raise InvalidInputError(detail, problems=[FieldProblem("/options", detail)])
+        raise _wrong("/options", detail)
+
+
+def _wrong(pointer: str, detail: str) -> InvalidInputError:
+    return InvalidInputError(detail, problems=[FieldProblem(pointer, detail)])
 
 
 def _without_userinfo(text: str) -> str:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.probing import capabilities
 from app.adapters.transport import Transport
-from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError, UnknownNameError
+from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
 
 _CHARS_PER_TOKEN = 4
 _MAX_LATENCY_MS = 600_000.0
+_OPTIONS = frozenset({"theta", "seed", "latency_ms"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +76,9 @@ def scripted(config: EndpointConfig, transport: Transport) -> Scripted:  # noqa:
         InvalidInputError: An option is unknown or has a wrong value.
     """
     options = config.options
-    for name in options.keys() - {"theta", "seed", "latency_ms"}:
-        raise UnknownNameError("option of kind 'scripted'", name, ("theta", "seed", "latency_ms"))
+    for name in options.keys() - _OPTIONS:
+        detail = f"Unknown option {name!r}; kind 'scripted' has {', '.join(sorted(_OPTIONS))}."
+        raise InvalidInputError(detail, problems=[FieldProblem(f"/options/{name}", detail)])
     seed = _number(options, "seed", 0.0, -(2**53), 2**53)
     if not seed.is_integer():
         raise _wrong("seed", "an integer", options["seed"])

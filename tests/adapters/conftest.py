@@ -46,7 +46,7 @@ def examinee_of(transport: Transport, faults_url: str) -> Callable[..., Examinee
     """`examinee_of(kind, path)`: an examinee of that kind at the fault server's `path`."""
 
     def make(kind: str, path: str, **config: Any) -> Examinee:
-        settings: dict[str, Any] = {"model": "m", "api_key": SECRET, "timeout_s": 1.0} | config
+        settings: dict[str, Any] = {"model": "m", "api_key": SECRET, "timeout_s": 30.0} | config
         return build(EndpointConfig(kind=kind, base_url=faults_url + path, **settings), transport)
 
     return make

@@ -11,25 +11,27 @@ from tests.contracts.examinees import ExamineeContract, HttpExamineeContract
 class TestOpenAIChat(HttpExamineeContract):
     @pytest.fixture
     def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        return lambda behaviour: examinee_of("openai_chat", f"/{behaviour}/v1")
+        return lambda behaviour, **config: examinee_of("openai_chat", f"/{behaviour}/v1", **config)
 
 
 class TestOpenAICompletions(HttpExamineeContract):
     @pytest.fixture
     def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        return lambda behaviour: examinee_of("openai_completions", f"/{behaviour}/v1")
+        kind = "openai_completions"
+        return lambda behaviour, **config: examinee_of(kind, f"/{behaviour}/v1", **config)
 
 
 class TestTextGeneration(HttpExamineeContract):
     @pytest.fixture
     def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        return lambda behaviour: examinee_of("hf_tgi", f"/{behaviour}")
+        return lambda behaviour, **config: examinee_of("hf_tgi", f"/{behaviour}", **config)
 
 
 class TestInferenceEndpoint(HttpExamineeContract):
     @pytest.fixture
     def examinee_at(self, examinee_of: Callable[..., Examinee]) -> Callable[..., Examinee]:
-        return lambda behaviour: examinee_of("hf_endpoint", f"/{behaviour}", model="")
+        kind = "hf_endpoint"
+        return lambda behaviour, **config: examinee_of(kind, f"/{behaviour}", model="", **config)
 
 
 class TestScripted(ExamineeContract):

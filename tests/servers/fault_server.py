@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import cache
 from typing import Any
 
 import uvicorn
@@ -311,10 +312,14 @@ async def _large_chunked(route: str, body: dict[str, Any]) -> Response:
     return StreamingResponse(chunks(), media_type="application/json")
 
 
+@cache
+def _packed_bomb() -> bytes:
+    return gzip.compress(b" " * (8 * LARGE_BODY_BYTES))
+
+
 async def _zip_bomb(route: str, body: dict[str, Any]) -> Response:
-    packed = gzip.compress(b" " * (8 * LARGE_BODY_BYTES))
     return Response(
-        packed, headers={"content-encoding": "gzip", "content-type": "application/json"}
+        _packed_bomb(), headers={"content-encoding": "gzip", "content-type": "application/json"}
     )
 
 
@@ -346,6 +351,26 @@ async def _unauthorized_always(route: str, body: dict[str, Any]) -> Response:
     return JSONResponse({"error": {"message": "No such key.", "code": "invalid_api_key"}}, 401)
 
 
+async def _reasoner(route: str, body: dict[str, Any]) -> Response:
+    """As OpenAI's reasoning models: they name one parameter at a time."""
+    refusals = {
+        "max_tokens": ("unsupported_parameter", "Use 'max_completion_tokens' instead."),
+        "temperature": ("unsupported_value", "Only the default (1) value is supported."),
+    }
+    for name, (code, words) in refusals.items():
+        if name in body and body[name] != 1:
+            message = f"Unsupported: {name!r} is not supported with this model. {words}"
+            error = {"message": message, "param": name, "code": code}
+            return JSONResponse({"error": error | {"type": "invalid_request_error"}}, 400)
+    return good_answer(route, body, _prompt_text(body))
+
+
+async def _no_logprobs(route: str, body: dict[str, Any]) -> Response:
+    if "logprobs" in body:
+        return _error(400, "logprobs is not supported by this model.")
+    return good_answer(route, body, _prompt_text(body))
+
+
 #: Besides `slow`, `rate_limited` and `redirect_elsewhere`, which depend on settings.
 _FAULTS: dict[str, Callable[[str, dict[str, Any]], Awaitable[Response]]] = {
     "rate_limited_until": _rate_limited_until,
@@ -367,6 +392,8 @@ _FAULTS: dict[str, Callable[[str, dict[str, Any]], Awaitable[Response]]] = {
     "redirect_loop": _redirect_loop,
     "redirect": _redirect,
     "unauthorized": _unauthorized_always,
+    "reasoner": _reasoner,
+    "no_logprobs": _no_logprobs,
 }
 
 

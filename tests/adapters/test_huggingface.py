@@ -1,0 +1,216 @@
+"""Text Generation Inference and Inference Endpoints; the reference client checks the server."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from huggingface_hub import InferenceClient
+
+from app.adapters import CompletionRequest, Examinee, GenerationParams
+from app.errors import (
+    ColdStartError,
+    EndpointFaultError,
+    EndpointRejectedError,
+    MalformedAnswerError,
+    RateLimitedError,
+)
+from app.items import FinishReason, Message
+from tests.contracts.examinees import ask
+from tests.servers.fault_server import FaultServer
+
+PROMPT = "Question: Which letter comes first?\n\nA. a\nB. b\n\nAnswer:"
+
+
+async def test_the_test_server_speaks_what_the_reference_client_speaks(
+    examinee_of: Callable[..., Examinee], faults_url: str
+) -> None:
+    """Same prompt through huggingface_hub and through our adapters: same answers."""
+    generation = InferenceClient(model=f"{faults_url}/ok", token="hf_x")
+    said = await asyncio.to_thread(
+        generation.text_generation,
+        PROMPT,
+        details=True,
+        max_new_tokens=8,
+        seed=3,
+        stop=["\nQuestion:"],
+        decoder_input_details=True,
+    )
+    assert said.details is not None
+    assert said.details.finish_reason == "stop_sequence"
+    assert said.details.prefill[0].logprob == -1.0
+    ours = await examinee_of("hf_tgi", "/ok").complete(ask())
+    assert said.generated_text == f"{ours.text}\nQuestion:"
+
+    chat = InferenceClient(base_url=f"{faults_url}/ok", token="hf_x")
+    answer = await asyncio.to_thread(
+        chat.chat_completion, [{"role": "user", "content": "hi"}], max_tokens=4, logprobs=True
+    )
+    ours = await examinee_of("hf_endpoint", "/ok", model="").complete(ask("hi"))
+    assert answer.choices[0].message.content == ours.text
+    assert answer.usage.prompt_tokens == ours.tokens_in
+
+
+async def test_a_generation_request_uses_tgis_names(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    params = GenerationParams(temperature=0.5, top_p=0.9, max_tokens=7, seed=3, stop=("\n\n",))
+    await examinee_of("hf_tgi", "/ok/").complete(
+        CompletionRequest(messages=(Message("user", "1 + 1?"),), params=params)
+    )
+    (call,) = faults.calls
+    assert call.path == "/ok/generate"
+    assert call.body == {
+        "inputs": "Question: 1 + 1?\n\nAnswer:",
+        "parameters": {
+            "max_new_tokens": 7,
+            "do_sample": True,
+            "temperature": 0.5,
+            "top_p": 0.9,
+            "seed": 3,
+            "stop": ["\n\n", "\nQuestion:"],
+            "details": True,
+            "return_full_text": False,
+        },
+    }
+
+
+async def test_temperature_zero_means_not_to_sample_which_tgi_wants_said_so(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    await examinee_of("hf_tgi", "/ok").complete(ask(temperature=0.0))
+    assert faults.calls[0].body["parameters"]["do_sample"] is False
+    assert "temperature" not in faults.calls[0].body["parameters"]
+
+
+def generated(text: str, finish: str = "eos_token", **details: Any) -> dict[str, Any]:
+    return {"generated_text": text, "details": {"finish_reason": finish} | details}
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "finish"),
+    [
+        (generated("B"), "B", FinishReason.STOP),
+        (generated("B", "length"), "B", FinishReason.LENGTH),
+        (generated("B\nQuestion:", "stop_sequence"), "B", FinishReason.STOP),
+        (generated("B", "stop_sequence"), "B", FinishReason.STOP),
+        (generated("B\nQuestion:", "length"), "B\nQuestion:", FinishReason.LENGTH),
+        (generated("<think>x</think>B"), "B", FinishReason.STOP),
+        (generated("<think>x", "eos_token"), "", FinishReason.LENGTH),
+        ([generated("B")], "B", FinishReason.STOP),
+        ({"generated_text": "B"}, "B", FinishReason.UNKNOWN),
+        ({"generated_text": "B", "details": None}, "B", FinishReason.UNKNOWN),
+    ],
+)
+async def test_generations_are_read_with_their_finish_reason(
+    examinee_of: Callable[..., Examinee],
+    faults: FaultServer,
+    body: object,
+    text: str,
+    finish: FinishReason,
+) -> None:
+    completion = await examinee_of("hf_tgi", faults.canned("canned", body)).complete(ask())
+    assert (completion.text, completion.finish) == (text, finish)
+
+
+async def test_token_counts_come_from_details_and_headers(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    headers = {"x-prompt-tokens": "12", "x-generated-tokens": "5"}
+    path = faults.canned("a", generated("B", generated_tokens=4), headers=headers)
+    completion = await examinee_of("hf_tgi", path).complete(ask())
+    assert (completion.tokens_in, completion.tokens_out) == (12, 4)
+    path = faults.canned("b", {"generated_text": "B"}, headers=headers)
+    completion = await examinee_of("hf_tgi", path).complete(ask())
+    assert (completion.tokens_in, completion.tokens_out) == (12, 5)
+    path = faults.canned("c", {"generated_text": "B"})
+    completion = await examinee_of("hf_tgi", path).complete(ask())
+    assert (completion.tokens_in, completion.tokens_out) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "words"),
+    [
+        (
+            424,
+            {"error": "Request failed", "error_type": "generation"},
+            EndpointFaultError,
+            "failed",
+        ),
+        (
+            429,
+            {"error": "Model is overloaded", "error_type": "overloaded"},
+            RateLimitedError,
+            "over",
+        ),
+        (
+            422,
+            {"error": "`inputs` must have less than 4 tokens", "error_type": "validation"},
+            EndpointRejectedError,
+            "less than 4",
+        ),
+        (503, "no healthy upstream", ColdStartError, "upstream"),
+        (503, b"", ColdStartError, "503"),
+        (502, b"", EndpointFaultError, "502"),
+        (200, {"generated_text": None}, MalformedAnswerError, "generated_text"),
+        (200, [], MalformedAnswerError, "JSON object"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["hf_tgi"])
+async def test_failures_of_text_generation_are_classified(
+    examinee_of: Callable[..., Examinee],
+    faults: FaultServer,
+    kind: str,
+    status: int,
+    body: object,
+    error: type[Exception],
+    words: str,
+) -> None:
+    path = faults.canned("canned", body, status=status)
+    with pytest.raises(error, match=words):
+        await examinee_of(kind, path).complete(ask())
+
+
+@pytest.mark.parametrize("kind", ["hf_tgi", "hf_endpoint"])
+async def test_a_503_means_that_the_endpoint_is_waking_up(
+    examinee_of: Callable[..., Examinee], kind: str
+) -> None:
+    with pytest.raises(ColdStartError) as caught:
+        await examinee_of(kind, "/error_503").complete(ask())
+    assert caught.value.retry_after_s is None
+    with pytest.raises(ColdStartError) as caught:
+        await examinee_of(kind, "/hf_loading").complete(ask())
+    assert caught.value.retry_after_s == 20.0
+
+
+@pytest.mark.parametrize(
+    ("suffix", "path"),
+    [
+        ("/ok", "/ok/v1/chat/completions"),
+        ("/ok/", "/ok/v1/chat/completions"),
+        ("/ok/v1", "/ok/v1/chat/completions"),
+        ("/ok/v1/", "/ok/v1/chat/completions"),
+        ("/ok/v1/chat/completions", "/ok/v1/chat/completions"),
+    ],
+)
+async def test_an_inference_endpoint_is_given_by_its_root_or_its_v1(
+    examinee_of: Callable[..., Examinee], faults: FaultServer, suffix: str, path: str
+) -> None:
+    await examinee_of("hf_endpoint", suffix, model="").complete(ask())
+    assert faults.calls[0].path == path
+    assert faults.calls[0].body["model"] == "tgi"
+
+
+async def test_a_probe_of_text_generation_finds_prompt_logprobs(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    report = await examinee_of("hf_tgi", "/ok").probe()
+    assert report.capabilities == {
+        "chat": False,
+        "logprobs": True,
+        "prompt_logprobs": True,
+        "system_role": None,
+        "seed": True,
+        "reasoning_field": None,
+    }
+    assert len(faults.calls) == 2

@@ -1,0 +1,429 @@
+"""What OpenAI-compatible endpoints send, in the shapes seen in the wild, over real HTTP."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.adapters import Completion, CompletionRequest, Examinee, GenerationParams
+from app.errors import (
+    ColdStartError,
+    EndpointFaultError,
+    EndpointRejectedError,
+    EndpointUnauthorizedError,
+    ExamineeError,
+    ExamineeTimeoutError,
+    MalformedAnswerError,
+    RateLimitedError,
+)
+from app.items import FinishReason, Message
+from tests.contracts.examinees import SECRET, ask
+from tests.servers.fault_server import FaultServer
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def reply_to(faults: FaultServer, examinee_of: Callable[..., Examinee]) -> Ask:
+    """`await reply_to(body, ...)`: what a chat endpoint that answers `body` completes."""
+
+    async def reply(
+        body: object,
+        *,
+        kind: str = "openai_chat",
+        status: int = 200,
+        headers: dict[str, str] | None = None,
+    ) -> Completion:
+        path = faults.canned("canned", body, status=status, headers=headers)
+        return await examinee_of(kind, path).complete(ask())
+
+    return reply
+
+
+def chat(message: dict[str, Any], finish: object = "stop", **body: Any) -> dict[str, Any]:
+    choice = {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": finish}
+    return {"object": "chat.completion", "choices": [choice]} | body
+
+
+@pytest.mark.parametrize(
+    ("message", "text", "reasoning"),
+    [
+        ({"content": "B"}, "B", None),
+        ({"content": None}, "", None),
+        ({}, "", None),
+        ({"content": "B", "reasoning_content": "Not A."}, "B", "Not A."),
+        ({"content": "B", "reasoning": "Not A."}, "B", "Not A."),
+        ({"content": "B", "reasoning": {"effort": "low"}}, "B", None),
+        ({"content": "B", "reasoning_content": None, "reasoning": ""}, "B", None),
+        ({"content": "<think>Not A.</think>B"}, "B", "Not A."),
+        ({"content": "<think>y</think>B", "reasoning": "x"}, "B", "x\n\ny"),
+        ({"content": [{"type": "text", "text": "B"}, {"type": "text", "text": "!"}]}, "B!", None),
+        (
+            {
+                "content": [
+                    {"type": "thinking", "thinking": [{"type": "text", "text": "Not A."}]},
+                    {"type": "text", "text": "B"},
+                ]
+            },
+            "B",
+            "Not A.",
+        ),
+        ({"content": "a\0b \ud800"}, "a\ufffdb ?", None),
+    ],
+)
+async def test_text_and_reasoning_are_found_where_endpoints_put_them(
+    reply_to: Ask, message: dict[str, Any], text: str, reasoning: str | None
+) -> None:
+    completion = await reply_to(chat(message))
+    assert (completion.text, completion.reasoning) == (text, reasoning)
+    assert completion.finish is FinishReason.STOP
+
+
+async def test_the_raw_text_is_kept_whole(reply_to: Ask) -> None:
+    completion = await reply_to(chat({"content": "<think>Not A.</think>\n\nB"}))
+    assert completion.raw == "<think>Not A.</think>\n\nB"
+
+
+@pytest.mark.parametrize(
+    ("word", "finish"),
+    [
+        ("stop", FinishReason.STOP),
+        ("eos_token", FinishReason.STOP),
+        ("STOP", FinishReason.STOP),
+        ("length", FinishReason.LENGTH),
+        ("max_tokens", FinishReason.LENGTH),
+        ("content_filter", FinishReason.CONTENT_FILTER),
+        ("tool_calls", FinishReason.UNKNOWN),
+        (None, FinishReason.UNKNOWN),
+        (3, FinishReason.UNKNOWN),
+    ],
+)
+async def test_finish_reasons_are_mapped(reply_to: Ask, word: object, finish: FinishReason) -> None:
+    assert (await reply_to(chat({"content": "B"}, word))).finish is finish
+
+
+async def test_a_thought_cut_off_by_the_token_limit_leaves_no_text_to_score(reply_to: Ask) -> None:
+    in_text = await reply_to(chat({"content": "<think>B or"}, "length"))
+    in_field = await reply_to(chat({"content": "", "reasoning_content": "B or"}, "length"))
+    for completion in (in_text, in_field):
+        assert (completion.text, completion.finish) == ("", FinishReason.LENGTH)
+        assert completion.reasoning == "B or"
+
+
+async def test_a_refusal_is_an_outcome_of_its_own(reply_to: Ask) -> None:
+    completion = await reply_to(chat({"content": None, "refusal": "I cannot help."}))
+    assert completion.finish is FinishReason.CONTENT_FILTER
+    assert completion.raw == "I cannot help."
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Filtered.", "type": None, "param": "prompt", "code": "content_filter"},
+        {"message": "No.", "code": None, "innererror": {"code": "ResponsibleAIPolicyViolation"}},
+        {"message": "No.", "code": "content_policy_violation"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["openai_chat", "openai_completions"])
+async def test_a_prompt_that_a_content_filter_refuses_is_an_outcome_not_a_failure(
+    reply_to: Ask, kind: str, error: dict[str, Any]
+) -> None:
+    completion = await reply_to({"error": error}, kind=kind, status=400)
+    assert (completion.text, completion.finish) == ("", FinishReason.CONTENT_FILTER)
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"prompt_tokens": 7, "completion_tokens": 2}, (7, 2)),
+        ({"prompt_tokens": 7}, (7, None)),
+        ({"prompt_tokens": -1, "completion_tokens": True}, (None, None)),
+        ({"prompt_tokens": 1.5, "completion_tokens": "x"}, (None, None)),
+        (None, (None, None)),
+        ([], (None, None)),
+    ],
+)
+async def test_token_counts_are_reported_or_unknown_never_invented(
+    reply_to: Ask, usage: object, tokens: tuple[int | None, int | None]
+) -> None:
+    completion = await reply_to(chat({"content": "B"}, usage=usage))
+    assert (completion.tokens_in, completion.tokens_out) == tokens
+
+
+async def test_the_echoed_model_name_is_kept_even_if_it_differs(reply_to: Ask) -> None:
+    assert (await reply_to(chat({"content": "B"}, model="m-2026-01"))).model == "m-2026-01"
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [
+        None,
+        {"tokens": ["B"], "token_logprobs": [-0.1], "top_logprobs": [{"B": -0.1}]},
+        {"content": [{"token": "B", "logprob": -0.1}]},
+    ],
+)
+async def test_both_forms_of_completion_logprobs_are_tolerated(
+    reply_to: Ask, logprobs: object
+) -> None:
+    body = {"choices": [{"text": " B", "finish_reason": "stop", "logprobs": logprobs}]}
+    assert (await reply_to(body, kind="openai_completions")).text == " B"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error", "words"),
+    [
+        (
+            401,
+            {"error": {"message": "Bad key.", "code": 401}},
+            EndpointUnauthorizedError,
+            "Bad key",
+        ),
+        (403, {"detail": "Forbidden"}, EndpointUnauthorizedError, "Forbidden"),
+        (
+            404,
+            {"error": {"message": "no model x"}},
+            EndpointRejectedError,
+            "no model x.*model name",
+        ),
+        (404, "<html><title>404</title>", EndpointRejectedError, "missing /v1"),
+        (405, {"detail": "Method Not Allowed"}, EndpointRejectedError, "Method Not"),
+        (
+            422,
+            {"detail": [{"loc": ["body", "seed"], "msg": "Extra inputs", "type": "extra"}]},
+            EndpointRejectedError,
+            r"body\.seed: Extra inputs",
+        ),
+        (
+            400,
+            [{"error": {"message": "API key not valid", "code": 400}}],
+            EndpointRejectedError,
+            "not valid",
+        ),
+        (
+            400,
+            {"object": "error", "message": "too long", "code": 400},
+            EndpointRejectedError,
+            "too long",
+        ),
+        (400, "plain words", EndpointRejectedError, "plain words"),
+        (400, b"\xff\xfe\x00", EndpointRejectedError, "400"),
+        (400, b"", EndpointRejectedError, "400"),
+        (400, [], EndpointRejectedError, "400"),
+        (303, b"", EndpointRejectedError, "redirect"),
+        (408, b"", ExamineeTimeoutError, "408"),
+        (
+            424,
+            {"error": "Request failed", "error_type": "generation"},
+            EndpointFaultError,
+            "failed",
+        ),
+        (429, {"error": "Model is overloaded"}, RateLimitedError, "overloaded"),
+        (
+            429,
+            {"error": {"message": "Out of credit", "code": "insufficient_quota"}},
+            EndpointRejectedError,
+            "credit",
+        ),
+        (500, {"error": "CUDA error"}, EndpointFaultError, "CUDA"),
+        (503, "upstream connect error", EndpointFaultError, "upstream"),
+        (503, {"error": {"message": "Loading model"}}, ColdStartError, "Loading"),
+        (529, {"error": {"message": "Overloaded"}}, EndpointFaultError, "Overloaded"),
+        (200, {"error": {"message": "upstream died", "code": 502}}, EndpointFaultError, "died"),
+        (200, {"error": {"message": "slow down", "code": 429}}, RateLimitedError, "slow down"),
+        (200, {"error": "it broke"}, EndpointFaultError, "it broke"),
+        (200, {"choices": None}, MalformedAnswerError, "no choices"),
+        (200, {"choices": {"0": {}}}, MalformedAnswerError, "no choices"),
+        (200, {"choices": ["B"]}, MalformedAnswerError, "no choices"),
+        (200, {"choices": [{"text": "B"}]}, MalformedAnswerError, "no message"),
+        (200, {"choices": [{"message": {"content": 5}}]}, MalformedAnswerError, "not text"),
+        (200, [1], MalformedAnswerError, "not a JSON object"),
+        (200, b"", MalformedAnswerError, "not JSON"),
+        (200, b"[" * 100_000, MalformedAnswerError, "not JSON"),
+        (200, b'data: {"choices": []}\n\ndata: [DONE]\n\n', MalformedAnswerError, "not JSON"),
+        (200, "<!doctype html><p>hi", MalformedAnswerError, "missing /v1"),
+        (200, chat({"content": "half of"}, "error"), EndpointFaultError, "broke off"),
+        (200, chat({"content": "half of"}, "abort"), EndpointFaultError, "broke off"),
+    ],
+)
+async def test_error_bodies_of_every_shape_are_classified_with_the_endpoints_own_words(
+    reply_to: Ask, status: int, body: object, error: type[ExamineeError], words: str
+) -> None:
+    with pytest.raises(error, match=words) as caught:
+        await reply_to(body, status=status)
+    assert type(caught.value) is error
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("headers", "low", "high"),
+    [
+        ({"retry-after": "7"}, 7, 7),
+        ({"retry-after": "0.5"}, 0.5, 0.5),
+        ({"retry-after": "3", "retry-after-ms": "2500"}, 2.5, 2.5),
+        ({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0, 0),
+        ({"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"}, 1e9, 1e12),
+    ],
+)
+async def test_retry_after_is_read_in_seconds_or_as_a_date(
+    reply_to: Ask, headers: dict[str, str], low: float, high: float
+) -> None:
+    with pytest.raises(RateLimitedError) as caught:
+        await reply_to({"error": "slow"}, status=429, headers=headers)
+    assert caught.value.retry_after_s is not None
+    assert low <= caught.value.retry_after_s <= high
+
+
+@pytest.mark.parametrize("value", ["soon", "-3", "nan", "inf", "", "1e400"])
+async def test_a_retry_after_that_means_nothing_is_ignored(reply_to: Ask, value: str) -> None:
+    with pytest.raises(RateLimitedError) as caught:
+        await reply_to({"error": "slow"}, status=429, headers={"retry-after": value})
+    assert caught.value.retry_after_s is None
+
+
+async def test_a_key_that_the_endpoint_echoes_is_taken_out(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    echoes = [
+        (401, {"error": {"message": f"Incorrect API key provided: {SECRET}"}}),
+        (400, f"Authorization: Bearer {SECRET}"),
+        (200, f"you sent {SECRET} and header-secret"),
+        (200, {"error": f"what is {SECRET}?"}),
+    ]
+    for status, body in echoes:
+        path = faults.canned("echo", body, status=status)
+        examinee = examinee_of("openai_chat", path, headers={"x-key": "header-secret"})
+        with pytest.raises(ExamineeError) as caught:
+            await examinee.complete(ask())
+        assert "[redacted]" in str(caught.value)
+        for secret in (SECRET, "header-secret"):
+            assert secret not in str(caught.value)
+            assert secret not in repr(examinee)
+        assert SECRET not in (await examinee.probe()).detail
+
+
+@pytest.mark.parametrize(
+    ("suffix", "path"),
+    [
+        ("/ok/v1", "/ok/v1/chat/completions"),
+        ("/ok/v1/", "/ok/v1/chat/completions"),
+        ("/ok", "/ok/chat/completions"),
+        ("/ok/v1/chat/completions", "/ok/v1/chat/completions"),
+        ("/ok/v1?api-version=2", "/ok/v1/chat/completions"),
+    ],
+)
+async def test_the_route_is_joined_to_base_url(
+    examinee_of: Callable[..., Examinee], faults: FaultServer, suffix: str, path: str
+) -> None:
+    await examinee_of("openai_chat", suffix).complete(ask())
+    assert [call.path for call in faults.calls] == [path]
+
+
+async def test_what_is_sent_is_what_was_asked_and_nothing_unset(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    examinee = examinee_of("openai_chat", "/ok/v1", headers={"X-Team": "blue"})
+    messages = (Message("system", "Be brief."), Message("user", "Größe?"))
+    params = GenerationParams(temperature=None, max_tokens=5, seed=3, stop=("\n",))
+    await examinee.complete(CompletionRequest(messages=messages, params=params))
+    (call,) = faults.calls
+    assert call.body == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Größe?"},
+        ],
+        "max_tokens": 5,
+        "seed": 3,
+        "stop": ["\n"],
+    }
+    assert call.headers["authorization"] == f"Bearer {SECRET}"
+    assert call.headers["x-team"] == "blue"
+
+
+async def test_the_endpoints_own_sampling_applies_where_a_request_has_none(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    sampling = GenerationParams(temperature=0.7, max_tokens=9)
+    examinee = examinee_of("openai_chat", "/ok/v1", sampling=sampling)
+    await examinee.complete(CompletionRequest(messages=(Message("user", "x"),)))
+    assert faults.calls[0].body["temperature"] == 0.7
+    assert faults.calls[0].body["max_tokens"] == 9
+
+
+async def test_parameters_that_a_model_refuses_are_learned_once(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    """OpenAI's reasoning models: another name for max_tokens, no temperature."""
+    examinee = examinee_of("openai_chat", "/reasoner/v1")
+    for _ in range(2):
+        assert (await examinee.complete(ask(max_tokens=50, seed=1))).text in set("ABCD")
+    assert [sorted(call.body.keys() - {"model", "messages"}) for call in faults.calls] == [
+        ["max_tokens", "seed", "temperature"],
+        ["max_completion_tokens", "seed", "temperature"],
+        ["max_completion_tokens", "seed"],
+        ["max_completion_tokens", "seed"],
+    ]
+    assert faults.calls[-1].body["max_completion_tokens"] == 50
+
+
+async def test_a_rejection_that_names_no_sampling_parameter_is_not_repeated(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    error = {"message": "Unsupported", "code": "unsupported_parameter", "param": "messages"}
+    path = faults.canned("strict", {"error": error}, status=400)
+    with pytest.raises(EndpointRejectedError):
+        await examinee_of("openai_chat", path).complete(ask())
+    assert len(faults.calls) == 1
+
+
+async def test_a_completions_endpoint_gets_one_text_and_a_stop_before_the_next_question(
+    examinee_of: Callable[..., Examinee], faults: FaultServer
+) -> None:
+    completion = await examinee_of("openai_completions", "/ok/v1").complete(ask("1 + 1?"))
+    (call,) = faults.calls
+    assert call.body["prompt"] == "Question: 1 + 1?\n\nAnswer:"
+    assert call.body["stop"] == ["\nQuestion:"]
+    assert completion.text in set("ABCD")
+
+
+class TestProbe:
+    async def test_two_calls_tell_what_a_full_endpoint_can_do(
+        self, examinee_of: Callable[..., Examinee], faults: FaultServer
+    ) -> None:
+        report = await examinee_of("openai_chat", "/ok/v1").probe()
+        assert report.capabilities == {
+            "chat": True,
+            "logprobs": True,
+            "prompt_logprobs": None,
+            "system_role": True,
+            "seed": True,
+            "reasoning_field": False,
+        }
+        assert len(faults.calls) == 2
+
+    async def test_completions_with_echo_show_prompt_logprobs(
+        self, examinee_of: Callable[..., Examinee], faults: FaultServer
+    ) -> None:
+        report = await examinee_of("openai_completions", "/ok/v1").probe()
+        assert report.capabilities["prompt_logprobs"] is True
+        assert report.capabilities["seed"] is True
+        assert report.capabilities["chat"] is False
+        assert len(faults.calls) == 2
+
+    async def test_a_feature_that_is_rejected_by_name_is_missing_and_the_rest_still_told(
+        self, examinee_of: Callable[..., Examinee], faults: FaultServer
+    ) -> None:
+        report = await examinee_of("openai_chat", "/no_logprobs/v1").probe()
+        assert report.error_code is None
+        assert report.capabilities["chat"] is True
+        assert report.capabilities["logprobs"] is False
+        assert "logprobs is not supported" in report.detail
+        assert len(faults.calls) == 2
+
+    async def test_features_that_are_silently_ignored_are_missing(
+        self, examinee_of: Callable[..., Examinee], faults: FaultServer
+    ) -> None:
+        path = faults.canned("plain", chat({"content": "B", "reasoning_content": "x"}))
+        report = await examinee_of("openai_chat", path).probe()
+        assert report.capabilities["logprobs"] is False
+        assert report.capabilities["reasoning_field"] is True

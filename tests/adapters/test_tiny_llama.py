@@ -1,0 +1,94 @@
+"""Our adapters against the real llama.cpp server."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from app.adapters import (
+    CompletionRequest,
+    EndpointConfig,
+    Examinee,
+    GenerationParams,
+    Transport,
+    build,
+)
+from app.adapters.retry import RetryPolicy, complete
+from app.errors import EndpointRejectedError, EndpointUnauthorizedError
+from app.items import FinishReason, Message
+from tests.contracts.examinees import SECRET, ask
+
+SHORT = GenerationParams(max_tokens=4, seed=1)
+
+
+@pytest.fixture
+def llama(llama_url: str, transport: Transport) -> Examinee:
+    return _examinee(llama_url, transport)
+
+
+def _examinee(
+    url: str, transport: Transport, key: str = SECRET, kind: str = "openai_chat"
+) -> Examinee:
+    config = EndpointConfig(
+        kind=kind, base_url=f"{url}/v1", model="tiny", api_key=key, sampling=SHORT, timeout_s=20.0
+    )
+    return build(config, transport)
+
+
+@pytest.mark.parametrize("kind", ["openai_chat", "openai_completions"])
+async def test_a_real_server_answers_with_usage_and_is_cut_at_the_token_limit(
+    llama_url: str, transport: Transport, kind: str
+) -> None:
+    examinee = _examinee(llama_url, transport, kind=kind)
+    completion = await examinee.complete(CompletionRequest(messages=(Message("user", "Hello"),)))
+    assert completion.finish is FinishReason.LENGTH
+    assert completion.tokens_out == 4
+    assert completion.tokens_in is not None
+    assert completion.tokens_in > 3
+    assert completion.model == "tiny"
+    assert completion.latency_s > 0
+
+
+async def test_the_same_seed_gives_the_same_text(llama: Examinee) -> None:
+    first, second = [await llama.complete(ask(max_tokens=4, seed=5)) for _ in range(2)]
+    assert first.raw == second.raw
+
+
+async def test_a_wrong_key_is_unauthorized_and_not_shown(
+    llama_url: str, transport: Transport
+) -> None:
+    with pytest.raises(EndpointUnauthorizedError, match="api_key") as caught:
+        await _examinee(llama_url, transport, key="sk-wrong-key").complete(ask())
+    assert "sk-wrong-key" not in str(caught.value)
+
+
+async def test_a_prompt_beyond_the_context_is_rejected_in_the_servers_words(
+    llama: Examinee,
+) -> None:
+    with pytest.raises(EndpointRejectedError, match="context size"):
+        await llama.complete(ask("far too long " * 2000))
+
+
+async def test_a_probe_tells_what_the_real_server_can_do(
+    llama_url: str, transport: Transport
+) -> None:
+    chat = await _examinee(llama_url, transport).probe()
+    assert chat.error_code is None
+    assert chat.capabilities["chat"] is True
+    assert chat.capabilities["logprobs"] is True
+    assert chat.capabilities["system_role"] is True
+    assert chat.capabilities["seed"] is True
+    text = await _examinee(llama_url, transport, kind="openai_completions").probe()
+    assert text.capabilities["prompt_logprobs"] is False
+
+
+async def test_a_hundred_calls_in_flight_all_come_back(llama: Examinee) -> None:
+    """More calls than the server keeps slots, over connections that it closes now and then."""
+    rng = np.random.default_rng(0)
+    completions = await asyncio.gather(
+        *(
+            complete(llama, ask(f"Item {number}", max_tokens=1), RetryPolicy(), rng)
+            for number in range(300)
+        )
+    )
+    assert all(attempted.attempts == 1 for attempted in completions)
