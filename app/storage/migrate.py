@@ -1,8 +1,8 @@
 """Brings a database to the schema of this version of the code."""
 
+from functools import cache
 from pathlib import Path
 
-import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
@@ -32,7 +32,7 @@ def upgrade(url: str) -> str:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     config.attributes["url"] = url
-    newest = str(ScriptDirectory.from_config(config).get_current_head())
+    newest = newest_revision()
     try:
         command.upgrade(config, "head")
     except CommandError as exc:
@@ -41,6 +41,12 @@ def upgrade(url: str) -> str:
             f"revision known here is {newest}). Upgrade Sextant, or use another database."
         ) from exc
     except DBAPIError as exc:
-        cause = exc.orig if isinstance(exc.orig, psycopg.Error) else exc
-        raise DatabaseUnavailableError(f"The database could not be migrated: {cause}") from exc
+        reason = str(exc.orig).strip().split("\n")[0]
+        raise DatabaseUnavailableError(f"The database could not be migrated: {reason}") from exc
     return newest
+
+
+@cache
+def newest_revision() -> str:
+    """The revision that this version of the code needs."""
+    return str(ScriptDirectory(str(_MIGRATIONS)).get_current_head())
