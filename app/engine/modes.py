@@ -13,7 +13,9 @@ from app.engine.bank import FloatArray
 from app.engine.models.base import ItemParameters, ResponseModel
 from app.engine.quadrature import NormalPrior
 
-_TOLERANCE = 1e-12  # logits, relative to max(1, |theta|)
+_TOLERANCE = 1e-12  # logits
+# A Newton step squares the distance: after one this short, theta is exact to rounding.
+_LAST_STEP = 1e-7
 # A rise below this is rounding: a flat objective has no maximum.
 _FLAT = 1e-9
 _MAX_STEPS = 80  # bisection alone narrows a bracket of 1 logit to 1e-24 in that many
@@ -151,6 +153,6 @@ def find_maximum(
         following = np.where(usable, newton, (lo + hi) / 2)
         moved = np.abs(following - theta)
         theta = following
-        if (moved <= _TOLERANCE * np.maximum(1.0, np.abs(theta))).all():
+        if (moved <= np.where(usable, _LAST_STEP, _TOLERANCE)).all():
             break
     return theta

@@ -18,8 +18,8 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.state import Belief, Response
 from app.errors import InvalidInputError, UnknownNameError
 
-_MAX_POINTS = 41  # posterior points that a prediction sums over; their means keep its first moment
-_BISECTIONS = 40  # the interval's ends to 1e-12 of the bank
+_MAX_POINTS = 61  # posterior points that a prediction sums over; their means keep its first moment
+_BISECTIONS = 32  # ends of the interval to 1e-9 of the bank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +174,7 @@ def predict(
 
 def _condensed(nodes: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The posterior on fewer points: neighbouring nodes become their weighted mean."""
-    carrying = weights > 1e-9
+    carrying = weights > 1e-7
     nodes, weights = nodes[carrying], weights[carrying]
     starts = np.unique(np.linspace(0, len(nodes), _MAX_POINTS, endpoint=False).astype(np.intp))
     mass = np.add.reduceat(weights, starts)

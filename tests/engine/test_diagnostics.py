@@ -1,0 +1,99 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.bank import ItemBank, ItemIndex
+from app.engine.batch import estimate_many
+from app.engine.diagnostics import exposure_rates, overlap, person_fit, use_counts
+from app.engine.estimation import GridEstimator, Method
+from app.engine.state import Response
+from app.errors import InvalidInputError
+from tests.engine.random_banks import clean_bank
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_lz_star_of_fitting_answers_is_standard_normal(method: Method) -> None:
+    bank = clean_bank(0, 60)
+    rng = np.random.default_rng(0)
+    thetas = rng.normal(0, 1, 400)
+    scores = (rng.random((400, 60)) < bank.expected_score(thetas)).astype(np.float64)
+    fits = [
+        person_fit(
+            bank,
+            [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores[row])],
+            belief.theta,
+        )
+        for block in estimate_many(bank, scores, GridEstimator(method=method))
+        for row, belief in zip(block.rows, block.beliefs, strict=True)
+    ]
+    values = np.array([fit.lz_star for fit in fits], dtype=np.float64)
+    assert values.mean() == pytest.approx(0.0, abs=0.2)
+    assert values.std() == pytest.approx(1.0, abs=0.12)
+    assert np.mean([fit.flagged for fit in fits]) == pytest.approx(0.05, abs=0.035)
+
+
+def test_right_on_hard_and_wrong_on_easy_items_is_flagged() -> None:
+    bank = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
+    backwards = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]
+    theta = GridEstimator().estimate(bank, backwards).theta
+    fit = person_fit(bank, backwards, theta)
+    assert fit.flagged
+    assert fit.p_value is not None
+    assert fit.p_value < 1e-6
+    forwards = [Response(ItemIndex(i), float(i < 10)) for i in range(20)]
+    assert not person_fit(bank, forwards, theta).flagged
+
+
+def test_lz_is_the_standardised_log_likelihood() -> None:
+    # Drasgow, Levine & Williams (1985): (l0 - E l0) / sd l0, sums over all answer patterns.
+    bank = clean_bank(3, 6)
+    theta = 0.4
+    p = bank.expected_score(theta)
+    patterns = np.array([[(k >> i) & 1 for i in range(6)] for k in range(64)], dtype=np.float64)
+    log_likelihoods = patterns @ np.log(p) + (1 - patterns) @ np.log(1 - p)
+    mass = np.exp(log_likelihoods)
+    mean = mass @ log_likelihoods
+    deviation = np.sqrt(mass @ (log_likelihoods - mean) ** 2)
+    given_answers = [Response(ItemIndex(i), float(i % 2)) for i in range(6)]
+    observed = bank.log_likelihood(theta, range(6), [answer.score for answer in given_answers])
+    assert person_fit(bank, given_answers, theta).lz == pytest.approx((observed - mean) / deviation)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_too_few_answers_are_not_judged(n: int) -> None:
+    bank = clean_bank(4, 3)
+    fit = person_fit(bank, [Response(ItemIndex(i), 1.0) for i in range(n)], 0.0)
+    assert (fit.lz_star, fit.p_value, fit.flagged, fit.n_items) == (None, None, False, n)
+
+
+def test_exposure_is_the_share_of_tests_that_used_an_item() -> None:
+    tests = [[0, 1], [0, 2], [0, 1, 2]]
+    assert use_counts(tests, 4).tolist() == [3, 2, 2, 0]
+    assert exposure_rates(tests, 4) == pytest.approx([1, 2 / 3, 2 / 3, 0])
+    assert exposure_rates([], 2).tolist() == [0.0, 0.0]
+    with pytest.raises(InvalidInputError, match=r"\[0, 2\)"):
+        use_counts(tests, 2)
+
+
+@given(st.lists(st.sets(st.integers(0, 19), min_size=6, max_size=6), min_size=2, max_size=12))
+def test_overlap_is_the_mean_share_of_items_that_two_tests_have_in_common(
+    tests: list[set[int]],
+) -> None:
+    in_common = [len(one & other) / 6 for one, other in combinations(tests, 2)]
+    assert overlap([sorted(test) for test in tests], 20) == pytest.approx(np.mean(in_common))
+
+
+@given(st.lists(st.sets(st.integers(0, 19), min_size=4, max_size=4), min_size=2, max_size=9))
+def test_overlap_of_equal_lengths_is_chens_formula(tests: list[set[int]]) -> None:
+    rates = exposure_rates([sorted(test) for test in tests], 20)
+    n = len(tests)
+    expected = n * (rates @ rates) / (4 * (n - 1)) - 1 / (n - 1)
+    assert overlap([sorted(test) for test in tests], 20) == pytest.approx(expected)
+
+
+def test_a_single_test_overlaps_with_none() -> None:
+    assert overlap([[0, 1]], 3) == 0.0
+    assert overlap([], 3) == 0.0

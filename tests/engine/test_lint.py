@@ -1,0 +1,76 @@
+from dataclasses import replace
+
+import pytest
+
+from app.engine.bank import ItemBank
+from app.engine.lint import CODES, QUARANTINED, Finding, LintSettings, lint, quarantine
+from app.errors import UnknownNameError
+
+FAULTY = ItemBank.from_intercepts(
+    a=[1.0, -1.0, 0.0, 0.05, 9.0, -9.0, 1.0, 1.0, 1.0],
+    intercept=[0.0, 0.0, 1.0, 0.0, 0.0, 0.0, -7.0, 0.0, 0.0],
+    c=[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.6, 0.0],
+    d=[1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.7],
+    item_ids=["good", "down", "flat", "faint", "cliff", "drop", "hard", "guess", "slip"],
+)
+
+
+def test_each_fault_is_found_with_item_field_and_value() -> None:
+    found = {(f.item_id, f.code, f.field, f.value) for f in lint(FAULTY)}
+    assert found == {
+        ("down", "negative_slope", "a", -1.0),
+        ("flat", "negative_slope", "a", 0.0),
+        ("faint", "flat_slope", "a", 0.05),
+        ("cliff", "extreme_slope", "a", 9.0),
+        ("drop", "negative_slope", "a", -9.0),
+        ("drop", "extreme_slope", "a", -9.0),
+        ("hard", "extreme_difficulty", "b", 7.0),
+        ("guess", "high_guessing", "c", 0.6),
+        ("slip", "low_upper_asymptote", "d", 0.7),
+    }
+
+
+def test_findings_name_the_item_and_come_in_the_order_of_the_bank() -> None:
+    findings = lint(FAULTY)
+    order = [FAULTY.index_of(finding.item_id) for finding in findings]
+    assert order == sorted(order)
+    assert all(repr(finding.item_id) in finding.message for finding in findings)
+    assert {finding.code for finding in findings} <= set(CODES)
+
+
+def test_thresholds_can_be_set() -> None:
+    lenient = LintSettings(
+        max_slope=10,
+        min_slope=0.01,
+        max_difficulty=9,
+        max_guessing=0.7,
+        min_upper_asymptote=0.5,
+    )
+    assert {finding.code for finding in lint(FAULTY, lenient)} == {"negative_slope"}
+
+
+def test_only_errors_quarantine_unless_told_otherwise() -> None:
+    findings = lint(FAULTY)
+    assert quarantine(findings) == {"down", "flat", "drop"}
+    assert quarantine(findings, allow=["negative_slope"]) == frozenset()
+    assert quarantine(findings, also=["high_guessing"]) == {"down", "flat", "drop", "guess"}
+    for finding in findings:
+        assert (finding.severity == "error") == (finding.code in QUARANTINED)
+
+
+def test_findings_of_callers_quarantine_too() -> None:
+    twin = Finding(
+        code="duplicate_content",
+        severity="error",
+        item_id="good",
+        field="content",
+        value="other",
+        message="Item 'good' asks the same as 'other'.",
+    )
+    assert quarantine([twin]) == {"good"}
+    assert quarantine([replace(twin, code="provisional")]) == frozenset()
+
+
+def test_an_unknown_code_is_refused_with_a_near_miss() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'negative_slope'"):
+        quarantine([], allow=["negative_slopes"])

@@ -1,0 +1,152 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from app.engine.models.base import ItemParameters
+from app.engine.models.logistic import LOGISTIC
+
+slopes = st.floats(-5, 5).filter(lambda a: abs(a) > 0.05)
+thetas = st.floats(-50, 50)
+
+
+@st.composite
+def items(draw: st.DrawFn) -> ItemParameters:
+    a = draw(slopes)
+    c = draw(st.one_of(st.just(0.0), st.floats(0.001, 0.5)))
+    d = draw(st.one_of(st.just(1.0), st.floats(0.6, 0.999)))
+    return parameters(a, -a * draw(st.floats(-6, 6)), c, d)
+
+
+def parameters(*values: float) -> ItemParameters:
+    return ItemParameters(*(np.float64(value) for value in values))  # type: ignore[arg-type]  # scalars broadcast
+
+
+@given(item=items(), theta=thetas)
+def test_the_curve_lies_between_its_asymptotes(item: ItemParameters, theta: float) -> None:
+    assert item.c - 1e-15 <= LOGISTIC.expected_score(item, theta) <= item.d + 1e-15
+
+
+@given(item=items(), theta=thetas, score=st.sampled_from([0.0, 0.3, 1.0]))
+def test_everything_is_finite_at_any_theta(
+    item: ItemParameters, theta: float, score: float
+) -> None:
+    everything: list[Any] = [
+        LOGISTIC.expected_score(item, theta),
+        LOGISTIC.score_variance(item, theta),
+        LOGISTIC.information(item, theta),
+        LOGISTIC.log_likelihood(item, theta, score),
+        *LOGISTIC.likelihood_slope(item, theta, score),
+        *LOGISTIC.warm_terms(item, theta),
+    ]
+    assert np.isfinite(everything).all()
+    assert LOGISTIC.information(item, theta) >= 0
+    assert LOGISTIC.score_variance(item, theta) >= 0
+
+
+@pytest.mark.parametrize("theta", [-50.0, 50.0])
+@pytest.mark.parametrize("a", [40.0, -40.0])
+def test_a_cliff_far_away_stays_finite_and_keeps_its_slope(theta: float, a: float) -> None:
+    item = parameters(a, 0.0, 0.0, 1.0)
+    against = 0.0 if a * theta > 0 else 1.0
+    assert LOGISTIC.log_likelihood(item, theta, against) == pytest.approx(-2000.0)
+    assert abs(LOGISTIC.likelihood_slope(item, theta, against).first) == pytest.approx(40.0)
+    assert np.isfinite(LOGISTIC.information(item, theta))
+
+
+def slope_of(function: Any, theta: float) -> float:
+    h = 1e-4
+    return float(
+        (8 * (function(theta + h) - function(theta - h)) - function(theta + 2 * h))
+        + function(theta - 2 * h)
+    ) / (12 * h)
+
+
+@given(item=items(), theta=st.floats(-8, 8))
+def test_information_is_the_squared_slope_of_the_curve_over_its_variance(
+    item: ItemParameters, theta: float
+) -> None:
+    variance = float(LOGISTIC.score_variance(item, theta))
+    assume(variance > 1e-4)
+    slope = slope_of(lambda t: LOGISTIC.expected_score(item, t), theta)
+    assert LOGISTIC.information(item, theta) == pytest.approx(
+        slope**2 / variance, rel=1e-6, abs=1e-9
+    )
+
+
+@given(item=items(), theta=st.floats(-8, 8), score=st.sampled_from([0.0, 0.3, 1.0]))
+def test_the_slopes_of_the_likelihood_match_numeric_ones(
+    item: ItemParameters, theta: float, score: float
+) -> None:
+    exact = LOGISTIC.likelihood_slope(item, theta, score)
+    assert exact.first == pytest.approx(
+        slope_of(lambda t: LOGISTIC.log_likelihood(item, t, score), theta), rel=1e-6, abs=1e-7
+    )
+    assert exact.second == pytest.approx(
+        slope_of(lambda t: LOGISTIC.likelihood_slope(item, t, score).first, theta),
+        rel=1e-6,
+        abs=1e-7,
+    )
+
+
+@given(item=items(), theta=st.floats(-6, 6))
+def test_warm_terms_match_numeric_derivatives(item: ItemParameters, theta: float) -> None:
+    terms = LOGISTIC.warm_terms(item, theta)
+    variance = float(LOGISTIC.score_variance(item, theta))
+    assume(variance > 1e-3)
+
+    def curve_slope(t: float) -> float:
+        return slope_of(lambda u: LOGISTIC.expected_score(item, u), t)
+
+    assert terms.j == pytest.approx(
+        curve_slope(theta) * slope_of(curve_slope, theta) / variance, rel=1e-3, abs=1e-4
+    )
+    assert terms.information == pytest.approx(float(LOGISTIC.information(item, theta)))
+    assert terms.information_slope == pytest.approx(
+        slope_of(lambda t: LOGISTIC.information(item, t), theta), rel=1e-6, abs=1e-6
+    )
+    assert terms.j_slope == pytest.approx(
+        slope_of(lambda t: LOGISTIC.warm_terms(item, t).j, theta), rel=1e-6, abs=1e-6
+    )
+
+
+@given(a=st.floats(0.05, 5), b=st.floats(-6, 6), theta=thetas)
+def test_2pl_information_never_exceeds_a_squared_over_four(
+    a: float, b: float, theta: float
+) -> None:
+    assert LOGISTIC.information(parameters(a, -a * b, 0.0, 1.0), theta) <= a * a / 4 * (1 + 1e-12)
+
+
+def test_3pl_information_peaks_where_birnbaum_says() -> None:
+    # Birnbaum (1968): theta_max = b + ln((1 + sqrt(1 + 8 c)) / 2) / a.
+    a, b, c = 1.7, 0.4, 0.25
+    grid = np.linspace(-1, 3, 40_001)
+    peak = grid[LOGISTIC.information(parameters(a, -a * b, c, 1.0), grid).argmax()]
+    assert peak == pytest.approx(b + np.log((1 + np.sqrt(1 + 8 * c)) / 2) / a, abs=1e-4)
+
+
+@given(item=items(), theta=st.floats(-6, 6), score=st.floats(0, 1))
+def test_a_score_between_weighs_right_and_wrong(
+    item: ItemParameters, theta: float, score: float
+) -> None:
+    right = LOGISTIC.log_likelihood(item, theta, 1.0)
+    wrong = LOGISTIC.log_likelihood(item, theta, 0.0)
+    assert LOGISTIC.log_likelihood(item, theta, score) == pytest.approx(
+        score * float(right) + (1 - score) * float(wrong), rel=1e-12, abs=1e-14
+    )
+
+
+def test_scores_of_many_items_may_be_mixed_and_missing() -> None:
+    bank = ItemParameters(
+        np.array([1.0, 2.0, -1.0]), np.zeros(3), np.array([0.0, 0.2, 0.0]), np.array([1, 1, 0.9])
+    )
+    nodes = np.linspace(-3, 3, 7)
+    scores = np.array([[1.0, 0.0, np.nan], [0.5, np.nan, 1.0]])
+    rows = LOGISTIC.row_log_likelihood(bank, nodes, scores)
+    first = LOGISTIC.log_likelihood(bank.take(np.array([0, 1])), nodes[:, None], scores[0, :2])
+    second = LOGISTIC.log_likelihood(
+        bank.take(np.array([0, 2])), nodes[:, None], np.array([0.5, 1.0])
+    )
+    np.testing.assert_allclose(rows, [first.sum(axis=1), second.sum(axis=1)], rtol=1e-13)

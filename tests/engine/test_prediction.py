@@ -1,0 +1,128 @@
+import json
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.batch import estimate_many
+from app.engine.estimation import GridEstimator
+from app.engine.prediction import PIrt, predict
+from app.engine.state import Response
+from app.errors import InvalidInputError, UnknownNameError
+from tests.contracts.estimators import answers, fold
+from tests.engine.random_banks import clean_bank, random_bank
+
+EAP = GridEstimator()
+
+
+def test_a_bank_answered_whole_is_not_predicted_but_counted() -> None:
+    bank = random_bank(1, 40)
+    responses = answers(bank, 0.3, 1)
+    prediction = predict(bank, responses, fold(EAP, bank, responses))
+    share = np.mean([response.score for response in responses])
+    assert prediction.value == prediction.lo == prediction.hi == pytest.approx(share)
+
+
+def test_without_answers_it_is_the_mean_curve_over_the_prior() -> None:
+    bank = random_bank(2, 40)
+    nodes = np.linspace(-8, 8, 3_201)
+    weights = np.exp(-(nodes**2) / 2)
+    expected = weights @ bank.expected_score(nodes).mean(axis=1) / weights.sum()
+    assert predict(bank, [], EAP.start(bank)).value == pytest.approx(expected, abs=1e-4)
+
+
+def test_observed_answers_count_as_they_are() -> None:
+    bank = clean_bank(3, 10)
+    responses = [Response(ItemIndex(0), 1.0), Response(ItemIndex(1), 0.25)]
+    belief = fold(EAP, bank, responses)
+    rest = belief.weights @ bank.expected_score(belief.nodes, range(2, 10)).sum(axis=1)
+    assert predict(bank, responses, belief).value == pytest.approx((1.25 + rest) / 10, abs=1e-4)
+
+
+def test_excluded_items_do_not_count_answered_or_not() -> None:
+    bank = clean_bank(4, 12)
+    responses = answers(bank, 0.0, 4)[:6]
+    belief = fold(EAP, bank, responses)
+    kept = [item for item in range(12) if item not in (0, 11)]
+    smaller = ItemBank.from_intercepts(a=bank.a[kept], intercept=bank.intercept[kept])
+    moved = [Response(ItemIndex(r.item - 1), r.score) for r in responses[1:]]
+    assert predict(bank, responses, belief, exclude=[0, 11]).value == pytest.approx(
+        predict(smaller, moved, belief).value
+    )
+    with pytest.raises(InvalidInputError, match="all were excluded"):
+        predict(bank, [], belief, exclude=range(12))
+
+
+def test_the_published_rule_gives_c_for_slopes_that_are_not_positive() -> None:
+    bank = ItemBank.from_difficulties(a=[1.0, -2.0], b=[0.0, 0.5], c=[0.1, 0.3])
+    belief = EAP.start(bank)
+    by_rule = predict(bank, [], belief, method="p-irt-c")
+    assert by_rule.value == pytest.approx((bank.expected_score(belief.theta)[0] + 0.3) / 2)
+    assert by_rule.lo <= by_rule.value <= by_rule.hi
+    assert by_rule.method == "p-irt-c"
+
+
+def test_a_result_is_plain_json() -> None:
+    bank = clean_bank(5, 10)
+    responses = answers(bank, 0.0, 5)[:4]
+    prediction = predict(bank, responses, fold(EAP, bank, responses))
+    assert json.loads(json.dumps(asdict(prediction))) == asdict(prediction)
+
+
+def test_an_unknown_predictor_is_named_with_those_that_exist() -> None:
+    bank = clean_bank(5, 3)
+    with pytest.raises(UnknownNameError, match=r"p-irt-c"):
+        predict(bank, [], EAP.start(bank), method="oracle")
+
+
+def covered(bank: ItemBank, n_answered: int, seed: int, n: int = 1_000) -> tuple[float, FloatArray]:
+    """Share of examinees whose true score lies in the interval, and the intervals' widths."""
+    rng = np.random.default_rng(seed)
+    thetas = rng.normal(0, 1, n)
+    full = (rng.random((n, bank.n_items)) < bank.expected_score(thetas)).astype(float)
+    scores = full.copy()
+    scores[:, n_answered:] = np.nan
+    held, widths = [], []
+    for block in estimate_many(bank, scores, EAP):
+        predictions = PIrt().predict_rows(
+            bank,
+            scores[block.rows],
+            np.array([belief.theta for belief in block.beliefs]),
+            block.beliefs[0].nodes,
+            np.array([belief.weights for belief in block.beliefs]),
+        )
+        for row, prediction in zip(block.rows, predictions, strict=True):
+            held.append(prediction.lo <= full[row].mean() <= prediction.hi)
+            widths.append(prediction.hi - prediction.lo)
+    return float(np.mean(held)), np.array(widths)
+
+
+@pytest.mark.parametrize("n_answered", [5, 30, 90])
+def test_the_interval_holds_the_score_of_the_whole_bank_as_often_as_it_says(
+    n_answered: int,
+) -> None:
+    share, _ = covered(clean_bank(6, 120), n_answered, 6)
+    assert share == pytest.approx(0.95, abs=0.021)
+
+
+def test_the_interval_narrows_with_answers() -> None:
+    bank = clean_bank(6, 120)
+    widths = [covered(bank, n, 6, 100)[1].mean() for n in (5, 30, 90)]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_one_examinee_gets_what_a_table_gives() -> None:
+    bank = random_bank(7, 60)
+    scores = np.full((1, 60), np.nan)
+    responses = answers(bank, 0.8, 7)[:25]
+    scores[0, :25] = [response.score for response in responses]
+    (block,) = estimate_many(bank, scores, EAP)
+    belief = block.beliefs[0]
+    (together,) = PIrt().predict_rows(
+        bank, scores, np.array([belief.theta]), belief.nodes, belief.weights[None, :]
+    )
+    alone = predict(bank, responses, fold(EAP, bank, responses))
+    assert (alone.value, alone.lo, alone.hi) == pytest.approx(
+        (together.value, together.lo, together.hi), abs=1e-3
+    )
