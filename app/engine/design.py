@@ -163,7 +163,8 @@ class Design:
         facts = BankFacts(bank=bank, active=active, tags=tags, costs=costs, acceptance=exposure)
         estimator = self.estimator.build()
         return AdaptiveTest(
-            pool=Pool(index=index_of(bank), active=active),
+            # Without a mask a query of the index is a little cheaper.
+            pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
             estimator=estimator,
             selector=self.selection.build(facts, self.stopping.max_items),
             stopping=self.stopping.build(estimator, self.budget.build()),

@@ -96,6 +96,11 @@ class BankFacts:
         if self.costs is not None and not (np.isfinite(self.costs) & (self.costs > 0)).all():
             raise InvalidInputError("Expected costs of items must be finite and above 0.")
 
+    @property
+    def all_active(self) -> bool:
+        """Whether every item of the bank may be asked."""
+        return self.active is None or bool(self.active.all())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimatorDesign:

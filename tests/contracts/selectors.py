@@ -1,0 +1,91 @@
+"""What every selector must do, whatever it prefers."""
+
+from abc import ABC, abstractmethod
+from dataclasses import FrozenInstanceError, fields, is_dataclass
+
+import numpy as np
+import pytest
+
+from app.engine.bank import ItemBank, ItemIndex
+from app.engine.estimation import GridEstimator
+from app.engine.index import InformationIndex
+from app.engine.selection.base import Pool, Selector
+from app.engine.state import CatState, Response
+from tests.engine.random_banks import random_bank
+
+N_ITEMS = 45
+
+
+def play(
+    bank: ItemBank, selector: Selector, pool: Pool, seed: int, in_flight: int = 1
+) -> tuple[CatState, list[ItemIndex]]:
+    """A test to the end of the pool with random answers and failures; what was asked, in order."""
+    estimator = GridEstimator()
+    rng = np.random.default_rng(seed)
+    state = CatState(belief=estimator.start(bank))
+    asked: list[ItemIndex] = []
+    while True:
+        item = None
+        if len(state.pending) < in_flight:
+            item = selector.select(pool, state, rng)
+        if item is not None:
+            asked.append(item)
+            state = state.with_pending(item)
+        elif not state.pending:
+            return state, asked
+        else:
+            closed = state.pending[int(rng.integers(len(state.pending)))]
+            if rng.random() < 0.2:
+                state = state.with_unscored(closed)
+            else:
+                response = Response(closed, float(rng.integers(0, 2)))
+                state = state.with_response(
+                    response, estimator.update(bank, estimator.start(bank), response)
+                )
+
+
+class SelectorContract(ABC):
+    """Subclass it and say how the selector is made for a bank."""
+
+    @abstractmethod
+    def make(self, bank: ItemBank) -> Selector:
+        """The selector under test."""
+
+    @pytest.mark.parametrize("in_flight", [1, 2, 5])
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_each_active_item_is_asked_once_and_no_other(self, seed: int, in_flight: int) -> None:
+        bank = random_bank(seed, N_ITEMS)
+        active = np.random.default_rng(seed).random(N_ITEMS) < 0.6
+        pool = Pool(InformationIndex(bank), active)
+        _, asked = play(bank, self.make(bank), pool, seed, in_flight)
+        assert sorted(asked) == np.flatnonzero(active).tolist()
+
+    @pytest.mark.parametrize("seed", [1, 2, 3])
+    def test_the_same_state_and_generator_give_the_same_item(self, seed: int) -> None:
+        bank = random_bank(seed, N_ITEMS)
+        pool = Pool(InformationIndex(bank))
+        state = CatState(belief=GridEstimator().start(bank)).with_pending(ItemIndex(seed % N_ITEMS))
+        first, second = (
+            self.make(bank).select(pool, state, np.random.default_rng(seed)) for _ in range(2)
+        )
+        assert first == second
+
+    def test_an_item_is_a_plain_int(self) -> None:
+        bank = random_bank(1, N_ITEMS)
+        state = CatState(belief=GridEstimator().start(bank))
+        selector = self.make(bank)
+        item = selector.select(Pool(InformationIndex(bank)), state, np.random.default_rng(1))
+        assert type(item) is int
+
+    def test_an_empty_pool_gives_nothing(self) -> None:
+        bank = random_bank(1, N_ITEMS)
+        pool = Pool(InformationIndex(bank), np.zeros(N_ITEMS, dtype=np.bool_))
+        state = CatState(belief=GridEstimator().start(bank))
+        assert self.make(bank).select(pool, state, np.random.default_rng(1)) is None
+
+    def test_it_cannot_be_changed(self) -> None:
+        selector = self.make(random_bank(1, N_ITEMS))
+        assert is_dataclass(selector)
+        for field in fields(selector):
+            with pytest.raises(FrozenInstanceError):
+                setattr(selector, field.name, None)

@@ -1,0 +1,309 @@
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import entr
+from typing_extensions import override
+
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.estimation import GridEstimator
+from app.engine.index import InformationIndex
+from app.engine.selection.base import Criterion, Pool, Selector
+from app.engine.selection.content import ContentBalanced
+from app.engine.selection.exposure import (
+    AStratified,
+    Random,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
+)
+from app.engine.selection.information import (
+    MaximumInformation,
+    MutualInformation,
+    PerCost,
+    PosteriorWeighted,
+    coarse_posterior,
+)
+from app.engine.state import CatState, Response
+from tests.contracts.selectors import SelectorContract, play
+from tests.engine.random_banks import clean_bank, random_bank
+
+TAGS = ("algebra", "geometry", "logic")
+
+
+def rng(seed: int = 1) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def after(bank: ItemBank, answers: list[tuple[int, float]]) -> CatState:
+    estimator = GridEstimator()
+    state = CatState(belief=estimator.start(bank))
+    for item, score in answers:
+        response = Response(ItemIndex(item), score)
+        belief = estimator.update(bank, estimator.start(bank), response)
+        state = state.with_pending(response.item).with_response(response, belief)
+    return state
+
+
+def tags_of(n_items: int, seed: int = 1) -> list[tuple[str, ...]]:
+    draws = np.random.default_rng(seed).random((n_items, len(TAGS))) < 0.4
+    return [tuple(tag for tag, has in zip(TAGS, row, strict=True) if has) for row in draws]
+
+
+class TestMaximumInformation(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return Randomesque(criterion=MaximumInformation())
+
+
+class TestPosteriorWeighted(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return Randomesque(criterion=PosteriorWeighted())
+
+
+class TestMutualInformation(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return Randomesque(criterion=MutualInformation())
+
+
+class TestRandomesque(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return Randomesque(criterion=MaximumInformation(), top_k=5)
+
+
+class TestPerCost(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        costs = np.linspace(1.0, 9.0, bank.n_items)
+        return Randomesque(
+            criterion=PerCost(criterion=MaximumInformation(), costs=costs, weight=1.0)
+        )
+
+
+class TestAStratified(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return Randomesque(criterion=AStratified.of(bank, strata=4, length=20))
+
+
+class TestRandom(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return Random()
+
+
+class TestRandomStart(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return RandomStart(items=3, then=Randomesque(criterion=MaximumInformation()))
+
+
+class TestContentBalanced(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        targets = {"algebra": 0.5, "geometry": 0.2, "logic": 0.1}
+        then = Randomesque(criterion=MaximumInformation())
+        return ContentBalanced.of(targets, tags_of(bank.n_items), then)
+
+
+class TestSympsonHetter(SelectorContract):
+    @override
+    def make(self, bank: ItemBank) -> Selector:
+        return SympsonHetter(
+            criterion=MaximumInformation(), acceptance=np.linspace(0.0, 1.0, bank.n_items)
+        )
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_maximum_information_asks_the_item_with_most_information(seed: int) -> None:
+    bank = random_bank(seed, 80)
+    state = after(bank, [(seed % 80, 1.0)])
+    item = Randomesque(criterion=MaximumInformation()).select(
+        Pool(InformationIndex(bank)), state, rng()
+    )
+    information = bank.information(state.belief.theta)
+    information[seed % 80] = -1
+    assert item == information.argmax()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_weighted_criteria_agree_with_sums_over_the_full_posterior(seed: int) -> None:
+    bank = random_bank(seed, 30, steepness=0.3)
+    state = after(bank, [(0, 1.0), (1, 0.0)])
+    pool = Pool(InformationIndex(bank))
+    nodes, weights = state.belief.nodes, state.belief.weights
+    np.testing.assert_allclose(
+        PosteriorWeighted().values(pool, state),
+        weights @ bank.information(nodes),
+        rtol=0.02,
+        atol=1e-3,
+    )
+    p = bank.expected_score(nodes)
+    mean = weights @ p
+    exact = entr(mean) + entr(1 - mean) - weights @ (entr(p) + entr(1 - p))
+    gain = MutualInformation().values(pool, state)
+    np.testing.assert_allclose(gain, exact, rtol=0.02, atol=1e-3)
+    assert (gain > -1e-12).all()
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=20, deadline=None)
+def test_a_coarse_posterior_keeps_mass_and_mean_on_few_nodes(seed: int) -> None:
+    belief = after(random_bank(seed, 30), [(2, 1.0), (3, 1.0), (4, 0.0)]).belief
+    nodes, weights = coarse_posterior(belief)
+    assert nodes.size < 40
+    assert weights.sum() == pytest.approx(1.0)
+    assert weights @ nodes == pytest.approx(belief.weights @ belief.nodes, abs=0.002)
+
+
+def test_an_item_that_is_steep_beside_a_vague_theta_is_worth_less_when_weighted() -> None:
+    # Item 0 is a step at 0; item 1 is gentle. Theta 0 is a guess with standard deviation 1.
+    bank = ItemBank.from_difficulties(a=[40.0, 2.5], b=[0.0, 0.0])
+    state, pool = after(bank, []), Pool(InformationIndex(bank))
+    assert MaximumInformation().best(pool, state, 1) == [0]
+    weighted = PosteriorWeighted().values(pool, state)
+    assert weighted[0] / weighted[1] < 20 < (40 / 2.5) ** 2
+
+
+def test_randomesque_draws_evenly_from_the_best_and_only_from_them() -> None:
+    bank = clean_bank(3, 200)
+    state, pool = after(bank, []), Pool(InformationIndex(bank))
+    best = MaximumInformation().best(pool, state, 5)
+    selector = Randomesque(criterion=MaximumInformation(), top_k=5)
+    drawn = [selector.select(pool, state, rng(seed)) for seed in range(400)]
+    counts = [drawn.count(item) for item in best]
+    assert sum(counts) == 400
+    assert min(counts) > 50
+
+
+def test_random_start_asks_chance_items_before_the_best_ones() -> None:
+    bank = clean_bank(3, 200)
+    pool = Pool(InformationIndex(bank))
+    selector = RandomStart(items=1, then=Randomesque(criterion=MaximumInformation()))
+    first = {selector.select(pool, after(bank, []), rng(seed)) for seed in range(50)}
+    assert len(first) > 30
+    second = {selector.select(pool, after(bank, [(7, 1.0)]), rng(seed)) for seed in range(50)}
+    assert len(second) == 1
+
+
+@pytest.mark.parametrize(("weight", "expected"), [(0.0, 0), (1.0, 1)])
+def test_cost_weight_turns_the_choice_to_cheap_items(weight: float, expected: int) -> None:
+    bank = ItemBank.from_difficulties(a=[2.0, 1.8], b=[0.0, 0.0])
+    criterion = PerCost(
+        criterion=MaximumInformation(), costs=np.array([300.0, 100.0]), weight=weight
+    )
+    pool = Pool(InformationIndex(bank))
+    assert criterion.best(pool, after(bank, []), 1) == [expected]
+
+
+def test_a_stratified_tests_rise_from_flat_to_steep_items() -> None:
+    bank = clean_bank(5, 400)
+    selector = Randomesque(criterion=AStratified.of(bank, strata=4, length=40))
+    estimator, state = GridEstimator(), after(bank, [])
+    pool = Pool(InformationIndex(bank))
+    slopes = []
+    for step in range(40):
+        item = selector.select(pool, state, rng())
+        assert item is not None
+        slopes.append(bank.a[item])
+        response = Response(item, float(step % 2))
+        belief = estimator.update(bank, estimator.start(bank), response)
+        state = state.with_pending(item).with_response(response, belief)
+    quarters = np.quantile(bank.a, [0.25, 0.5, 0.75])
+    assert np.searchsorted(quarters, slopes).tolist() == [k // 10 for k in range(40)]
+
+
+def test_a_stratum_used_up_is_served_by_its_steeper_neighbour() -> None:
+    bank = ItemBank.from_difficulties(a=[0.5, 1.0, 1.5, 2.0], b=[0.0, 0.0, 0.0, 0.0])
+    criterion = AStratified.of(bank, strata=4, length=40)
+    pool = Pool(InformationIndex(bank))
+    assert criterion.best(pool, after(bank, []), 4) == [0, 1, 2, 3]
+    assert criterion.best(pool, after(bank, [(0, 1.0)]), 1) == [1]
+
+
+def balanced(targets: dict[str, float], tags: Sequence[tuple[str, ...]]) -> ContentBalanced:
+    return ContentBalanced.of(targets, tags, Randomesque(criterion=MaximumInformation()))
+
+
+def shares(asked: list[ItemIndex], tags: Sequence[tuple[str, ...]]) -> dict[str, float]:
+    return {tag: sum(tag in tags[item] for item in asked) / len(asked) for tag in TAGS}
+
+
+@pytest.mark.parametrize("in_flight", [1, 4])
+def test_content_targets_are_met_pending_items_counted(in_flight: int) -> None:
+    bank = clean_bank(2, 300)
+    tags = [(TAGS[i % 3],) for i in range(300)]
+    selector = balanced({"algebra": 0.5, "geometry": 0.3, "logic": 0.2}, tags)
+    state = after(bank, [])
+    asked: list[ItemIndex] = []
+    for _ in range(40):
+        item = selector.select(Pool(InformationIndex(bank)), state, rng())
+        assert item is not None
+        asked.append(item)
+        state = state.with_pending(item)
+        if len(state.pending) == in_flight:
+            response = Response(state.pending[0], 1.0)
+            state = state.with_response(response, state.belief)
+    assert shares(asked, tags) == pytest.approx(
+        {"algebra": 0.5, "geometry": 0.3, "logic": 0.2}, abs=0.026
+    )
+
+
+def test_items_with_several_tags_count_for_each() -> None:
+    bank = clean_bank(2, 400)
+    tags = tags_of(400)
+    targets = {"algebra": 0.6, "geometry": 0.4, "logic": 0.2}
+    _, asked = play(bank, _first(balanced(targets, tags), 60), Pool(InformationIndex(bank)), 1)
+    assert shares(asked, tags)["algebra"] == pytest.approx(0.6, abs=0.12)
+    assert shares(asked, tags)["geometry"] == pytest.approx(0.4, abs=0.12)
+
+
+def test_what_targets_leave_goes_to_items_without_a_target_tag() -> None:
+    bank = clean_bank(2, 300)
+    tags: list[tuple[str, ...]] = [("algebra",) if i % 2 else () for i in range(300)]
+    _, asked = play(
+        bank, _first(balanced({"algebra": 0.25}, tags), 40), Pool(InformationIndex(bank)), 1
+    )
+    assert shares(asked, tags)["algebra"] == pytest.approx(0.25, abs=0.026)
+
+
+def _first(selector: Selector, n_items: int) -> Selector:
+    """A selector that ends after some items."""
+
+    class Limited:
+        def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+            return selector.select(pool, state, rng) if state.n_asked < n_items else None
+
+    return Limited()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_sympson_hetter_accepts_the_best_item_as_often_as_it_may(share: float) -> None:
+    bank = clean_bank(4, 100)
+    state, pool = after(bank, []), Pool(InformationIndex(bank))
+    best, second = MaximumInformation().best(pool, state, 2)
+    acceptance = np.ones(100)
+    acceptance[best] = share
+    selector = SympsonHetter(criterion=MaximumInformation(), acceptance=acceptance)
+    drawn = [selector.select(pool, state, rng(seed)) for seed in range(400)]
+    assert set(drawn) <= {best, second}
+    assert drawn.count(best) / 400 == pytest.approx(share, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    "criterion", [MaximumInformation(), PosteriorWeighted(), MutualInformation()]
+)
+def test_best_is_in_order_of_value_with_ties_by_position(criterion: Criterion) -> None:
+    bank = random_bank(9, 60)
+    pool, state = Pool(InformationIndex(bank)), after(bank, [(5, 1.0)])
+    values: FloatArray = criterion.values(pool, state)
+    key: Callable[[int], tuple[float, int]] = lambda i: (-values[i], i)  # noqa: E731
+    expected = sorted((i for i in range(60) if i != 5), key=key)
+    assert criterion.best(pool, state, 10) == expected[:10]
