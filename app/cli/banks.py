@@ -1,0 +1,230 @@
+"""`sextant banks`: bring item banks in and look at them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, BinaryIO, Protocol, TypeVar
+
+import typer
+from rich.table import Table
+
+from app.cli.console import err, fail_clearly, out
+from app.cli.runtime import runtime
+from app.exchange.items import read_items
+from app.exchange.parameters import read_parameters
+from app.items import ScorerSpec
+from app.services.bank_import import BankImport, Tally
+from app.services.bank_spec import BankSpec
+from app.services.banks import BankOverview, BankService, ImportReport
+from app.services.version_draft import RESPONSE_MODELS
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import BankVersion, VersionItem
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_PAGE = 1000
+#: Findings that an import prints; `sextant banks lint` has them all.
+_SHOWN = 10
+
+app = typer.Typer(no_args_is_help=True, help="Import, list, show and lint item banks.")
+
+
+@app.command("import")
+@fail_clearly
+def import_bank(
+    name: Annotated[str, typer.Argument(help="Name of the bank; it is made if there is none.")],
+    items: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, readable=True, help="Items, JSONL or CSV."),
+    ] = None,
+    parameters: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Parameters, mirt's CSV (a1,d,g,u) or item,a,b,c,d. They make a new version.",
+        ),
+    ] = None,
+    response_model: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(RESPONSE_MODELS)}; by default the smallest that fits."),
+    ] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="Marks the items that name none; of a new bank only.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Theta scale that the parameters are linked to, if to any.")
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Lint code that does not quarantine an item; may be given repeatedly."),
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Key of an item never to quarantine; may be given repeatedly."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
+    ] = False,
+) -> None:
+    """Import items, parameters or both: all of it or nothing."""
+    request = BankImport(
+        items=_read(items, read_items) or (),
+        parameters=_read(parameters, read_parameters),
+        response_model=response_model,
+        scale=scale,
+        allow=allow or (),
+        keep=keep or (),
+    )
+    spec = BankSpec(name=name)
+    if scorer is not None:
+        spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer))
+    _show_report(_with_banks(lambda banks: banks.import_bank(spec, request, dry_run=dry_run)))
+
+
+@app.command("list")
+@fail_clearly
+def list_banks() -> None:
+    """List all banks."""
+    table = Table("name", "items", "version", "active", "model", "visibility", "id", box=None)
+    for overview in _with_banks(lambda banks: _all(banks.list_banks, lambda o: o.bank.id)):
+        bank, latest = overview.bank, overview.latest
+        table.add_row(
+            bank.name,
+            str(overview.n_items),
+            f"{latest.number}{' (provisional)' if latest.provisional else ''}" if latest else "-",
+            str(latest.lint["items"]["active"]) if latest else "-",
+            latest.response_model if latest else "-",
+            bank.visibility,
+            bank.id,
+        )
+    out.print(table, soft_wrap=True)
+
+
+@app.command()
+@fail_clearly
+def show(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -> None:
+    """Show a bank and its versions."""
+
+    async def read(banks: BankService) -> tuple[BankOverview, list[BankVersion]]:
+        return await banks.get_bank(name), await _all(
+            lambda request: banks.list_versions(name, request), lambda version: version.id
+        )
+
+    overview, versions = _with_banks(read)
+    bank = overview.bank
+    facts = {
+        "id": bank.id,
+        "description": bank.description or "-",
+        "licence": bank.licence or "-",
+        "source": bank.source or "-",
+        "visibility": bank.visibility,
+        "scorer": bank.default_scorer.name,
+        "unparsed": bank.unparsed_policy,
+        "items": str(overview.n_items),
+    }
+    out.print(bank.name, style="bold", markup=False)
+    for label, value in facts.items():
+        out.print(f"  {label:<12}{value}", markup=False, soft_wrap=True)
+    for version in versions:
+        _show_version(version)
+
+
+@app.command()
+@fail_clearly
+def lint(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -> None:
+    """List what is wrong with the items of a bank's latest version."""
+
+    async def read(banks: BankService) -> tuple[BankVersion, list[VersionItem]]:
+        version = await banks.get_version(name, await banks.resolve_version(name))
+        return version, await _all(
+            lambda request: banks.version_items(name, version.id, request, flagged=True),
+            lambda item: item.item_id,
+        )
+
+    version, flagged = _with_banks(read)
+    for item in flagged:
+        for flag in item.flags:
+            line = f"{flag['severity']:<8}{flag['code']:<20}{item.status:<12}{flag['message']}"
+            out.print(line, markup=False, soft_wrap=True)
+    _show_version(version)
+
+
+class _Reader(Protocol[T_co]):
+    def __call__(self, source: BinaryIO, *, name: str) -> T_co: ...
+
+
+def _read(path: Path | None, reader: _Reader[T]) -> T | None:
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        return reader(file, name=path.name)
+
+
+async def _all(
+    page_of: Callable[[PageRequest], Awaitable[Page[T]]], identify: Callable[[T], str]
+) -> list[T]:
+    found: list[T] = []
+    after = None
+    while True:
+        page = await page_of(PageRequest(limit=_PAGE, after=after, descending=False))
+        found += page.items
+        if not page.has_more:
+            return found
+        after = identify(found[-1])
+
+
+def _with_banks(use: Callable[[BankService], Awaitable[T]]) -> T:
+    """Run `use` on the configured database."""
+
+    async def run() -> T:
+        async with runtime() as services:
+            return await use(services.banks)
+
+    return asyncio.run(run())
+
+
+def _show_report(report: ImportReport) -> None:
+    if report.dry_run:
+        err.print("Dry run: nothing was written.")
+    _show_tally("items", report.items)
+    _show_tally("parameters", report.parameters)
+    if report.renamed:
+        pairs = ", ".join(f"{pair.parameter} = {pair.item}" for pair in report.renamed[:_SHOWN])
+        more = ", ..." if len(report.renamed) > _SHOWN else ""
+        line = f"{len(report.renamed)} parameter names matched as R spells them: {pairs}{more}"
+        out.print(line, markup=False, soft_wrap=True)
+    for finding in report.findings[:_SHOWN]:
+        line = f"{finding.severity}: {finding.code}: {finding.message}"
+        out.print(line, markup=False, soft_wrap=True)
+    if len(report.findings) > _SHOWN:
+        out.print(f"... and {len(report.findings) - _SHOWN} more findings", markup=False)
+    if report.version is not None:
+        _show_version(report.version)
+    elif report.items.rows_read:
+        err.print("No parameters came in, so there is no new version.")
+
+
+def _show_tally(what: str, tally: Tally) -> None:
+    if not tally.rows_read:
+        return
+    reasons = "".join(f", {s.count} skipped ({s.reason})" for s in tally.skipped)
+    line = f"{what}: {tally.rows_read} read, {tally.accepted} accepted{reasons}"
+    out.print(line, markup=False, soft_wrap=True)
+
+
+def _show_version(version: BankVersion) -> None:
+    states = ", ".join(f"{count} {state}" for state, count in version.lint["items"].items())
+    notes = [
+        note
+        for note, applies in (
+            ("provisional parameters", version.provisional),
+            ("no content: for manual sessions and simulation only", not version.has_content),
+        )
+        if applies
+    ]
+    line = f"version {version.number}: {version.response_model}, scale {version.scale}, {states}"
+    out.print("; ".join([line, *notes]), markup=False, soft_wrap=True)
+    out.print(f"  {version.id}  sha256 {version.parameters_hash}", markup=False, soft_wrap=True)

@@ -1,0 +1,135 @@
+"""`sextant banks` as the shell calls it, on a database of its own."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import banks
+
+Run = Callable[..., Result]
+
+ITEMS = "\n".join(
+    json.dumps(item)
+    for item in (
+        {"key": "1", "prompt": "2 + 2 = ?", "target": "4"},
+        {"key": "2", "prompt": "2 + 3 = ?", "choices": ["5", "6"], "target": "A"},
+        {"key": "3", "prompt": "2 + 2 = ?", "target": "4"},
+    )
+)
+MIRT = ",a1,d,g,u\nX1,1,0.5,0,1\nX2,-1,0.5,0.2,1\nX3,1,0,0,1\nX9,1,0,0,1\n"
+
+
+@pytest.fixture
+def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return lambda *arguments: CliRunner().invoke(banks.app, [str(part) for part in arguments])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    items, parameters = tmp_path / "items.jsonl", tmp_path / "bank.csv"
+    items.write_text(ITEMS, encoding="utf-8")
+    parameters.write_text(MIRT, encoding="utf-8")
+    return items, parameters
+
+
+def test_a_bank_is_imported_listed_shown_and_linted(run: Run, files: tuple[Path, Path]) -> None:
+    items, parameters = files
+    arguments = ("import", "sums", "--items", items, "--parameters", parameters)
+    dry = run(*arguments, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "nothing was written" in dry.stderr
+    assert "sums" not in run("list").stdout
+
+    result = run(*arguments, "--allow", "negative_slope", "--scorer", "numeric")
+    assert result.exit_code == 0, result.output
+    assert "items: 3 read, 3 accepted" in result.stdout
+    assert "parameters: 4 read, 3 accepted, 1 skipped (no_matching_item)" in result.stdout
+    assert "3 parameter names matched as R spells them: X1 = 1, X2 = 2, X3 = 3" in result.stdout
+    assert "error: negative_slope" in result.stdout
+    assert "2 active, 1 quarantined, 0 pretest" in result.stdout
+
+    listed = run("list").stdout.splitlines()[1].split()
+    assert listed[:5] == ["sums", "3", "1", "2", "3pl"]
+    shown = run("show", "sums").stdout
+    assert "scorer      numeric" in shown
+    assert "version 1: 3pl, scale sums-v1-" in shown
+
+    findings = run("lint", "sums").stdout.splitlines()
+    assert [line.split()[:3] for line in findings[:2]] == [
+        ["error", "negative_slope", "active"],
+        ["error", "duplicate_content", "quarantined"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show", "none"), "There is no bank 'none'"),
+        (("lint", "none"), "There is no bank 'none'"),
+        (("import", "sums"), "got neither"),
+        (("import", "a/b", "--parameters", "FILE"), "without / :"),
+        (("import", "sums", "--parameters", "FILE", "--scorer", "exakt"), "Did you mean 'exact'"),
+        (("import", "sums", "--parameters", "FILE", "--allow", "slope"), "Unknown lint code"),
+        (("import", "sums", "--parameters", "FILE", "--response-model", "2pl"), "not of a 2pl one"),
+        (("import", "sums", "--parameters", "FILE", "--response-model", "5pl"), "'5pl'"),
+        (("import", "sums", "--items", "FILE"), "wrong columns"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_message(
+    run: Run, files: tuple[Path, Path], arguments: tuple[str, ...], message: str
+) -> None:
+    result = run(*(files[1] if part == "FILE" else part for part in arguments))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "at least one item"),
+        (b"\xff\xfe{", "UTF-16"),
+        (b'{"key": "\xe9"}', "expected UTF-8, got byte 0xe9"),
+        (b'{"key": "q", "prompt": "p", "b": NaN}', "NaN is not a number of JSON"),
+        (b'{"key": "q", "prompt": "p"}\n{"key": "q", "prompt": "p2"}', "which row 1 has too"),
+        (b'{"key": "q", "prompt": "' + b"x" * 10_000_000 + b'"}', "at most 1048576 bytes"),
+        (b'{"key": "q", "prompt": "p", "scorer": "nope"}', "Unknown scorer 'nope'"),
+    ],
+)
+def test_a_faulty_item_file_is_refused_with_the_place(
+    run: Run, tmp_path: Path, content: bytes, message: str
+) -> None:
+    file = tmp_path / "bad.jsonl"
+    file.write_bytes(content)
+    result = run("import", "sums", "--items", file)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "sums" not in run("list").stdout
+
+
+def test_a_file_that_is_not_there_is_refused(run: Run, tmp_path: Path) -> None:
+    result = run("import", "sums", "--items", tmp_path / "none.jsonl")
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
+
+
+def test_a_published_bank_is_imported_with_its_negative_slopes_quarantined(
+    run: Run, shared_data: Path
+) -> None:
+    result = run("import", "arc", "--parameters", shared_data / "atlas" / "arc" / "bank.csv")
+    assert result.exit_code == 0, result.output
+    assert "version 1: 3pl" in result.stdout
+    assert "no content: for manual sessions and simulation only" in result.stdout
+    states = re.findall(r"(\d+) (active|quarantined|pretest)", result.stdout)
+    counts = {state: int(count) for count, state in states}
+    n_items = sum(counts.values())
+    # 22 % of the bank's slopes are negative.
+    assert counts["quarantined"] / n_items == pytest.approx(0.22, abs=0.01)
