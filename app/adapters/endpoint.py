@@ -110,7 +110,7 @@ class JsonEndpoint:
                 f"{self.where} answered with a web page instead of JSON; is base_url missing /v1?",
                 status=reply.status,
             )
-        start = shorten(self.redact(reply.body[:2048].decode("utf-8", "replace")))
+        start = shorten(self.redact(reply.body.decode("utf-8", "replace")))
         return MalformedAnswerError(
             f"The answer of {self.where} {what}; it begins {start!r}.", status=reply.status
         )

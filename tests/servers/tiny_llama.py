@@ -116,8 +116,9 @@ def main() -> None:
         if arguments.api_key:
             parameters.api_keys = [arguments.api_key]
         server = xllamacpp.Server(parameters)
-        print(json.dumps({"url": server.listening_address}), flush=True)
-        threading.Event().wait()
+    # The model is mapped into memory by now; its file would outlive a process that is terminated.
+    print(json.dumps({"url": server.listening_address}), flush=True)
+    threading.Event().wait()
 
 
 if __name__ == "__main__":
