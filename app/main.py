@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from typing import Any
@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from app.api import errors
 from app.api.middleware import BodyLimit, RequestContext
-from app.api.routers import api_keys, endpoints, health, scorers
+from app.api.routers import api_keys, endpoints, health, scorers, sessions
 from app.api.schemas.common import Problem
 from app.services.container import Services, open_services
 from app.settings import Settings
@@ -66,7 +66,7 @@ def create_app(
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(RequestContext)
-    for module in (health, endpoints, api_keys, scorers):
+    for module in (health, sessions, endpoints, api_keys, scorers):
         app.include_router(module.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
@@ -94,9 +94,26 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             openapi_version=app.openapi_version,
             routes=app.routes,
         )
+        for operation in _operations(schema):
+            for parameter in operation.get("parameters", ()):
+                _drop_null(parameter)
         reference = "#/components/schemas/{model}"
         problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
         components = schema.setdefault("components", {}).setdefault("schemas", {})
         components |= problem.pop("$defs", {}) | {"Problem": problem}
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for path in schema["paths"].values():
+        yield from path.values()
+
+
+def _drop_null(parameter: dict[str, Any]) -> None:
+    """A parameter outside the body can be left out but not be null, whatever its Python type."""
+    kinds = [kind for kind in parameter["schema"].pop("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        parameter["schema"] |= kinds[0]
+    elif kinds:
+        parameter["schema"]["anyOf"] = kinds

@@ -91,6 +91,9 @@ def _translate(context: ExceptionContext) -> None:
     """Raise the error of our own tree that a driver's error stands for, if there is one."""
     if context.is_pre_ping:  # the pool replaces that connection by itself
         return
+    # A cancelled task counts as a disconnect here, but it must stay a cancelled task.
+    if not isinstance(context.original_exception, Exception):
+        return
     match context.original_exception:
         case psycopg.errors.UniqueViolation() as error:
             raise AlreadyExistsError(_duplicate(error.diag))
