@@ -1,0 +1,166 @@
+import gzip
+import io
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.bank import ItemBank
+from app.errors import FileFormatError, InvalidInputError, ItemBankError
+from app.exchange.parameters import read_parameters, write_difficulties, write_mirt
+
+MIRT = b"X,a1,d,g,u\nX1,2,-1,0.2,1\nX2,-0.5,1,0,0.9\n"
+
+
+def test_d_of_a_mirt_file_is_an_intercept() -> None:
+    bank = read_parameters(MIRT)
+    assert bank.item_ids == ("X1", "X2")
+    assert bank.intercept.tolist() == [-1.0, 1.0]
+    assert bank.b.tolist() == [0.5, 2.0]
+    assert bank.c.tolist() == [0.2, 0.0]
+    assert bank.d.tolist() == [1.0, 0.9]
+
+
+def test_d_of_a_generic_file_is_the_upper_asymptote() -> None:
+    bank = read_parameters(b"item,a,b,c,d\nq,2,0.5,0.2,0.95\n")
+    assert (bank.b[0], bank.c[0], bank.d[0]) == (0.5, 0.2, 0.95)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"X,a,b,g,u\nq,2,0.5,0.2,1\n",
+        b"item,a,b,c\nq,2,0.5,0.2\n",
+        b"item,d,c,b,a\nq,1,0.2,0.5,2\n",
+        b'"","a1","d","g","u"\n"q",2,-1,0.2,1\n',
+        b"X,a1,d,g\nq,2,-1,0.2\n",
+        b"\xef\xbb\xbfX,a1,d,g,u\r\nq,2,-1,0.2,1\r\n\r\n",
+        gzip.compress(b"X,a1,d,g,u\nq,2,-1,0.2,1\n"),
+    ],
+)
+def test_every_form_says_the_same(content: bytes) -> None:
+    for source in (content, io.BytesIO(content)):
+        bank = read_parameters(source)
+        assert bank.item_ids == ("q",)
+        assert (bank.a[0], bank.intercept[0], bank.c[0], bank.d[0]) == (2.0, -1.0, 0.2, 1.0)
+
+
+def test_asymptotes_that_are_left_out_are_0_and_1() -> None:
+    for content in (b"X,a1,d\nq,2,-1\n", b"item,a,b\nq,2,0.5\n"):
+        bank = read_parameters(content)
+        assert (bank.c[0], bank.d[0]) == (0.0, 1.0)
+
+
+def test_a_scale_is_kept() -> None:
+    assert read_parameters(MIRT, scale="arc").scale == "arc"
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        (b"X,a1,a2,d,g,u", "multidimensional"),
+        (b"X,a1,d,logit(g),logit(u)", "not logits"),
+        (b"X;a1;d;g;u", "separated by commas"),
+        (b"question,difficulty", "found 'question,difficulty'"),
+        (b"a1,d,g,u", "first column of item ids"),
+        (b"X,a1,d,g,u,note", "X,a1,d,g,u,note"),
+        (b"item,a,b,c,c", "item,a,b,c,c"),
+        (b"", "found 'nothing'"),
+    ],
+)
+def test_other_columns_are_refused_with_what_was_expected_and_found(
+    header: bytes, words: str
+) -> None:
+    with pytest.raises(FileFormatError) as refused:
+        read_parameters(header + b"\nq,1,1,1,1\n" if header else b"", name="bank.csv")
+    assert refused.value.detail.startswith("bank.csv: expected a first column of item ids")
+    assert words in refused.value.detail
+
+
+def test_every_faulty_cell_is_listed_with_file_row_and_column() -> None:
+    content = b"X,a1,d,g,u\nq1,one,0,0,1\nq2,1,nan,0,1\nq1,1,0,0,1\n,1,0,0,1\nq5,1,0\nq6,inf,,0,1\n"
+    with pytest.raises(FileFormatError) as refused:
+        read_parameters(content, name="bank.csv")
+    assert [(p.pointer, p.detail) for p in refused.value.problems] == [
+        ("bank.csv:2:a1", "item 'q1': expected a number, got 'one'"),
+        ("bank.csv:3:d", "item 'q2': expected a finite number, got 'nan'"),
+        ("bank.csv:4:X", "expected each item once, got 'q1', which row 2 has"),
+        ("bank.csv:5:X", "expected an item id"),
+        ("bank.csv:6", "expected 5 cells, got 3"),
+        ("bank.csv:7:a1", "item 'q6': expected a finite number, got 'inf'"),
+        ("bank.csv:7:d", "item 'q6': expected a number, got ''"),
+    ]
+    assert "7 faults" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (b"q,1,0,0.9,0.5", "g=0.9, u=0.5"),
+        (b"q,1,0,-1.4,1", "looks like a logit"),
+        (b"q,1,0,1.4,2", "looks like a logit"),
+        (b"q,1,0,0.2,1.1", "u=1.1"),
+    ],
+)
+def test_asymptotes_that_are_no_probabilities_are_refused(row: bytes, words: str) -> None:
+    with pytest.raises(ItemBankError) as refused:
+        read_parameters(b"X,a1,d,g,u\nok,1,0,0,1\n" + row + b"\n", name="bank.csv")
+    (problem,) = refused.value.problems
+    assert problem.pointer == "bank.csv:3:g"
+    assert words in problem.detail
+    assert "'q'" in problem.detail
+
+
+def test_a_file_without_items_is_refused() -> None:
+    with pytest.raises(FileFormatError, match="at least one item"):
+        read_parameters(b"X,a1,d,g,u\n")
+
+
+def test_many_faults_are_counted_and_the_first_listed() -> None:
+    rows = b"".join(b"q%d,x,0,0,1\n" % i for i in range(200))
+    with pytest.raises(FileFormatError, match="200 faults") as refused:
+        read_parameters(b"X,a1,d,g,u\n" + rows)
+    assert len(refused.value.problems) == 50
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x1f\x8bnot gzip", "gzip"),
+        (gzip.compress(MIRT)[:-9], "gzip"),
+        (b"\xff\xfeX\x00", "UTF-8"),
+        (b'X,a1,d,g,u\n"q,1,0,0,1\n', "CSV"),
+    ],
+)
+def test_bytes_that_are_no_table_are_refused(content: bytes, words: str) -> None:
+    with pytest.raises(FileFormatError, match=words):
+        read_parameters(content)
+
+
+numbers = st.floats(-8, 8, allow_subnormal=False)
+
+
+@given(a=numbers, intercept=numbers, c=st.floats(0, 0.4), d=st.floats(0.5, 1))
+def test_what_is_written_in_mirts_form_reads_back_to_the_bit(
+    a: float, intercept: float, c: float, d: float
+) -> None:
+    bank = ItemBank.from_intercepts(a=[a], intercept=[intercept], c=[c], d=[d], item_ids=['a,"b'])
+    again = read_parameters(write_mirt(bank))
+    assert again.item_ids == bank.item_ids
+    for name in ("a", "intercept", "c", "d"):
+        assert getattr(again, name).tolist() == getattr(bank, name).tolist()
+
+
+def test_what_is_written_with_difficulties_reads_back() -> None:
+    bank = read_parameters(MIRT)
+    again = read_parameters(write_difficulties(bank))
+    np.testing.assert_allclose(again.intercept, bank.intercept, rtol=1e-15)
+    assert write_difficulties(again).startswith(b"item,a,b,c,d\nX1,2.0,0.5,0.2,1.0\n")
+
+
+def test_an_item_without_difficulty_cannot_be_written_with_one() -> None:
+    flat = ItemBank.from_intercepts(a=[0.0], intercept=[1.0], item_ids=["flat"])
+    with pytest.raises(InvalidInputError, match="'flat'"):
+        write_difficulties(flat)
+    assert read_parameters(write_mirt(flat)).intercept.tolist() == [1.0]

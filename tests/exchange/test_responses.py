@@ -1,0 +1,176 @@
+import gzip
+import io
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+import pytest
+
+from app.engine.bank import ItemBank
+from app.engine.responses import ResponseTable
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.names import align, match_names
+from app.exchange.responses import read_responses
+
+WIDE = b"model,q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n"
+LONG = b"examinee,item,score\nalpha,q1,1\nbeta,q2,0.5\nalpha,q2,0\nbeta,q3,1\n"
+
+
+def parquet(**columns: list[object]) -> bytes:
+    sink = io.BytesIO()
+    pa_parquet.write_table(pa.table(columns), sink)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        WIDE,
+        LONG,
+        gzip.compress(WIDE),
+        gzip.compress(LONG),
+        b"\xef\xbb\xbf" + WIDE.replace(b"\n", b"\r\n"),
+        WIDE.rstrip(),
+        b",q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n",
+        b"score,item_id,model\n1,q1,alpha\n0.5,q2,beta\n0,q2,alpha\n1,q3,beta\n",
+        parquet(model=["alpha", "beta"], q1=[1, None], q2=[0.0, 0.5], q3=[None, True]),
+        parquet(
+            subject_id=["alpha", "beta", "alpha", "beta"],
+            item_id=["q1", "q2", "q2", "q3"],
+            response=[1.0, 0.5, 0.0, 1.0],
+        ),
+    ],
+)
+def test_every_form_says_the_same(content: bytes) -> None:
+    for source in (content, io.BytesIO(content)):
+        table = read_responses(source)
+        assert table.examinees == ("alpha", "beta")
+        assert table.items == ("q1", "q2", "q3")
+        np.testing.assert_array_equal(table.scores, [[1, 0, np.nan], [np.nan, 0.5, 1]])
+        assert table.n_answers == 4
+
+
+@pytest.mark.parametrize("missing", [b"", b"NA", b"NaN", b"nan", b"null", b"None"])
+def test_what_means_missing_is_not_a_score(missing: bytes) -> None:
+    table = read_responses(b"model,q1,q2\nalpha,1," + missing + b"\n")
+    assert np.isnan(table.scores[0, 1])
+
+
+def test_a_missing_score_in_a_long_file_is_no_answer() -> None:
+    table = read_responses(b"examinee,item,score\nalpha,q1,\nalpha,q2,1\n")
+    assert table.n_answers == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "problems"),
+    [
+        (
+            b"model,q1,q2\na,1,yes\nb,no,0\n",
+            [("r.csv:3:q1", "a score, got 'no'"), ("r.csv:2:q2", "a score, got 'yes'")],
+        ),
+        (
+            b"model,q1,q2\na,1,2\nb,-1,0\n",
+            [("r.csv:2:q2", "[0.0, 1.0], got 2"), ("r.csv:3:q1", "[0.0, 1.0], got -1")],
+        ),
+        (b"model,q1\na,1\nb,0\na,0\n", [("r.csv:4:model", "each examinee once, got 'a'")]),
+        (b"model,q1\n,1\n", [("r.csv:2:model", "a name, got nothing")]),
+        (b"model,q1,q1\na,1,1\n", [("r.csv:1:q1", "each column once, got 'q1'")]),
+        (b"model,q1,\na,1,1\n", [("r.csv:1:3", "an item id, got an empty name")]),
+        (b"model,q1,q2\na,1,1\nb,1\n", [("r.csv:3", "expected 3 cells, got 2")]),
+        (
+            b"examinee,item,score\na,q,1\na,q,1\nb,q,3\n",
+            [("r.csv:3", "another for 'a', 'q'"), ("r.csv:4:score", "[0.0, 1.0], got 3")],
+        ),
+        (b"examinee,item,score\na,,1\n", [("r.csv:2:item", "a name, got nothing")]),
+        (b"examinee,item,score\na,q,right\n", [("r.csv:2:score", "a score, got 'right'")]),
+        (
+            parquet(model=["a"], q1=["right"]),
+            [("r.csv:*:q1", "expected double, got a column of string")],
+        ),
+    ],
+)
+def test_faults_are_listed_with_file_row_and_column(
+    content: bytes, problems: list[tuple[str, str]]
+) -> None:
+    with pytest.raises(FileFormatError) as refused:
+        read_responses(content, name="r.csv")
+    found = refused.value.problems
+    assert sorted(p.pointer for p in found) == sorted(pointer for pointer, _ in problems)
+    for pointer, words in problems:
+        assert any(p.pointer == pointer and words in p.detail for p in found)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "a column for each item"),
+        (b"model\na\n", "a column for each item"),
+        (b"model,q1\n", "at least one score"),
+        (b"model,q1\na,\n", "at least one score"),
+        (b"PAR1 and nothing else", "Parquet"),
+        (b"\x1f\x8bbroken", "gzip"),
+        (b"model,q1\n\xff,1\n", "UTF"),
+        (b'model,"q1\na,1\n', "header"),
+    ],
+)
+def test_bytes_that_are_no_responses_are_refused(content: bytes, words: str) -> None:
+    with pytest.raises(FileFormatError, match=words):
+        read_responses(content)
+
+
+def test_other_ranges_of_scores_can_be_allowed() -> None:
+    judged = b"model,q1\na,7\nb,10\n"
+    assert read_responses(judged, score_range=(1, 10)).scores[:, 0].tolist() == [7.0, 10.0]
+    assert read_responses(judged, score_range=None).scores[:, 0].tolist() == [7.0, 10.0]
+    with pytest.raises(FileFormatError, match="got 10"):
+        read_responses(judged, score_range=(1, 9))
+    with pytest.raises(FileFormatError, match="got inf"):
+        read_responses(b"model,q1\na,inf\n", score_range=None)
+
+
+def test_a_table_needs_names_that_fit_its_shape() -> None:
+    with pytest.raises(InvalidInputError, match=r"\(1, 2\)"):
+        ResponseTable(("a",), ("x", "y"), np.zeros((1, 3)))
+    with pytest.raises(InvalidInputError, match="'x' occurs twice"):
+        ResponseTable(("a",), ("x", "x"), np.zeros((1, 2)))
+
+
+# Names that went through R
+
+
+def test_names_that_r_changed_are_matched_and_told() -> None:
+    match = match_names(["1", "X2", "a-b", "plain"], ["X1", "2", "a.b", "plain"])
+    assert match.found == {"1": "X1", "X2": "2", "a-b": "a.b", "plain": "plain"}
+    assert match.renamed == {"1": "X1", "X2": "2", "a-b": "a.b"}
+    assert match.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "known"),
+    [(["1"], ["X1", "1"]), (["X1", "1"], ["X1"]), (["1", "X1"], ["1", "X1"])],
+)
+def test_a_name_that_fits_as_it_is_goes_first(names: list[str], known: list[str]) -> None:
+    match = match_names(names, known)
+    assert match.renamed == {}
+    assert all(name == item for name, item in match.found.items())
+
+
+def test_ambiguous_names_are_not_guessed() -> None:
+    assert match_names(["a.b"], ["a-b", "a+b"]).unknown == ("a.b",)
+    assert match_names(["a-b", "a+b"], ["a.b"]).unknown == ("a-b", "a+b")
+
+
+def test_columns_are_put_in_the_order_of_the_bank() -> None:
+    bank = ItemBank.from_intercepts(
+        a=[1.0, 1.0, 1.0], intercept=[0.0, 0.0, 0.0], item_ids=["q3", "q1", "q9"]
+    )
+    aligned = align(read_responses(WIDE), bank)
+    np.testing.assert_array_equal(aligned.scores, [[np.nan, 1, np.nan], [1, np.nan, np.nan]])
+    assert aligned.match.unknown == ("q2",)
+    assert aligned.n_skipped == 2
+
+
+def test_nothing_in_common_is_refused_with_examples_of_both() -> None:
+    bank = ItemBank.from_intercepts(a=[1.0], intercept=[0.0], item_ids=["other"])
+    with pytest.raises(InvalidInputError, match=r"'q1'.*'other'"):
+        align(read_responses(WIDE), bank)
