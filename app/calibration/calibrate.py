@@ -1,0 +1,389 @@
+"""From a response matrix to a calibrated bank."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from app.calibration.curves import (
+    GUESSING,
+    INTERCEPT,
+    MAX_SLOPE,
+    N_COORDINATES,
+    OFF,
+    SLOPE,
+    Curves,
+    Family,
+)
+from app.calibration.em import EmResult, EmSettings, Progress, maximise
+from app.calibration.expectation import (
+    DEFAULT_BOUND,
+    DEFAULT_NODES,
+    LatentDensity,
+    PersonScores,
+    score_examinees,
+)
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.maximization import Problem
+from app.calibration.priors import Priors
+from app.calibration.uncertainty import ParameterErrors, parameter_errors
+from app.engine.bank import DEFAULT_SCALE, ItemBank
+from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.logistic import LOGISTIC
+from app.errors import InvalidInputError
+
+LEAST_ANSWERS: Mapping[Family, int] = {
+    Family.RASCH: 100,  # Linacre (1994), Rasch Measurement Transactions 7
+    Family.TWO_PL: 250,  # Drasgow (1989), Applied Psychological Measurement 13: 200 at the least
+    Family.THREE_PL: 1000,  # Hulin, Lissak & Drasgow (1982), Applied Psychological Measurement 6
+    Family.FOUR_PL: 2500,  # Loken & Rulison (2010), BJMSP 63: wide posteriors even at 1,000
+}
+"""Answers of an item below which its family is hardly identified without priors."""
+
+MAX_NODES = 401
+
+COMPARED: tuple[Family, ...] = (Family.RASCH, Family.TWO_PL, Family.THREE_PL)
+"""Families a comparison tries by itself; the 4PL only where it is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSettings:
+    """How a bank is calibrated.
+
+    Attributes:
+        family: Response model family.
+        priors: Priors; None means `Priors.default` of the family (without those on the slope and
+            the difficulty where slopes may be negative), `Priors.none()` maximum likelihood.
+        negative_slopes: Slopes may be negative, as mirt allows. Items that fall with ability then
+            keep their best-fitting curve instead of a slope near 0.
+        estimate_density: Free weights of the latent density instead of N(0, 1).
+        n_nodes: Quadrature nodes over [-bound, bound]. None: 61, and once the items are known
+            as many as their posteriors need; a long test measures more finely than 61 nodes lie.
+        bound: Largest theta of the quadrature.
+        max_cycles: Most E-steps.
+        with_errors: Compute standard errors.
+        scale: Name of the theta scale that this calibration defines.
+
+    Raises:
+        InvalidInputError: Priors that need positive slopes where they may be negative, or a prior
+            on the 1PL's common slope.
+    """
+
+    family: Family = Family.TWO_PL
+    priors: Priors | None = None
+    negative_slopes: bool = False
+    estimate_density: bool = False
+    n_nodes: int | None = None
+    bound: float = DEFAULT_BOUND
+    max_cycles: int = 2000
+    with_errors: bool = True
+    scale: str = DEFAULT_SCALE
+
+    def __post_init__(self) -> None:
+        if self.max_cycles < 1:
+            raise InvalidInputError(f"max_cycles must be at least 1, got {self.max_cycles}.")
+        if self.family is Family.RASCH and self.negative_slopes:
+            raise InvalidInputError("The 1PL has one common, positive slope.")
+        if self.priors is None:
+            return
+        if self.negative_slopes and self.priors.need_positive_slopes:
+            raise InvalidInputError(
+                "Priors on log a and b need positive slopes; leave them out or disallow negative "
+                "slopes."
+            )
+        if self.family is Family.RASCH and self.priors.log_slope is not None:
+            raise InvalidInputError("The 1PL's common slope takes no prior.")
+
+    def problem(self, fixed: tuple[int, ...] = ()) -> Problem:
+        """The estimation problem these settings describe."""
+        priors = self.priors
+        if priors is None:
+            priors = Priors.default(self.family)
+            if self.negative_slopes:
+                priors = Priors(guessing=priors.guessing, ceiling=priors.ceiling)
+        return Problem(
+            family=self.family,
+            log_slope=not self.negative_slopes,
+            priors=priors,
+            fixed=fixed,
+        )
+
+    def density(self) -> LatentDensity:
+        """The latent density to start with."""
+        return LatentDensity.normal(n_nodes=self.n_nodes or DEFAULT_NODES, bound=self.bound)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Calibration:
+    """A calibrated bank and what is known about it.
+
+    Attributes:
+        family: Response model family.
+        items: Parameters, in the order of `item_ids`.
+        item_ids: Ids of the items.
+        density: Latent density of the calibration population.
+        log_likelihood: Marginal, of all answers, without prior terms.
+        n_parameters: Free parameters.
+        n_examinees: Rows used.
+        n_answers: Answers used.
+        converged: Both criteria of `EmSettings` hold.
+        cycles: E-steps taken.
+        errors: Standard errors, or None where not asked for.
+        warnings: What a reader of the numbers should know.
+        scale: Name of the theta scale.
+    """
+
+    family: Family
+    items: ItemParameters
+    item_ids: tuple[str, ...]
+    density: LatentDensity
+    log_likelihood: float
+    n_parameters: int
+    n_examinees: int
+    n_answers: int
+    converged: bool
+    cycles: int
+    errors: ParameterErrors | None
+    warnings: tuple[str, ...] = field(default=())
+    scale: str = DEFAULT_SCALE
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion; lower is better."""
+        return 2 * self.n_parameters - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion with the number of examinees; lower is better."""
+        return float(self.n_parameters * np.log(self.n_examinees) - 2 * self.log_likelihood)
+
+    @property
+    def b(self) -> FloatArray:
+        """Difficulties, logits."""
+        difficulties: FloatArray = -self.items.intercept / self.items.a
+        return difficulties
+
+    def bank(self) -> ItemBank:
+        """The items as a bank."""
+        return ItemBank.from_intercepts(
+            a=self.items.a,
+            intercept=self.items.intercept,
+            c=self.items.c,
+            d=self.items.d,
+            item_ids=self.item_ids,
+            scale=self.scale,
+        )
+
+    def score(self, matrix: ScoreMatrix) -> PersonScores:
+        """EAP scores of examinees on this scale, their columns in the order of `item_ids`."""
+        return score_examinees(matrix, self.items, self.density)
+
+
+def calibrate(
+    matrix: ScoreMatrix,
+    settings: CalibrationSettings | None = None,
+    *,
+    watch: Callable[[Progress], None] | None = None,
+) -> Calibration:
+    """Marginal maximum likelihood, or maximum a posteriori, for a whole bank at once.
+
+    Args:
+        matrix: Answers; missing ones take no part.
+        settings: How; by default a 2PL with weak priors.
+        watch: Called after each cycle; raising from it ends the calibration.
+
+    Raises:
+        CalibrationError: A matrix without information, see `ScoreMatrix.require_calibratable`.
+    """
+    settings = settings or CalibrationSettings()
+    matrix.require_calibratable()
+    problem = settings.problem()
+    em = EmSettings(max_cycles=settings.max_cycles, estimate_density=settings.estimate_density)
+    density = settings.density()
+    result = maximise(matrix, problem, density, em, watch=watch)
+    finer = _fine_enough(result, settings)
+    if finer is not None:
+        em = replace(em, max_cycles=max(settings.max_cycles - result.cycles, 1))
+        result = maximise(
+            matrix, problem, finer, em, start=result.curves, early_looks=False, watch=watch
+        )
+    return _finished(matrix, settings, problem, result)
+
+
+def calibrate_onto(
+    matrix: ScoreMatrix,
+    anchors: ItemBank,
+    settings: CalibrationSettings | None = None,
+    *,
+    watch: Callable[[Progress], None] | None = None,
+) -> Calibration:
+    """Calibrate new items onto the scale of an existing bank (fixed-anchor linking).
+
+    Items of the matrix that the bank knows keep their parameters and hold the scale; the others
+    are estimated together with mean and sd of this population.
+
+    Args:
+        matrix: Answers to anchor items and new items.
+        anchors: Bank that holds at least two of the items.
+        settings: How; its `scale` is replaced by the bank's.
+        watch: Called after each cycle.
+
+    Raises:
+        CalibrationError: A matrix without information.
+        InvalidInputError: Fewer than two anchors, or anchors with a slope of 0 or below where
+            `negative_slopes` is off.
+
+    Source: Kim (2006), Journal of Educational Measurement 43, multiple cycles with updated prior.
+    """
+    settings = settings or CalibrationSettings()
+    matrix.require_calibratable()
+    known = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
+    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in known]
+    if len(fixed) < 2:
+        raise InvalidInputError(
+            f"Fixed-anchor calibration needs at least 2 items of the bank, got {len(fixed)}."
+        )
+    there = np.array([known[matrix.items[j]] for j in fixed])
+    held = anchors.parameters.take(there)
+    if not settings.negative_slopes and (held.a <= 0).any():
+        bad = matrix.items[fixed[int(np.flatnonzero(held.a <= 0)[0])]]
+        raise InvalidInputError(
+            f"Anchor {bad!r} has a slope of 0 or below; leave it out or allow negative slopes."
+        )
+    if settings.family is Family.RASCH and np.ptp(held.a) > 1e-6:
+        raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
+    problem = settings.problem(fixed=tuple(fixed))
+    density = settings.density()
+    start = _start_beside(matrix, problem, held)
+    result = maximise(
+        matrix,
+        problem,
+        density,
+        EmSettings(max_cycles=settings.max_cycles, estimate_population=True),
+        start=start,
+        watch=watch,
+    )
+    return _finished(matrix, settings, problem, result, scale=anchors.scale)
+
+
+def compare_families(
+    matrix: ScoreMatrix,
+    families: Sequence[Family] = COMPARED,
+    settings: CalibrationSettings | None = None,
+) -> tuple[Calibration, ...]:
+    """The same answers calibrated by several families, lowest BIC first.
+
+    All by maximum likelihood: a prior would take from the log-likelihood of the larger families
+    what the criteria charge them for again.
+    """
+    base = settings or CalibrationSettings()
+    fits = [
+        calibrate(
+            matrix,
+            CalibrationSettings(
+                family=family,
+                priors=Priors.none(),
+                negative_slopes=base.negative_slopes and family is not Family.RASCH,
+                estimate_density=base.estimate_density,
+                n_nodes=base.n_nodes,
+                bound=base.bound,
+                max_cycles=base.max_cycles,
+                with_errors=False,
+                scale=base.scale,
+            ),
+        )
+        for family in families
+    ]
+    return tuple(sorted(fits, key=lambda fit: fit.bic))
+
+
+def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensity | None:
+    """Density on a grid no coarser than the posteriors, or None where it is so already.
+
+    The trapezoid rule's error falls with exp(-2 pi^2 (se / spacing)^2): below 1e-5 at 1.3 se.
+    """
+    if settings.n_nodes is not None or settings.estimate_density:
+        return None
+    nodes = result.density.nodes
+    at_node = LOGISTIC.information(result.curves.natural().column(), nodes).sum(axis=0)
+    se = 1 / np.sqrt(1 + result.density.weights @ at_node)
+    needed = int(np.ceil(2 * settings.bound / (1.3 * se))) + 1
+    if needed <= len(nodes):
+        return None
+    return LatentDensity.normal(n_nodes=min(needed, MAX_NODES), bound=settings.bound)
+
+
+def _start_beside(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
+    """Anchors at their values; new items at typical ones, from their share of right answers."""
+    means = np.clip(matrix.item_means(), 0.02, 0.98)
+    x = np.empty((matrix.n_items, N_COORDINATES))
+    slope = float(np.median(np.abs(held.a)))
+    x[:, SLOPE] = np.log(slope) if problem.log_slope else slope
+    x[:, INTERCEPT] = np.log(means / (1 - means))
+    x[:, GUESSING:] = (-OFF, OFF)
+    for column in problem.family.free:
+        if column >= GUESSING:
+            x[:, column] = -2.0 if column == GUESSING else 3.0
+    x[list(problem.fixed)] = Curves.from_natural(held, log_slope=problem.log_slope).x
+    return Curves(x, problem.log_slope)
+
+
+def _finished(
+    matrix: ScoreMatrix,
+    settings: CalibrationSettings,
+    problem: Problem,
+    result: EmResult,
+    scale: str | None = None,
+) -> Calibration:
+    errors = None
+    if settings.with_errors:
+        errors = parameter_errors(matrix, problem, result.curves, result.density)
+    n_free_items = matrix.n_items - len(problem.fixed)
+    n_parameters = settings.family.n_parameters(n_free_items)
+    if problem.fixed:
+        n_parameters += 2 - (1 if settings.family is Family.RASCH else 0)
+    elif settings.estimate_density:
+        n_parameters += len(result.density.nodes) - 3  # weights sum to 1, mean 0 and sd 1 are fixed
+    return Calibration(
+        family=settings.family,
+        items=result.curves.natural(),
+        item_ids=matrix.items,
+        density=result.density,
+        log_likelihood=result.log_likelihood,
+        n_parameters=n_parameters,
+        n_examinees=matrix.n_examinees,
+        n_answers=int(matrix.answers_per_item().sum()),
+        converged=result.converged,
+        cycles=result.cycles,
+        errors=errors,
+        warnings=_warnings(matrix, settings, result),
+        scale=scale or settings.scale,
+    )
+
+
+def _warnings(
+    matrix: ScoreMatrix, settings: CalibrationSettings, result: EmResult
+) -> tuple[str, ...]:
+    found = []
+    if not result.converged:
+        found.append(
+            f"Not converged after {result.cycles} cycles: the last gained {result.gain:.2g}, and "
+            f"{result.distance:.2g} standard errors are left."
+        )
+    least = LEAST_ANSWERS[settings.family]
+    few = int((matrix.answers_per_item() < least).sum())
+    if few:
+        found.append(
+            f"{few} of {matrix.n_items} items have fewer than {least} answers, where a "
+            f"{settings.family.value} item is hardly identified; its parameters lean on the priors."
+        )
+    steep = int((np.abs(result.curves.a) >= MAX_SLOPE * 0.999).sum())
+    if steep:
+        found.append(f"{steep} items ended at the largest slope, {MAX_SLOPE:g}.")
+    falling = int((result.curves.a < 0).sum())
+    if falling:
+        found.append(f"{falling} items have a negative slope.")
+    edge = float(result.density.weights[[0, -1]].sum())
+    if edge > 1e-3:
+        found.append(f"{edge:.1%} of the population lies at the ends of the quadrature.")
+    return tuple(found)

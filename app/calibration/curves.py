@@ -1,0 +1,126 @@
+"""Response curves in the unconstrained coordinates that calibration moves in.
+
+| symbol | meaning | shape |
+|---|---|---|
+| x | coordinates of the items | (n_items, 4) |
+| x[:, SLOPE] | log a, or a itself where slopes may be negative | |
+| x[:, INTERCEPT] | logit of the logistic part at theta = 0 | |
+| x[:, GUESSING] | logit c | |
+| x[:, CEILING] | logit u, u = (d - c) / (1 - c): c < d holds by itself | |
+| s | sigmoid(a theta + intercept) | (n_items, n_nodes) |
+
+P = c + (1 - c) u s and, computed as the complement, Q = (1 - c) ((1 - u) + u (1 - s)).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from scipy.special import expit, logit  # type: ignore[import-untyped]  # scipy ships no types
+
+from app.engine.models.base import FloatArray, ItemParameters
+
+SLOPE, INTERCEPT, GUESSING, CEILING = range(4)
+N_COORDINATES = 4
+
+MAX_LOGIT = 500.0  # exp(-500) is still a normal float64, so logarithms stay finite
+MAX_SLOPE = 50.0  # beyond, a curve is a step between two nodes and the likelihood is flat
+MAX_INTERCEPT = 400.0
+MAX_ASYMPTOTE_LOGIT = 10.0  # an asymptote of 0.00005 cannot be told from none
+MIN_LOG_SLOPE = -6.0
+OFF = 1e3  # logit of an asymptote that the family does not have: exactly 0 or 1 in float64
+
+
+class Family(StrEnum):
+    """Response model families that marginal maximum likelihood calibrates."""
+
+    RASCH = "1pl"
+    TWO_PL = "2pl"
+    THREE_PL = "3pl"
+    FOUR_PL = "4pl"
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Coordinates that each item has for itself; the 1PL's slope is common to all."""
+        return {
+            Family.RASCH: (INTERCEPT,),
+            Family.TWO_PL: (SLOPE, INTERCEPT),
+            Family.THREE_PL: (SLOPE, INTERCEPT, GUESSING),
+            Family.FOUR_PL: (SLOPE, INTERCEPT, GUESSING, CEILING),
+        }[self]
+
+    def n_parameters(self, n_items: int) -> int:
+        """Number of parameters of a bank."""
+        return n_items * len(self.free) + (1 if self is Family.RASCH else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Items in coordinates, and which way the slope is written."""
+
+    x: FloatArray
+    log_slope: bool
+
+    @property
+    def a(self) -> FloatArray:
+        """Discriminations, shape (n_items,)."""
+        slope: FloatArray = self.x[:, SLOPE]
+        return np.exp(slope) if self.log_slope else slope
+
+    def natural(self) -> ItemParameters:
+        """The same items as a, intercept, c, d."""
+        c = expit(self.x[:, GUESSING])
+        u = expit(self.x[:, CEILING])
+        return ItemParameters(self.a, self.x[:, INTERCEPT].copy(), c, c + (1 - c) * u)
+
+    @classmethod
+    def from_natural(cls, items: ItemParameters, *, log_slope: bool) -> "Curves":
+        """Coordinates of given items; asymptotes at 0 and 1 become `OFF`."""
+        x = np.empty((len(items.a), N_COORDINATES))
+        x[:, SLOPE] = np.log(items.a) if log_slope else items.a
+        x[:, INTERCEPT] = items.intercept
+        with np.errstate(divide="ignore"):
+            x[:, GUESSING] = np.clip(logit(items.c), -OFF, OFF)
+            x[:, CEILING] = np.clip(logit((items.d - items.c) / (1 - items.c)), -OFF, OFF)
+        return cls(x=x, log_slope=log_slope)
+
+
+def bounds(*, log_slope: bool) -> tuple[FloatArray, FloatArray]:
+    """Lowest and highest value of each coordinate that is ever estimated."""
+    steepest = np.log(MAX_SLOPE) if log_slope else MAX_SLOPE
+    low = MIN_LOG_SLOPE if log_slope else -MAX_SLOPE
+    return (
+        np.array([low, -MAX_INTERCEPT, -MAX_ASYMPTOTE_LOGIT, -MAX_ASYMPTOTE_LOGIT]),
+        np.array([steepest, MAX_INTERCEPT, MAX_ASYMPTOTE_LOGIT, MAX_ASYMPTOTE_LOGIT]),
+    )
+
+
+def probabilities(items: ItemParameters, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """P and Q of each item at each node, shape (n_items, n_nodes); neither is ever 0."""
+    z = np.clip(items.a[:, None] * theta + items.intercept[:, None], -MAX_LOGIT, MAX_LOGIT)
+    span = (items.d - items.c)[:, None]
+    return (
+        items.c[:, None] + span * expit(z),
+        (1 - items.d)[:, None] + span * expit(-z),
+    )
+
+
+def slopes_of_curves(
+    curves: Curves, theta: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """P, Q and dP/dx, shapes (n_items, n_nodes) twice and (n_items, 4, n_nodes)."""
+    x = curves.x
+    z = np.clip(curves.a[:, None] * theta + x[:, INTERCEPT, None], -MAX_LOGIT, MAX_LOGIT)
+    s, s_complement = expit(z), expit(-z)
+    c, c_complement = expit(x[:, GUESSING, None]), expit(-x[:, GUESSING, None])
+    u, u_complement = expit(x[:, CEILING, None]), expit(-x[:, CEILING, None])
+    q = c_complement * (u_complement + u * s_complement)
+    p = c + c_complement * u * s
+    derivatives = np.empty((len(p), N_COORDINATES, len(theta)))
+    by_logit = c_complement * u * s * s_complement
+    slope_by_coordinate = curves.a[:, None] if curves.log_slope else 1.0
+    derivatives[:, SLOPE] = by_logit * theta * slope_by_coordinate
+    derivatives[:, INTERCEPT] = by_logit
+    derivatives[:, GUESSING] = c * q
+    derivatives[:, CEILING] = c_complement * s * u * u_complement
+    return p, q, derivatives

@@ -1,0 +1,151 @@
+"""Prior densities that keep item parameters sane where the answers say little."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from app.calibration.curves import (
+    CEILING,
+    GUESSING,
+    INTERCEPT,
+    N_COORDINATES,
+    SLOPE,
+    Curves,
+    Family,
+)
+from app.engine.models.base import FloatArray
+from app.errors import InvalidInputError
+
+
+@dataclass(frozen=True, slots=True)
+class Normal:
+    """Normal density.
+
+    Attributes:
+        mean: Its mean; None lets it float: the mean of the items themselves, found anew in each
+            cycle (the FLOAT option of BILOG-MG).
+        sd: Its standard deviation.
+
+    Raises:
+        InvalidInputError: A mean that is not finite, or an sd that is not positive.
+    """
+
+    mean: float | None
+    sd: float
+
+    def __post_init__(self) -> None:
+        if (self.mean is not None and not np.isfinite(self.mean)) or not 0 < self.sd < np.inf:
+            raise InvalidInputError(
+                f"A prior needs a finite mean (or none) and an sd > 0, got {self.mean}, {self.sd}."
+            )
+
+    def settled(self, values: FloatArray) -> "Normal":
+        """The same with a floating mean replaced by that of the values."""
+        return self if self.mean is not None else Normal(float(values.mean()), self.sd)
+
+    def standardise(self, values: FloatArray) -> FloatArray:
+        """(values - mean) / sd."""
+        return (values - (values.mean() if self.mean is None else self.mean)) / self.sd
+
+
+class PriorTerms(NamedTuple):
+    """Log prior density of each item up to a constant, and its derivatives in the coordinates."""
+
+    value: FloatArray
+    """Shape (n_items,)."""
+    gradient: FloatArray
+    """Shape (n_items, 4)."""
+    precision: FloatArray
+    """Gauss-Newton form of the negative Hessian, never indefinite; shape (n_items, 4, 4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priors:
+    """Independent priors of the items; None leaves a parameter to the answers alone.
+
+    Fixed means on log a or b compete with N(0, 1) for the scale of theta: n examinees hold it with
+    a precision of n, m items with m / sd^2. With as many items as examinees a prior of b ~ N(0, 3)
+    shrinks the whole scale by a tenth. A floating mean of log a does not touch it.
+
+    Attributes:
+        log_slope: On log a. Needs positive slopes; the 1PL's common slope has none.
+        difficulty: On b, in logits. Needs positive slopes. For small banks, see above.
+        guessing: On logit c.
+        ceiling: On the logit of (d - c) / (1 - c), which is logit d where c is small.
+    """
+
+    log_slope: Normal | None = None
+    difficulty: Normal | None = None
+    guessing: Normal | None = None
+    ceiling: Normal | None = None
+
+    @classmethod
+    def none(cls) -> "Priors":
+        """Plain maximum likelihood."""
+        return cls()
+
+    @classmethod
+    def default(cls, family: Family) -> "Priors":
+        """Weak priors for items of language model benchmarks, which leave the scale alone.
+
+        Slopes vary more there than in human tests, so log a gets 1.5 times BILOG-MG's spread.
+        Guessing has flexMIRT's spread, about a mean that the items choose: near 0 for free answers,
+        near 1/k for k options. A much wider one would overestimate the guessing of easy items,
+        which bends theta in a long test.
+
+        Source: the forms of BILOG-MG (log-normal slopes with a floating mean) and flexMIRT
+        (logit-normal guessing); Mislevy (1986), Psychometrika 51, on why they are needed.
+        """
+        return cls(
+            log_slope=Normal(None, 0.75) if SLOPE in family.free else None,
+            guessing=Normal(None, 0.5) if GUESSING in family.free else None,
+            ceiling=Normal(3.0, 1.0) if CEILING in family.free else None,
+        )
+
+    def settled(self, curves: Curves) -> "Priors":
+        """The same with floating means replaced by those of the items."""
+        b = -curves.x[:, INTERCEPT] / curves.a if self.difficulty is not None else curves.a
+        return Priors(
+            log_slope=self.log_slope and self.log_slope.settled(curves.x[:, SLOPE]),
+            difficulty=self.difficulty and self.difficulty.settled(b),
+            guessing=self.guessing and self.guessing.settled(curves.x[:, GUESSING]),
+            ceiling=self.ceiling and self.ceiling.settled(curves.x[:, CEILING]),
+        )
+
+    @property
+    def need_positive_slopes(self) -> bool:
+        """Whether a prior is on a quantity that a slope of 0 or below does not have."""
+        return self.log_slope is not None or self.difficulty is not None
+
+    def terms(self, curves: Curves) -> PriorTerms:
+        """Value and derivatives at some items."""
+        x = curves.x
+        n_items = len(x)
+        value = np.zeros(n_items)
+        gradient = np.zeros((n_items, N_COORDINATES))
+        precision = np.zeros((n_items, N_COORDINATES, N_COORDINATES))
+        for column, prior in (
+            (SLOPE, self.log_slope),
+            (GUESSING, self.guessing),
+            (CEILING, self.ceiling),
+        ):
+            if prior is None:
+                continue
+            z = prior.standardise(x[:, column])
+            value -= 0.5 * z**2
+            gradient[:, column] -= z / prior.sd
+            precision[:, column, column] += prior.sd**-2
+        if self.difficulty is not None:
+            # b = -intercept / a, so db/d(log a) = -b and db/d(intercept) = -1/a.
+            prior = self.difficulty
+            a = curves.a
+            b = -x[:, INTERCEPT] / a
+            z = prior.standardise(b)
+            direction = np.zeros((n_items, N_COORDINATES))
+            direction[:, SLOPE] = -b
+            direction[:, INTERCEPT] = -1 / a
+            value -= 0.5 * z**2
+            gradient -= (z / prior.sd)[:, None] * direction
+            precision += direction[:, :, None] * direction[:, None, :] * prior.sd**-2
+        return PriorTerms(value, gradient, precision)

@@ -1,0 +1,145 @@
+import numpy as np
+import pytest
+
+from app.calibration.calibrate import (
+    CalibrationSettings,
+    calibrate,
+    calibrate_onto,
+    compare_families,
+)
+from app.calibration.curves import Family
+from app.calibration.em import Progress
+from app.calibration.expectation import LatentDensity, expect
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.priors import Normal, Priors
+from app.engine.bank import ItemBank
+from app.errors import InvalidInputError
+from tests.calibration.simulated import answer, draw_items, simulate
+
+
+def test_the_bank_carries_ids_scale_and_parameters() -> None:
+    data = simulate(1, Family.TWO_PL, 300, 8)
+    matrix = ScoreMatrix.of(data.matrix.scores.copy(), items=[f"q{j}" for j in range(8)])
+    result = calibrate(matrix, CalibrationSettings(scale="spring"))
+    bank = result.bank()
+    assert bank.item_ids == matrix.items
+    assert bank.scale == "spring"
+    assert bank.a.tolist() == result.items.a.tolist()
+
+
+def test_the_reported_log_likelihood_is_that_of_the_items_without_the_prior() -> None:
+    data = simulate(2, Family.THREE_PL, 400, 10)
+    result = calibrate(data.matrix, CalibrationSettings(family=Family.THREE_PL))
+    again = expect(data.matrix, result.items, LatentDensity.normal()).log_likelihood
+    assert result.log_likelihood == pytest.approx(again, rel=1e-12)
+    assert result.aic == pytest.approx(60 - 2 * again)
+    assert result.bic == pytest.approx(30 * np.log(400) - 2 * again)
+
+
+def test_maximum_likelihood_beats_the_parameters_that_made_the_answers() -> None:
+    data = simulate(3, Family.THREE_PL, 800, 15)
+    result = calibrate(
+        data.matrix, CalibrationSettings(family=Family.THREE_PL, priors=Priors.none())
+    )
+    truth = expect(data.matrix, data.items, LatentDensity.normal()).log_likelihood
+    assert result.log_likelihood > truth
+
+
+def test_the_same_answers_give_the_same_bank() -> None:
+    data = simulate(4, Family.THREE_PL, 300, 10)
+    settings = CalibrationSettings(family=Family.THREE_PL)
+    first, second = (calibrate(data.matrix, settings).items for _ in range(2))
+    assert all((x == y).all() for x, y in zip(first, second, strict=True))
+
+
+def test_a_long_test_gets_more_nodes_than_a_short_one() -> None:
+    long = simulate(5, Family.TWO_PL, 200, 300)
+    short = simulate(5, Family.TWO_PL, 200, 20)
+    assert len(calibrate(long.matrix).density.nodes) > 61
+    assert len(calibrate(short.matrix).density.nodes) == 61
+
+
+def test_more_items_than_examinees_do_not_shrink_the_scale() -> None:
+    data = simulate(6, Family.TWO_PL, 400, 600)
+    result = calibrate(data.matrix, CalibrationSettings(with_errors=False))
+    theta = result.score(data.matrix).theta
+    assert theta.std() == pytest.approx(1, abs=0.02)
+    ratio = np.median(result.items.a / (data.items.a * data.theta.std()))
+    assert ratio == pytest.approx(1, abs=0.03)
+
+
+def test_the_family_that_made_the_answers_has_the_lowest_bic() -> None:
+    one = compare_families(simulate(7, Family.RASCH, 1000, 15).matrix)
+    two = compare_families(simulate(7, Family.TWO_PL, 3000, 15).matrix)
+    assert one[0].family is Family.RASCH
+    assert two[0].family is Family.TWO_PL
+    assert Family.FOUR_PL not in {fit.family for fit in one}
+
+
+def test_few_answers_are_warned_about() -> None:
+    data = simulate(8, Family.THREE_PL, 300, 10)
+    result = calibrate(data.matrix, CalibrationSettings(family=Family.THREE_PL))
+    assert any("fewer than 1000 answers" in warning for warning in result.warnings)
+
+
+def test_a_run_without_enough_cycles_says_so() -> None:
+    data = simulate(9, Family.THREE_PL, 300, 10)
+    result = calibrate(data.matrix, CalibrationSettings(family=Family.THREE_PL, max_cycles=2))
+    assert not result.converged
+    assert any("Not converged after" in warning for warning in result.warnings)
+
+
+def test_progress_is_reported_and_may_stop_the_run() -> None:
+    class CancelledError(Exception):
+        pass
+
+    def stop(progress: Progress) -> None:
+        if progress.cycle >= 3:
+            raise CancelledError
+
+    with pytest.raises(CancelledError):
+        calibrate(simulate(10, Family.THREE_PL, 300, 10).matrix, watch=stop)
+
+
+def test_new_items_land_on_the_scale_of_their_anchors() -> None:
+    rng = np.random.default_rng(11)
+    items = draw_items(rng, Family.TWO_PL, 30)
+    matrix = answer(rng, items, rng.normal(0.7, 1.3, 3000))
+    known = items.take(np.arange(15))
+    anchors = ItemBank.from_intercepts(a=known.a, intercept=known.intercept, scale="old")
+    result = calibrate_onto(matrix, anchors, CalibrationSettings(family=Family.TWO_PL))
+    assert result.scale == "old"
+    assert result.converged
+    assert result.items.a[:15] == pytest.approx(known.a)
+    assert result.items.a[15:] == pytest.approx(items.a[15:], rel=0.2)
+    assert result.b[15:] == pytest.approx(-items.intercept[15:] / items.a[15:], abs=0.2)
+    assert result.density.mean == pytest.approx(0.7, abs=0.08)
+    assert result.density.sd == pytest.approx(1.3, abs=0.08)
+    assert result.errors is not None
+    assert np.isnan(result.errors.a[:15]).all()
+
+
+def test_a_single_anchor_is_refused() -> None:
+    data = simulate(12, Family.TWO_PL, 100, 5)
+    anchors = ItemBank.from_difficulties(a=[1.0], b=[0.0], item_ids=["1"])
+    with pytest.raises(InvalidInputError, match="at least 2 items of the bank, got 1"):
+        calibrate_onto(data.matrix, anchors)
+
+
+def test_a_falling_anchor_is_refused_where_slopes_are_positive() -> None:
+    data = simulate(13, Family.TWO_PL, 100, 5)
+    anchors = ItemBank.from_difficulties(a=[1.0, -1.0], b=[0.0, 0.0], item_ids=["1", "2"])
+    with pytest.raises(InvalidInputError, match="Anchor '2' has a slope of 0 or below"):
+        calibrate_onto(data.matrix, anchors)
+
+
+def test_priors_of_positive_slopes_exclude_negative_ones() -> None:
+    with pytest.raises(InvalidInputError, match="need positive slopes"):
+        CalibrationSettings(priors=Priors(log_slope=Normal(0, 1)), negative_slopes=True)
+
+
+def test_a_fixed_prior_on_b_pulls_the_difficulties_towards_it() -> None:
+    data = simulate(14, Family.TWO_PL, 150, 8)
+    free = calibrate(data.matrix, CalibrationSettings(priors=Priors.none()))
+    pulled = calibrate(data.matrix, CalibrationSettings(priors=Priors(difficulty=Normal(0.0, 0.3))))
+    assert np.abs(pulled.b).mean() < 0.8 * np.abs(free.b).mean()

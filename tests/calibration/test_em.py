@@ -1,0 +1,238 @@
+"""The pieces of EM against brute force and finite differences, and its promises."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.calibration.acceleration import Anderson
+from app.calibration.curves import Curves, Family, probabilities, slopes_of_curves
+from app.calibration.em import EmResult, EmSettings, Progress, maximise
+from app.calibration.expectation import LatentDensity, expect, population, score_examinees
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.maximization import START_DAMPING, Problem, climb, objective
+from app.calibration.priors import Normal, Priors
+from app.calibration.starts import first_counts, leave_poor_optima
+from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.logistic import LOGISTIC
+from app.errors import InvalidInputError
+from tests.calibration.simulated import answer, draw_items, simulate
+
+NODES = LatentDensity.normal()
+
+
+def _curves(seed: int, *, log_slope: bool, n_items: int = 5) -> Curves:
+    rng = np.random.default_rng(seed)
+    items = draw_items(rng, Family.FOUR_PL, n_items)
+    return Curves.from_natural(items, log_slope=log_slope)
+
+
+def _maximised(data_seed: int, family: Family, **given_: object) -> EmResult:
+    data = simulate(data_seed, family, 400, 12, missing=0.2)
+    problem = Problem(family=family, log_slope=True, priors=Priors.default(family))
+    return maximise(data.matrix, problem, NODES, EmSettings(**given_))  # type: ignore[arg-type]
+
+
+@given(
+    a=st.floats(0.05, 10),
+    b=st.floats(-5, 5),
+    c=st.floats(0, 0.6),
+    span=st.floats(0.05, 1),
+)
+def test_coordinates_hold_the_items_they_were_made_from(
+    a: float, b: float, c: float, span: float
+) -> None:
+    d = c + (1 - c) * span
+    items = ItemParameters(*(np.array([v]) for v in (a, -a * b, c, d)))
+    for log_slope in (True, False):
+        back = Curves.from_natural(items, log_slope=log_slope).natural()
+        for before, after in zip(items, back, strict=True):
+            assert after == pytest.approx(before, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("log_slope", [True, False])
+def test_derivatives_of_the_curves_match_finite_differences(log_slope: bool) -> None:
+    curves = _curves(1, log_slope=log_slope)
+    theta = np.linspace(-3, 3, 7)
+    _, _, derivatives = slopes_of_curves(curves, theta)
+    step = 1e-6
+    for column in range(4):
+        up, down = curves.x.copy(), curves.x.copy()
+        up[:, column] += step
+        down[:, column] -= step
+        p_up, _ = probabilities(Curves(up, log_slope).natural(), theta)
+        p_down, _ = probabilities(Curves(down, log_slope).natural(), theta)
+        assert derivatives[:, column] == pytest.approx((p_up - p_down) / (2 * step), abs=1e-7)
+
+
+def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
+    rng = np.random.default_rng(2)
+    items = draw_items(rng, Family.THREE_PL, 6)
+    matrix = answer(rng, items, rng.normal(size=40), missing=0.3)
+    counts = expect(matrix, items, NODES)
+    right, seen = np.zeros((6, 61)), np.zeros((6, 61))
+    total = 0.0
+    for row in matrix.scores:
+        answered = np.flatnonzero(row != 255)
+        terms = LOGISTIC.log_likelihood(
+            items.take(answered), NODES.nodes[:, None], row[answered].astype(float)
+        )
+        joint = NODES.weights * np.exp(terms.sum(axis=1))
+        total += np.log(joint.sum())
+        posterior = joint / joint.sum()
+        seen[answered] += posterior
+        right[answered[row[answered] == 1]] += posterior
+    assert counts.log_likelihood == pytest.approx(total, rel=1e-12)
+    assert counts.right == pytest.approx(right, abs=1e-10)
+    assert counts.seen == pytest.approx(seen, abs=1e-10)
+
+
+@pytest.mark.parametrize("log_slope", [True, False])
+def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_slope: bool) -> None:
+    data = simulate(3, Family.FOUR_PL, 60, 5, missing=0.1)
+    priors = Priors(guessing=Normal(-1.0, 0.5), ceiling=Normal(2.0, 1.0))
+    if log_slope:
+        priors = Priors(
+            log_slope=Normal(0.1, 0.4),
+            difficulty=Normal(0.2, 2.0),
+            guessing=priors.guessing,
+            ceiling=priors.ceiling,
+        )
+    problem = Problem(family=Family.FOUR_PL, log_slope=log_slope, priors=priors)
+    curves = _curves(4, log_slope=log_slope)
+
+    def log_posterior(x: FloatArray) -> float:
+        at = Curves(x, log_slope)
+        return expect(data.matrix, at.natural(), NODES).log_likelihood + float(
+            priors.terms(at).value.sum()
+        )
+
+    counts = expect(data.matrix, curves.natural(), NODES)
+    gradient = objective(problem, curves.x, counts, NODES.nodes).gradient
+    step = 1e-5
+    for item in range(5):
+        for column in range(4):
+            up, down = curves.x.copy(), curves.x.copy()
+            up[item, column] += step
+            down[item, column] -= step
+            slope = (log_posterior(up) - log_posterior(down)) / (2 * step)
+            assert gradient[item, column] == pytest.approx(slope, rel=1e-4, abs=1e-4)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), family=st.sampled_from(Family))
+def test_no_item_ever_climbs_down(seed: int, family: Family) -> None:
+    data = simulate(seed, family, 80, 6)
+    problem = Problem(family=family, log_slope=True, priors=Priors.none())
+    x = Curves.from_natural(draw_items(np.random.default_rng(seed), family, 6), log_slope=True).x
+    counts = first_counts(data.matrix, NODES)
+    before = objective(problem, x, counts, NODES.nodes).value
+    after = climb(problem, x, counts, NODES.nodes, np.full(6, START_DAMPING), 6).at.value
+    if family is Family.RASCH:  # the common slope may cost one item what it gives the others
+        assert after.sum() >= before.sum()
+    else:
+        assert (after >= before).all()
+
+
+@pytest.mark.parametrize("family", Family)
+def test_the_log_posterior_never_falls_and_ends_where_its_gradient_is_zero(family: Family) -> None:
+    seen: list[Progress] = []
+    data = simulate(5, family, 500, 12, missing=0.2)
+    problem = Problem(family=family, log_slope=True, priors=Priors.default(family))
+    result = maximise(data.matrix, problem, NODES, EmSettings(), watch=seen.append)
+    gains = [line.gain for line in seen]
+    assert result.converged
+    assert min(gains) > -1e-9
+    assert result.distance < 0.02
+
+
+def test_a_run_that_was_cut_short_does_not_claim_to_have_converged() -> None:
+    result = _maximised(6, Family.THREE_PL, max_cycles=3)
+    assert not result.converged
+    assert result.distance > 0.02
+
+
+def test_acceleration_ends_where_plain_em_ends() -> None:
+    data = simulate(7, Family.TWO_PL, 300, 8)
+    problem = Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none())
+    result = maximise(
+        data.matrix, problem, NODES, EmSettings(tolerance=1e-8, gradient_tolerance=1e-4)
+    )
+    x = result.curves.x
+    for _ in range(30):
+        counts = expect(data.matrix, Curves(x, log_slope=True).natural(), NODES)
+        x = climb(problem, x, counts, NODES.nodes, np.full(8, START_DAMPING), 5).x
+    assert x == pytest.approx(result.curves.x, abs=2e-4)
+
+
+def test_anderson_solves_in_some_steps_a_linear_map_that_takes_a_thousand_by_itself() -> None:
+    rng = np.random.default_rng(8)
+    contraction = np.diag([0.99, 0.9, 0.5, 0.1])
+    target = rng.normal(size=4)
+    accelerate = Anderson()
+    x = np.zeros(4)
+    for _ in range(15):
+        mapped = target + contraction @ (x - target)
+        mixed = accelerate.propose(x, mapped, np.ones(4))
+        x = mapped if mixed is None else mixed
+    assert x == pytest.approx(target, abs=1e-4)
+
+
+def test_a_falling_item_is_found_where_slopes_may_be_negative() -> None:
+    data = simulate(9, Family.TWO_PL, 800, 10)
+    scores = data.matrix.scores.copy()
+    scores[:, 0] = 1 - scores[:, 0]
+    problem = Problem(family=Family.TWO_PL, log_slope=False, priors=Priors.none())
+    result = maximise(ScoreMatrix.of(scores), problem, NODES, EmSettings())
+    assert result.curves.a[0] < -0.5
+    assert (result.curves.a[1:] > 0).all()
+
+
+def test_an_item_in_a_poor_optimum_is_moved() -> None:
+    data = simulate(10, Family.THREE_PL, 1000, 10)
+    problem = Problem(family=Family.THREE_PL, log_slope=False, priors=Priors.none())
+    good = maximise(data.matrix, problem, NODES, EmSettings())
+    x = good.curves.x.copy()
+    x[0, :3] = 20.0, 60.0, -8.0  # so steep and easy that nearly every gradient is 0
+    counts = expect(data.matrix, good.curves.natural(), NODES)
+    alone = climb(problem, x, counts, NODES.nodes, np.full(10, START_DAMPING), 100).x
+    assert np.abs(alone[0] - good.curves.x[0]).max() > 10
+    moved, jumps = leave_poor_optima(problem, x, counts, NODES.nodes)
+    assert jumps == 1
+    assert moved[0, 0] == pytest.approx(good.curves.x[0, 0], abs=0.2)
+
+
+def test_an_estimated_density_fits_a_skewed_population_better() -> None:
+    rng = np.random.default_rng(11)
+    items = draw_items(rng, Family.TWO_PL, 25)
+    theta = (rng.chisquare(2, 1500) - 2) / 2
+    matrix = answer(rng, items, theta)
+    problem = Problem(family=Family.TWO_PL, log_slope=True, priors=Priors.none())
+    normal = maximise(matrix, problem, NODES, EmSettings())
+    free = maximise(matrix, problem, NODES, EmSettings(estimate_density=True))
+    assert free.log_likelihood > normal.log_likelihood + 20
+    assert free.density.mean == pytest.approx(0, abs=1e-8)
+    assert free.density.sd == pytest.approx(1, abs=1e-8)
+    again = expect(matrix, free.curves.natural(), free.density).log_likelihood
+    assert again == pytest.approx(free.log_likelihood, rel=1e-10)
+
+
+def test_the_population_of_known_items_is_recovered() -> None:
+    rng = np.random.default_rng(12)
+    items = draw_items(rng, Family.TWO_PL, 30)
+    matrix = answer(rng, items, rng.normal(0.8, 0.6, 2000))
+    density = population(matrix, items, NODES)
+    assert density.mean == pytest.approx(0.8, abs=0.06)
+    assert density.sd == pytest.approx(0.6, abs=0.05)
+    assert score_examinees(matrix, items, density).theta.mean() == pytest.approx(0.8, abs=0.06)
+
+
+@pytest.mark.parametrize("sd", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_prior_without_a_spread_is_refused(sd: float) -> None:
+    with pytest.raises(InvalidInputError, match="sd > 0"):
+        Normal(0.0, sd)
+
+
+def test_too_coarse_a_grid_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="at least 5 nodes"):
+        LatentDensity.normal(n_nodes=4)

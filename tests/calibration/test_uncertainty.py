@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+
+import app.calibration.uncertainty as uncertainty
+from app.calibration.calibrate import CalibrationSettings, calibrate
+from app.calibration.curves import Curves, Family
+from app.calibration.expectation import LatentDensity, expect
+from app.calibration.priors import Priors
+from tests.calibration.simulated import simulate
+
+
+def test_observed_errors_agree_with_the_curvature_of_the_marginal_log_likelihood() -> None:
+    data = simulate(1, Family.TWO_PL, 4000, 5, missing=0.1)
+    settings = CalibrationSettings(family=Family.TWO_PL, priors=Priors.none())
+    result = calibrate(data.matrix, settings)
+    assert result.errors is not None
+    x = Curves.from_natural(result.items, log_slope=True).x
+    places = [(j, k) for j in range(5) for k in range(2)]
+    density = LatentDensity.normal()
+
+    def log_likelihood(steps: dict[tuple[int, int], float]) -> float:
+        moved = x.copy()
+        for place, step in steps.items():
+            moved[place] += step
+        return expect(data.matrix, Curves(moved, log_slope=True).natural(), density).log_likelihood
+
+    h = 1e-3
+    hessian = np.zeros((10, 10))
+    for i, first in enumerate(places):
+        for k, second in enumerate(places[: i + 1]):
+            corners = [
+                s
+                * t
+                * log_likelihood(
+                    {first: s * h, second: t * h} if first != second else {first: (s + t) * h}
+                )
+                for s in (1, -1)
+                for t in (1, -1)
+            ]
+            hessian[i, k] = hessian[k, i] = sum(corners) / (4 * h * h)
+    expected = np.sqrt(np.diag(np.linalg.inv(-hessian))).reshape(5, 2)
+    assert result.errors.intercept == pytest.approx(expected[:, 1], rel=0.08)
+    assert result.errors.a / result.items.a == pytest.approx(expected[:, 0], rel=0.08)
+
+
+def test_both_methods_agree_on_a_long_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = simulate(2, Family.TWO_PL, 800, 80)
+    settings = CalibrationSettings(family=Family.TWO_PL, priors=Priors.none())
+    full = calibrate(data.matrix, settings).errors
+    monkeypatch.setattr(uncertainty, "MAX_FULL_COORDINATES", 0)
+    corrected = calibrate(data.matrix, settings).errors
+    assert full is not None
+    assert corrected is not None
+    assert (full.method, corrected.method) == ("observed", "scale-corrected")
+    assert np.median(corrected.b / full.b) == pytest.approx(1, abs=0.03)
+    assert np.median(corrected.a / full.a) == pytest.approx(1, abs=0.03)
+
+
+def test_parameters_that_are_not_estimated_have_no_error() -> None:
+    data = simulate(3, Family.TWO_PL, 300, 6)
+    errors = calibrate(data.matrix).errors
+    assert errors is not None
+    assert np.isnan(errors.c).all()
+    assert np.isnan(errors.d).all()
+    assert np.isfinite(errors.b).all()
+
+
+def test_the_common_slope_of_the_1pl_is_known_better_than_a_single_one() -> None:
+    data = simulate(4, Family.RASCH, 500, 10)
+    common = calibrate(data.matrix, CalibrationSettings(family=Family.RASCH)).errors
+    single = calibrate(data.matrix, CalibrationSettings(family=Family.TWO_PL)).errors
+    assert common is not None
+    assert single is not None
+    assert np.ptp(common.a) == pytest.approx(0, abs=1e-12)
+    assert common.a[0] < 0.6 * np.median(single.a)
+
+
+def test_upper_asymptotes_of_the_4pl_have_errors_within_their_range() -> None:
+    data = simulate(5, Family.FOUR_PL, 3000, 10)
+    result = calibrate(data.matrix, CalibrationSettings(family=Family.FOUR_PL))
+    assert result.errors is not None
+    assert (result.errors.d > 0).all()
+    assert (result.errors.d < 0.3).all()
+    interval = result.errors.interval_c()
+    assert ((interval.lo > 0) & (interval.lo < interval.hi) & (interval.hi < 1)).all()
