@@ -13,7 +13,7 @@ from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_vali
 from pydantic import model_validator as pydantic_model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import InvalidInputError
 
 _PREFIX = "SEXTANT_"
 _DRIVER = "postgresql+psycopg://"
@@ -152,14 +152,14 @@ class Settings(BaseSettings):
 
 def _explained(exc: ValidationError) -> InvalidInputError:
     """One sentence a fault, each naming its variable and never showing a secret."""
-    problems = []
+    sentences = []
     for error in exc.errors(include_url=False, include_context=False):
-        where = str(error["loc"][0]) if error["loc"] else ""
         message = error["msg"].removeprefix("Value error, ")
-        variable = where if where.isupper() else _PREFIX + where.upper()
-        shown = "secret" not in where and "database" not in where.lower()
-        got = f", got {error['input']!r}" if where and shown else ""
-        problems.append(FieldProblem(variable, f"{variable}: {message}{got}" if where else message))
-    return InvalidInputError(
-        "Settings: " + "; ".join(problem.detail for problem in problems) + ".", problems=problems
-    )
+        if not error["loc"]:  # about several fields: the message names them
+            sentences.append(message)
+            continue
+        field = str(error["loc"][0])
+        variable = field if field.isupper() else _PREFIX + field.upper()
+        shown = "secret" not in field and "database" not in field.lower()
+        sentences.append(f"{variable}: {message}" + (f", got {error['input']!r}" if shown else ""))
+    return InvalidInputError("Settings: " + "; ".join(sentences) + ".")

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 import typer
-from rich.table import Table
 
 from app.cli.console import err, fail_clearly, out
 from app.services.api_keys import ApiKeyService
@@ -46,6 +45,7 @@ def create(
     err.print(
         f"Created {key.id} ({', '.join(sorted(key.scopes))}). The secret is not shown again:",
         markup=False,
+        soft_wrap=True,
     )
     out.print(secret, markup=False, soft_wrap=True)
 
@@ -55,19 +55,18 @@ def create(
 def list_keys() -> None:
     """List all keys, revoked and expired ones too."""
     now = datetime.now(UTC)
-    table = Table("id", "name", "secret", "scopes", "created", "expires", "state", box=None)
+    rows = [("id", "name", "secret", "scopes", "created", "expires", "state")]
     for key in _with_service(_all):
         state = "revoked" if key.revoked_at else "active" if key.active(now) else "expired"
-        table.add_row(
-            key.id,
-            key.name,
-            f"{key.prefix}...",
-            " ".join(sorted(key.scopes)),
-            _shown(key.created_at),
-            _shown(key.expires_at),
-            state,
-        )
-    out.print(table, soft_wrap=True)
+        scopes = ",".join(sorted(key.scopes))
+        ends = _shown(key.expires_at) if key.expires_at else "-"
+        made = _shown(key.created_at)
+        rows.append((key.id, key.name, f"{key.prefix}...", scopes, made, ends, state))
+    # Not rich's table: it cuts ids to fit the terminal, and `revoke` needs them whole.
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        out.print(line.rstrip(), markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -75,7 +74,7 @@ def list_keys() -> None:
 def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]) -> None:
     """Revoke a key: it is refused from now on."""
     key = _with_service(lambda keys: keys.revoke(key_id))
-    err.print(f"Revoked {key.id} ({key.name}).", markup=False)
+    err.print(f"Revoked {key.id} ({key.name}).", markup=False, soft_wrap=True)
 
 
 async def _all(keys: ApiKeyService) -> list[ApiKey]:
@@ -104,5 +103,5 @@ def _with_service(use: Callable[[ApiKeyService], Awaitable[T]]) -> T:
         return asyncio.run(run(url))
 
 
-def _shown(moment: datetime | None) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}" if moment else "-"
+def _shown(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%MZ}"

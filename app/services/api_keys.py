@@ -39,7 +39,8 @@ class ApiKeyService:
         granted, problems = _checked(name, list(scopes), expires_at)
         if problems:
             raise InvalidInputError(
-                "The key cannot be made: " + "; ".join(problem.detail for problem in problems),
+                "The key cannot be made: "
+                + "; ".join(f"{problem.pointer[1:]}: {problem.detail}" for problem in problems),
                 problems=problems,
             )
         token = secrets.token_urlsafe(_SECRET_BYTES)
@@ -106,22 +107,14 @@ def _checked(
     problems = []
     if not 1 <= len(name.strip()) <= _LONGEST_NAME:
         problems.append(
-            FieldProblem(
-                "/name", f"name: expected 1 to {_LONGEST_NAME} characters, got {name!r:.40}"
-            )
+            FieldProblem("/name", f"expected 1 to {_LONGEST_NAME} characters, got {name!r:.40}")
         )
     unknown = [scope for scope in scopes if scope not in list(Scope)]
     if unknown or not scopes:
         got = ", ".join(unknown) if unknown else "none"
-        problems.append(
-            FieldProblem("/scopes", f"scopes: expected some of {', '.join(Scope)}; got {got}")
-        )
+        problems.append(FieldProblem("/scopes", f"expected some of {', '.join(Scope)}; got {got}"))
     if expires_at is not None and expires_at.tzinfo is None:
-        problems.append(
-            FieldProblem("/expires_at", f"expires_at: expected a time zone, got {expires_at}")
-        )
+        problems.append(FieldProblem("/expires_at", f"expected a time zone, got {expires_at}"))
     elif expires_at is not None and expires_at <= datetime.now(UTC):
-        problems.append(
-            FieldProblem("/expires_at", f"expires_at: expected a time to come, got {expires_at}")
-        )
+        problems.append(FieldProblem("/expires_at", f"expected a time to come, got {expires_at}"))
     return [Scope(scope) for scope in scopes if scope not in unknown], problems
