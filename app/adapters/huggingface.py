@@ -20,6 +20,7 @@ from app.adapters.probing import (
     PLAIN_PARAMS,
     PROBE_MESSAGES,
     PROBE_PARAMS,
+    PROBE_REQUEST,
     capabilities,
     failed,
     repeats,
@@ -57,14 +58,13 @@ class TextGeneration:
                 note = f"A call for details of the prompt was rejected: {rejected.detail}"
                 found = capabilities(chat=False, logprobs=_has_logprobs(details.get("tokens")))
                 return succeeded(found, plain.latency_s, plain.model, note)
-            second, _ = await self._ask(PROBE_MESSAGES, PROBE_PARAMS)
         except ExamineeError as exc:
             return failed(exc)
         found = capabilities(
             chat=False,
             logprobs=_has_logprobs(details.get("tokens")),
             prompt_logprobs=_has_logprobs(details.get("prefill")),
-            seed=repeats(first, second),
+            seed=await repeats(first, self.complete(PROBE_REQUEST)),
         )
         return succeeded(found, first.latency_s, first.model)
 

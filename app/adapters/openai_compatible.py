@@ -27,6 +27,7 @@ from app.adapters.probing import (
     PLAIN_PARAMS,
     PROBE_MESSAGES,
     PROBE_PARAMS,
+    PROBE_REQUEST,
     capabilities,
     failed,
     repeats,
@@ -183,14 +184,13 @@ class OpenAIChat(_OpenAICompatible):
                 )
             except EndpointRejectedError as rejected:
                 return await self._probe_plainly(rejected)
-            second = await self._ask(PROBE_MESSAGES, PROBE_PARAMS)
         except ExamineeError as exc:
             return failed(exc)
         found = capabilities(
             chat=True,
             logprobs=_has_logprobs(first.choice),
             system_role=True,
-            seed=repeats(first.completion, second.completion),
+            seed=await repeats(first.completion, self.complete(PROBE_REQUEST)),
             reasoning_field=_has_reasoning_field(first.choice),
         )
         return succeeded(found, first.completion.latency_s, first.completion.model)
@@ -238,7 +238,6 @@ class OpenAICompletions(_OpenAICompatible):
                 note = f"A call with echo and logprobs was rejected: {rejected.detail}"
                 found = capabilities(chat=False, prompt_logprobs=False)
                 return succeeded(found, plain.latency_s, plain.model, note)
-            second = (await self._ask(PROBE_MESSAGES, PROBE_PARAMS)).completion
         except ExamineeError as exc:
             return failed(exc)
         prompt = flatten(PROBE_MESSAGES)
@@ -249,7 +248,7 @@ class OpenAICompletions(_OpenAICompatible):
             chat=False,
             logprobs=has_logprobs,
             prompt_logprobs=has_logprobs and is_echoed,
-            seed=repeats(answer, second),
+            seed=await repeats(answer, self.complete(PROBE_REQUEST)),
         )
         return succeeded(found, answer.latency_s, answer.model)
 

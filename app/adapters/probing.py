@@ -1,8 +1,9 @@
 """What adapters put to an endpoint to find out what it can do."""
 
+from collections.abc import Awaitable
 from typing import Final
 
-from app.adapters.base import Completion, GenerationParams, ProbeReport
+from app.adapters.base import Completion, CompletionRequest, GenerationParams, ProbeReport
 from app.errors import ExamineeError
 from app.items import Message
 
@@ -13,6 +14,7 @@ PROBE_MESSAGES: Final = (
     Message("user", "Write a random number of twelve digits."),
 )
 PROBE_PARAMS: Final = GenerationParams(temperature=1.0, max_tokens=24, seed=20)
+PROBE_REQUEST: Final = CompletionRequest(messages=PROBE_MESSAGES, params=PROBE_PARAMS)
 PLAIN_PARAMS: Final = GenerationParams(temperature=None, max_tokens=24)
 
 _CAPABILITIES: Final = (
@@ -47,8 +49,16 @@ def failed(exc: ExamineeError) -> ProbeReport:
     )
 
 
-def repeats(first: Completion, second: Completion) -> bool | None:
-    """Whether two calls with one seed wrote the same; `None` when nothing was written."""
+async def repeats(first: Completion, again: Awaitable[Completion]) -> bool | None:
+    """Whether a second call with the same seed writes the same.
+
+    `None` when nothing was written or the second call failed: that much was learned by then that a
+    rate limit must not spoil the report.
+    """
+    try:
+        second = await again
+    except ExamineeError:
+        return None
     if not (first.raw or first.reasoning):
         return None
     return (first.raw, first.reasoning) == (second.raw, second.reasoning)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from app.errors import FieldProblem, InvalidInputError
@@ -45,11 +45,13 @@ class PromptStyle:
         Raises:
             InvalidInputError: Unknown keys or values of another type, each with its pointer.
         """
+        known = [field.name for field in fields(cls)]
         problems = [
-            FieldProblem(f"/{name}", f"Expected one of {', '.join(cls.__slots__)}.")
-            for name in data.keys() - set(cls.__slots__)
+            FieldProblem(f"/{name}", f"Expected one of {', '.join(known)}.")
+            for name in data
+            if name not in known
         ]
-        texts = {name: data[name] for name in cls.__slots__ if name in data and name != "prefix"}
+        texts = {name: data[name] for name in known if name in data and name != "prefix"}
         problems += [
             FieldProblem(f"/{name}", f"Expected a string, got {type(value).__name__}.")
             for name, value in texts.items()

@@ -151,6 +151,13 @@ async def test_proxies_of_the_environment_are_not_used(
         assert await post(transport, f"{faults_url}/ok/x") == 200
 
 
+async def test_calls_beyond_the_connection_limit_wait_their_turn(faults_url: str) -> None:
+    guard = AddressGuard(allow_private=True)
+    async with Transport(guard=guard, max_connections=2) as transport:
+        calls = [post(transport, f"{faults_url}/slow/x") for _ in range(9)]
+        assert await asyncio.gather(*calls) == [200] * 9
+
+
 async def test_no_cookie_is_kept(
     transport: Transport, faults: FaultServer, faults_url: str
 ) -> None:

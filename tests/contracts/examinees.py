@@ -141,6 +141,14 @@ class HttpExamineeContract(ExamineeContract):
         assert report.latency_ms is None
         assert set(report.capabilities.values()) == {None}
 
+    async def test_a_probe_that_is_slowed_down_tells_what_it_learned_before(
+        self, examinee_at: Callable[..., Examinee]
+    ) -> None:
+        report = await examinee_at("exhausted-1").probe()
+        assert report.error_code is None
+        assert report.capabilities["logprobs"] is True
+        assert report.capabilities["seed"] is None
+
     async def test_a_redirect_on_the_same_origin_is_followed(
         self, examinee_at: Callable[..., Examinee]
     ) -> None:

@@ -1,9 +1,12 @@
 """A model server that misbehaves on demand, in OpenAI's and in Hugging Face's forms.
 
 The first part of the path says how: `http://host:port/cut/v1` is a base_url whose every answer
-breaks off, `http://host:port/ok/v1` always answers well. `name-2` misbehaves on the first two calls
-of each prompt. `mixed` misbehaves at `fault_rate`, decided by (seed, prompt, how often that prompt
-was asked): any number of callers in any order see the same faults.
+breaks off, `http://host:port/ok/v1` always answers well.
+
+- `name-2` misbehaves on the first two calls of each prompt.
+- `exhausted-2` answers the first two calls of each prompt and then asks to slow down.
+- `mixed` misbehaves at `fault_rate`, decided by (seed, prompt, how often that prompt was asked):
+  any number of callers in any order see the same faults.
 
 The text of a good answer depends on the prompt alone, so runs with and without faults compare.
 
@@ -144,6 +147,8 @@ class FaultServer:
             return MIXED_FAULTS[int(which * len(MIXED_FAULTS))]
         name, _, first = behaviour.rpartition("-")
         if first.isdecimal():
+            if name == "exhausted":
+                return "rate_limited" if times > int(first) else "ok"
             return name if times <= int(first) else "ok"
         return behaviour
 
