@@ -14,9 +14,8 @@ by the selection itself and comes last. A test that ends at a limit still has a 
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 from typing import Any, Protocol
-
-from scipy.special import ndtri
 
 from app.engine.prediction import PIrt
 from app.engine.selection.base import Pool
@@ -98,7 +97,7 @@ class DecisionByInterval:
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
         belief = now.state.belief
-        half = float(ndtri(0.5 + self.confidence / 2)) * belief.se
+        half = NormalDist().inv_cdf(0.5 + self.confidence / 2) * belief.se
         if not abs(belief.theta - self.cut) > half:
             return None
         side = "above" if belief.theta > self.cut else "below"

@@ -10,7 +10,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import entr
+from scipy.special import entr  # type: ignore[import-untyped]  # scipy ships no types
 
 from app.engine.bank import FloatArray, ItemIndex
 from app.engine.selection.base import Criterion, Pool

@@ -1,0 +1,269 @@
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.adaptive import Ask, step_rng
+from app.engine.bank import ItemBank
+from app.engine.design import Design, quarantined
+from app.engine.selection.content import ContentBalanced
+from app.engine.selection.exposure import AStratified, Randomesque, RandomStart, SympsonHetter
+from app.engine.selection.information import MaximumInformation, PerCost
+from app.engine.state import Response
+from app.engine.stopping import Stop, StopReason
+from app.errors import InvalidInputError, ItemBankError
+from tests.engine.random_banks import clean_bank
+
+EVERYTHING: dict[str, Any] = {
+    "preset": "atlas",
+    "estimator": {
+        "method": "map",
+        "prior_mean": 0.5,
+        "prior_sd": 1.5,
+        "se": "information",
+        "nodes": 61,
+        "range": [-6, 6],
+        "rule": "rectangle",
+    },
+    "selection": {
+        "criterion": "mutual_information",
+        "top_k": 3,
+        "random_start": 2,
+        "strata": 5,
+        "cost_weight": 0.5,
+        "quarantine": False,
+        "content": {"targets": {"algebra": 0.5, "a/b~c": 0.2}},
+        "exposure": None,
+    },
+    "stopping": {
+        "se": 0.2,
+        "min_items": 5,
+        "max_items": 40,
+        "theta_change": 0.01,
+        "min_information": 0.1,
+        "cut_score": {"theta": 0.3, "method": "sprt", "confidence": 0.9, "indifference": 0.1},
+        "prediction_width": 0.1,
+        "any_of": [{"se": 0.1}, {"all_of": [{"se": 0.3}, {"theta_change": 0.02}]}],
+        "all_of": [{"prediction_width": 0.2, "min_items": 3}, {"cut_score": {"theta": 0.0}}],
+    },
+    "budget": {"usd": 1.5, "tokens": 1000, "seconds": 60},
+    "concurrency": 4,
+}
+
+
+def problems(document: object) -> dict[str, str]:
+    with pytest.raises(InvalidInputError) as caught:
+        Design.from_dict(document)
+    return {problem.pointer: problem.detail for problem in caught.value.problems}
+
+
+@pytest.mark.parametrize("document", [{}, {"preset": "atlas"}, EVERYTHING])
+def test_a_design_survives_json_and_back(document: dict[str, Any]) -> None:
+    design = Design.from_dict(document)
+    text = json.dumps(design.to_dict(), allow_nan=False)
+    assert Design.from_dict(json.loads(text)) == design
+
+
+def test_what_was_said_is_what_comes_out() -> None:
+    written = Design.from_dict(EVERYTHING).to_dict()
+    for section in ("estimator", "selection", "budget"):
+        assert written[section] == EVERYTHING[section]
+    assert written["stopping"]["cut_score"] == EVERYTHING["stopping"]["cut_score"]
+    assert written["stopping"]["any_of"][1]["all_of"][1]["theta_change"] == 0.02
+
+
+def test_presets_fill_in_what_is_not_said_and_null_takes_away() -> None:
+    atlas = Design.from_dict({"preset": "atlas", "stopping": {"se": 0.2}})
+    assert (atlas.stopping.se, atlas.stopping.min_items, atlas.stopping.max_items) == (0.2, 30, 500)
+    assert (atlas.estimator.nodes, atlas.estimator.range) == (33, (-4.0, 4.0))
+    assert (atlas.selection.top_k, atlas.selection.random_start) == (5, 1)
+    assert not atlas.selection.quarantine
+    endless = Design.from_dict({"stopping": {"max_items": None}})
+    assert endless.stopping.max_items is None
+    assert endless.stopping.se == Design.from_dict({}).stopping.se
+
+
+def test_another_method_takes_no_standard_error_or_grid_from_the_preset() -> None:
+    estimator = Design.from_dict({"preset": "atlas", "estimator": {"method": "wle"}}).estimator
+    assert (estimator.se, estimator.nodes) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("said", "least", "most"), [({"max_items": 12}, 12, 12), ({"min_items": 600}, 600, 600)]
+)
+def test_the_presets_item_limits_give_way_to_what_is_said(
+    said: dict[str, int], least: int, most: int
+) -> None:
+    stopping = Design.from_dict({"preset": "atlas", "stopping": said}).stopping
+    assert (stopping.min_items, stopping.max_items) == (least, most)
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer", "words"),
+    [
+        ({"presett": "atlas"}, "/presett", "preset"),
+        ({"preset": "atlass"}, "/preset", "atlas"),
+        ({"estimator": {"method": "eapp"}}, "/estimator/method", "eap"),
+        ({"estimator": {"nodes": 1}}, "/estimator/nodes", ">= 2"),
+        ({"estimator": {"range": [4, -4]}}, "/estimator/range", "lo < hi"),
+        ({"estimator": {"prior_sd": 0}}, "/estimator/prior_sd", "> 0"),
+        ({"selection": {"criterion": "mfi"}}, "/selection/criterion", "maximum_information"),
+        ({"selection": {"top_k": 0}}, "/selection/top_k", ">= 1"),
+        ({"selection": {"top_k": True}}, "/selection/top_k", "whole number"),
+        ({"selection": {"cost_weight": 1.5}}, "/selection/cost_weight", "<= 1"),
+        ({"selection": {"content": {}}}, "/selection/content/targets", "tag"),
+        (
+            {"selection": {"content": {"targets": {"x/y": 2}}}},
+            "/selection/content/targets/x~1y",
+            "<= 1",
+        ),
+        ({"selection": {"exposure": {"max_rate": 0}}}, "/selection/exposure/max_rate", "> 0"),
+        ({"selection": {"quarantine": "yes"}}, "/selection/quarantine", "true or false"),
+        ({"stopping": {"se": "0.3"}}, "/stopping/se", "number"),
+        ({"stopping": {"se": float("nan")}}, "/stopping/se", "number"),
+        ({"stopping": {"min_items": 9, "max_items": 8}}, "/stopping/min_items", "max_items"),
+        ({"stopping": {"cut_score": {}}}, "/stopping/cut_score/theta", "cut score"),
+        ({"stopping": {"any_of": {"se": 1}}}, "/stopping/any_of", "list"),
+        ({"stopping": {"any_of": [{"see": 1}]}}, "/stopping/any_of/0/see", "se"),
+        ({"stopping": {"all_of": [{"min_items": 3}]}}, "/stopping/all_of/0", "at least one"),
+        ({"budget": {"usd": -1}}, "/budget/usd", "> 0"),
+        ({"budget": []}, "/budget", "object"),
+        ({"concurrency": 0}, "/concurrency", ">= 1"),
+        ({"stopping": 3}, "/stopping", "object"),
+    ],
+)
+def test_each_fault_is_named_by_its_pointer(
+    document: dict[str, Any], pointer: str, words: str
+) -> None:
+    assert words in problems(document)[pointer]
+
+
+def test_all_faults_are_reported_at_once() -> None:
+    faults = problems({"budget": {"usd": -1}, "stopping": {"se": 0}, "x": 1})
+    assert set(faults) == {"/budget/usd", "/stopping/se", "/x"}
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 99) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(
+    section=st.sampled_from(["estimator", "selection", "stopping", "budget", "preset", "other"]),
+    key=st.sampled_from(
+        ["method", "range", "criterion", "content", "exposure", "se", "cut_score", "any_of", "usd"]
+    ),
+    value=json_values,
+)
+def test_whatever_comes_in_gives_a_design_or_problems(section: str, key: str, value: Any) -> None:
+    for document in ({section: {key: value}}, {section: value}, value):
+        try:
+            design = Design.from_dict(document)
+        except InvalidInputError:
+            continue
+        assert Design.from_dict(design.to_dict()) == design
+
+
+@pytest.mark.parametrize(
+    ("selection", "pointer"),
+    [
+        ({"content": {"targets": {"algebra": 1.0}}}, "/selection/content"),
+        ({"cost_weight": 1.0}, "/selection/cost_weight"),
+        ({"exposure": {"max_rate": 0.2}}, "/selection/exposure"),
+    ],
+)
+def test_a_bank_that_lacks_what_the_design_needs_is_refused(
+    selection: dict[str, Any], pointer: str
+) -> None:
+    design = Design.from_dict({"selection": selection})
+    with pytest.raises(InvalidInputError) as caught:
+        design.build(clean_bank(1, 20))
+    assert caught.value.problems[0].pointer == pointer
+
+
+def test_a_target_tag_that_no_item_has_is_refused() -> None:
+    design = Design.from_dict({"selection": {"content": {"targets": {"algebr": 1.0}}}})
+    with pytest.raises(InvalidInputError, match="Did you mean 'algebra'"):
+        design.build(clean_bank(1, 20), tags=[("algebra",)] * 20)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"active": np.ones(19, dtype=np.bool_)},
+        {"active": np.zeros(20, dtype=np.bool_)},
+        {"costs": np.zeros(20)},
+        {"tags": [("x",)]},
+    ],
+)
+def test_facts_that_do_not_fit_the_bank_are_refused(facts: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        Design.from_dict({}).build(clean_bank(1, 20), **facts)
+
+
+def test_every_part_of_a_design_reaches_the_test() -> None:
+    bank = clean_bank(1, 30)
+    tags = [("algebra",)] * 15 + [("logic",)] * 15
+    costs = np.ones(30)
+    document = {
+        "selection": {
+            "random_start": 1,
+            "cost_weight": 1.0,
+            "content": {"targets": {"algebra": 0.5, "logic": 0.5}},
+            "exposure": {"max_rate": 0.2},
+        }
+    }
+    test = Design.from_dict(document).build(bank, tags=tags, costs=costs, exposure=np.ones(30))
+    assert isinstance(test.selector, ContentBalanced)
+    assert isinstance(test.selector.then, RandomStart)
+    assert isinstance(test.selector.then.then, SympsonHetter)
+    assert isinstance(test.selector.then.then.criterion, PerCost)
+    assert isinstance(test.selector.then.then.criterion.criterion, MaximumInformation)
+    stratified = Design.from_dict({"selection": {"criterion": "a_stratified"}}).build(bank)
+    assert isinstance(stratified.selector, Randomesque)
+    assert isinstance(stratified.selector.criterion, AStratified)
+
+
+def test_quarantined_items_are_left_out_unless_the_caller_says_what_is_active() -> None:
+    bank = ItemBank.from_difficulties(a=[1.0, -2.0, 1.5], b=[0.0, 0.0, 0.5])
+    assert quarantined(bank).tolist() == [False, True, False]
+
+    def asked(document: dict[str, Any], active: list[bool] | None = None) -> set[int]:
+        mask = None if active is None else np.array(active)
+        test = Design.from_dict(document).build(bank, active=mask)
+        state = test.start()
+        while isinstance(step := test.ask(state, step_rng(1, state)), Ask):
+            state = test.tell(test.administer(state, step.item), Response(step.item, 1.0))
+        return {int(item) for item in state.asked}
+
+    assert asked({}) == {0, 2}
+    assert asked({"selection": {"quarantine": False}}) == {0, 1, 2}
+    assert asked({"preset": "atlas"}) == {0, 1, 2}
+    assert asked({}, active=[False, True, True]) == {1, 2}
+
+
+def test_a_budget_ends_a_test_with_a_valid_estimate() -> None:
+    test = Design.from_dict({"budget": {"seconds": 10}}).build(clean_bank(1, 30))
+    state = test.start()
+    stop = test.ask(state, step_rng(1, state), elapsed_s=10.0)
+    assert isinstance(stop, Stop)
+    assert stop.reason is StopReason.TIME_LIMIT
+    assert np.isfinite(state.belief.estimate().theta)
+
+
+def test_tests_on_one_bank_share_its_index() -> None:
+    bank = clean_bank(1, 30)
+    first, second = (Design.from_dict({}).build(bank) for _ in range(2))
+    assert first.pool.index is second.pool.index
+
+
+def test_a_bank_of_impossible_items_never_gets_here() -> None:
+    with pytest.raises(ItemBankError):
+        ItemBank.from_difficulties(a=[1.0], b=[0.0], c=[0.9], d=[0.5])

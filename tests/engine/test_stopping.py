@@ -1,0 +1,310 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typing_extensions import override
+
+from app.engine.bank import ItemBank, ItemIndex
+from app.engine.estimation import GridEstimator
+from app.engine.index import InformationIndex
+from app.engine.prediction import predict
+from app.engine.selection.base import Pool
+from app.engine.state import CatState, Response, Usage
+from app.engine.stopping import (
+    AllOf,
+    AnyOf,
+    Budget,
+    DecisionByInterval,
+    DecisionBySprt,
+    LowInformation,
+    MaxItems,
+    Plateau,
+    PredictionWidth,
+    SeTarget,
+    Situation,
+    Stop,
+    StoppingRule,
+    StopReason,
+    TimeLimit,
+)
+from tests.contracts.stopping_rules import StoppingRuleContract
+
+BANK = ItemBank.from_difficulties(a=np.full(60, 1.5), b=np.linspace(-2, 2, 60))
+ESTIMATOR = GridEstimator()
+
+
+def situation(
+    scores: str = "", *, pending: int = 0, usage: Usage | None = None, elapsed_s: float = 0.0
+) -> Situation:
+    """A test with such answers to items spread over the bank; usage is that of each answer."""
+    state = CatState(belief=ESTIMATOR.start(BANK))
+    order = [ItemIndex((7 * i) % 60) for i in range(len(scores) + pending)]
+    belief = ESTIMATOR.start(BANK)
+    for item, score in zip(order, scores, strict=False):
+        response = Response(item, float(score), usage or Usage())
+        belief = ESTIMATOR.update(BANK, belief, response)
+        state = state.with_pending(item).with_response(response, belief)
+    for item in order[len(scores) :]:
+        state = state.with_pending(item)
+    return Situation(state, Pool(InformationIndex(BANK)), elapsed_s)
+
+
+def reason(rule: StoppingRule, now: Situation) -> StopReason | None:
+    stop = rule.check(now)
+    return None if stop is None else stop.reason
+
+
+ABLE, MIXED, NONE = "1" * 20, "10" * 10, ""
+
+
+class TestSeTarget(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return SeTarget(se=0.5)
+
+    @override
+    def over(self) -> Situation:
+        return situation(MIXED)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation(NONE)
+
+
+class TestDecisionByInterval(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return DecisionByInterval(cut=0.0)
+
+    @override
+    def over(self) -> Situation:
+        return situation(ABLE)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation("10")
+
+
+class TestDecisionBySprt(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return DecisionBySprt(cut=0.0, confidence=0.9, indifference=0.3)
+
+    @override
+    def over(self) -> Situation:
+        return situation(ABLE)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation(NONE)
+
+
+class TestPredictionWidth(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return PredictionWidth(width=0.3)
+
+    @override
+    def over(self) -> Situation:
+        return situation(MIXED * 2)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation("1")
+
+
+class TestPlateau(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return Plateau(theta_change=0.15, estimator=ESTIMATOR)
+
+    @override
+    def over(self) -> Situation:
+        return situation(MIXED * 2)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation("1111")
+
+
+class TestLowInformation(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return LowInformation(information=0.54)
+
+    @override
+    def over(self) -> Situation:
+        return situation(ABLE)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation(NONE)
+
+
+class TestMaxItems(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return MaxItems(items=5)
+
+    @override
+    def over(self) -> Situation:
+        return situation("101", pending=2)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation("101", pending=1)
+
+
+class TestBudget(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return Budget(usd=1.0)
+
+    @override
+    def over(self) -> Situation:
+        return situation("10", usage=Usage(usd=0.6))
+
+    @override
+    def going_on(self) -> Situation:
+        return situation("1", usage=Usage(usd=0.3))
+
+
+class TestTimeLimit(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return TimeLimit(seconds=60)
+
+    @override
+    def over(self) -> Situation:
+        return situation(elapsed_s=60.0)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation(elapsed_s=59.0)
+
+
+class TestAllOf(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return AllOf((SeTarget(se=0.5), TimeLimit(seconds=10)))
+
+    @override
+    def over(self) -> Situation:
+        return situation(MIXED, elapsed_s=10.0)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation(MIXED, elapsed_s=1.0)
+
+
+class TestAnyOf(StoppingRuleContract):
+    @override
+    def rule(self) -> StoppingRule:
+        return AnyOf(goals=(SeTarget(se=0.5),), limits=(TimeLimit(seconds=10),))
+
+    @override
+    def over(self) -> Situation:
+        return situation(NONE, elapsed_s=10.0)
+
+    @override
+    def going_on(self) -> Situation:
+        return situation(NONE)
+
+
+def test_goals_wait_for_the_fewest_items_and_limits_do_not() -> None:
+    patient = AnyOf(goals=(SeTarget(se=0.9),), limits=(MaxItems(items=8),), min_items=6)
+    assert reason(patient, situation("10101")) is None
+    assert reason(patient, situation("101010")) is StopReason.SE_TARGET
+    assert reason(replace(patient, min_items=99), situation(MIXED)) is StopReason.MAX_ITEMS
+
+
+def test_pending_items_count_towards_the_most_and_not_the_fewest_items() -> None:
+    patient = AnyOf(goals=(SeTarget(se=9.9),), min_items=3)
+    assert reason(patient, situation("11", pending=5)) is None
+    assert reason(MaxItems(items=7), situation("11", pending=5)) is StopReason.MAX_ITEMS
+
+
+def test_a_goal_reached_at_a_limit_is_what_is_reported() -> None:
+    rule = AnyOf(goals=(SeTarget(se=0.9),), limits=(MaxItems(items=6), TimeLimit(seconds=1)))
+    assert reason(rule, situation("101010", elapsed_s=5.0)) is StopReason.SE_TARGET
+    assert reason(rule, situation("", elapsed_s=5.0)) is StopReason.TIME_LIMIT
+
+
+def test_the_first_limit_in_order_is_what_is_reported() -> None:
+    rule = AnyOf(limits=(MaxItems(items=2), Budget(usd=0.1), TimeLimit(seconds=1)))
+    now = situation("10", usage=Usage(usd=1.0), elapsed_s=5.0)
+    assert reason(rule, now) is StopReason.MAX_ITEMS
+
+
+def test_all_of_without_rules_ends_nothing() -> None:
+    assert AllOf(()).check(situation(MIXED)) is None
+
+
+@pytest.mark.parametrize(("scores", "side"), [(ABLE, "above"), ("0" * 20, "below")])
+@pytest.mark.parametrize(
+    "rule", [DecisionByInterval(cut=0.0), DecisionBySprt(cut=0.0, indifference=0.3)]
+)
+def test_a_decision_names_its_side(rule: StoppingRule, scores: str, side: str) -> None:
+    stop = rule.check(situation(scores))
+    assert isinstance(stop, Stop)
+    assert side in stop.detail
+
+
+@given(confidence=st.floats(0.6, 0.99), scores=st.text("01", min_size=1, max_size=15))
+def test_sprt_decides_exactly_when_the_likelihood_ratio_passes_walds_bound(
+    confidence: float, scores: str
+) -> None:
+    now = situation(scores)
+    items = [response.item for response in now.state.responses]
+    answers = [response.score for response in now.state.responses]
+    p_low, p_high = BANK.expected_score([0.1, 0.7])[:, items]
+    odds = np.prod([ph if s else 1 - ph for ph, s in zip(p_high, answers, strict=True)]) / np.prod(
+        [pl if s else 1 - pl for pl, s in zip(p_low, answers, strict=True)]
+    )
+    rule = DecisionBySprt(cut=0.4, confidence=confidence, indifference=0.3)
+    bound = confidence / (1 - confidence)
+    assert (rule.check(now) is not None) == (odds >= bound or odds <= 1 / bound)
+
+
+def test_money_for_calls_in_flight_and_the_next_is_set_aside() -> None:
+    each = Usage(usd=0.1)
+    assert Budget(usd=0.5).check(situation("1010", usage=each)) is None
+    assert Budget(usd=0.5).check(situation("1010", usage=each, pending=1)) is not None
+    assert Budget(usd=0.4).check(situation("1010", usage=each)) is not None
+
+
+def test_tokens_and_money_have_one_reason() -> None:
+    now = situation("1010", usage=Usage(tokens=100))
+    assert reason(Budget(tokens=450), now) is StopReason.BUDGET_EXHAUSTED
+    assert reason(Budget(tokens=500), now) is None
+
+
+def test_calls_without_a_score_spend_the_budget_too() -> None:
+    state = situation().state.with_pending(ItemIndex(1))
+    state = state.with_unscored(ItemIndex(1), Usage(usd=2.0))
+    now = Situation(state, situation().pool)
+    assert reason(Budget(usd=1.0), now) is StopReason.BUDGET_EXHAUSTED
+
+
+def test_one_small_step_is_not_a_plateau() -> None:
+    rule = Plateau(theta_change=0.2, estimator=ESTIMATOR)
+    now = situation("111110")
+    thetas = [ESTIMATOR.estimate(BANK, now.state.responses[:k]).theta for k in range(7)]
+    steps = np.abs(np.diff(thetas))
+    assert steps.min() < 0.2 < steps[-3:].max()
+    assert rule.check(now) is None
+
+
+def test_prediction_width_is_that_of_the_reported_interval() -> None:
+    now = situation(MIXED)
+    prediction = predict(BANK, now.state.responses, now.state.belief)
+    width = prediction.hi - prediction.lo
+    assert PredictionWidth(width=width * 1.001).check(now) is not None
+    assert PredictionWidth(width=width * 0.999).check(now) is None
+
+
+def test_an_exhausted_pool_has_no_information_left() -> None:
+    now = situation("10", pending=58)
+    assert reason(LowInformation(information=1e-9), now) is StopReason.LOW_INFORMATION
