@@ -59,26 +59,27 @@ class Options:
         ("not Paris") do not count.
         """
         haystack = _normalise(text)
-        taken: list[tuple[int, int]] = []
-        found = []
-        for letter, wanted in sorted(
-            zip(self.letters, self.texts, strict=True), key=lambda pair: -len(pair[1])
-        ):
-            if not wanted:
-                continue
-            whole = re.compile(rf"(?<![\w.,+\-/])(?<!\d ){re.escape(wanted)}(?![\w%]|[.,/:]\d)")
-            for match in whole.finditer(haystack):
-                if any(start <= match.start() and match.end() <= end for start, end in taken):
-                    continue
-                taken.append(match.span())
-                if not _NEGATED_BEFORE.search(haystack[: match.start()]):
-                    found.append(letter)
+        pairs = sorted(zip(self.texts, self.letters, strict=True), key=lambda pair: -len(pair[0]))
+        named = "|".join(f"(?P<{letter}>{re.escape(text)})" for text, letter in pairs if text)
+        if not named:
+            return ()
+        whole = re.compile(rf"(?<![\w.,+\-/])(?<!\d )(?:{named})(?![\w%]|[.,/:]\d)")
+        found = [
+            str(match.lastgroup)
+            for match in whole.finditer(haystack)
+            if not _is_negated(haystack, match.start())
+        ]
         return tuple(dict.fromkeys(found))
 
 
 def _normalise(text: str) -> str:
     text = without_emphasis(plain(text)).casefold()
     return " ".join(text.split()).strip(" .,;:!?\"'()[]{}$")
+
+
+def _is_negated(text: str, position: int) -> bool:
+    """Whether what stands at `position` follows a "not", "rather than", "ruling out"."""
+    return _NEGATED_BEFORE.search(text[max(0, position - 60) : position]) is not None
 
 
 _NEGATED_BEFORE = re.compile(
@@ -111,7 +112,7 @@ _FILLER = re.compile(
 )
 #: After "A" or "I", a following word makes it an article or a pronoun, unless it is one of these.
 _NOT_AN_ARTICLE = re.compile(
-    r"^\s*(?:$|[.,;:!?)\]\"'\-–—=]|(?:because|since|as|and|or|is|for|which|with|but|due|so|given|"
+    r"^\s*(?:$|[.,;:!?)\]\"'$\-–—=]|(?:because|since|as|and|or|is|for|which|with|but|due|so|given|"
     r"from|in|by|not|rather|und|oder|weil|et|ou|y|o|e)\b)",
     re.IGNORECASE,
 )
@@ -128,7 +129,7 @@ _CHOOSING = re.compile(
     r"\b(?:i(?:'ll|'d|\s+would|\s+will)?\s+(?:choose|pick|select|go\s+(?:with|for)|say|guess|opt\s+for)|"
     r"my\s+(?:final\s+)?(?:pick|guess|selection)\s+is|"
     r"it(?:'s|\s+is|\s+must\s+be|\s+has\s+to\s+be|\s+should\s+be|\s+would\s+be)|"
-    r"that(?:'s|\s+is|\s+leaves(?:\s+us\s+with)?)|must\s+be|leaves(?:\s+us\s+with)?|option|choice)(?=[\s:(])",
+    r"that(?:'s|\s+is|\s+leaves(?:\s+us\s+with)?)|must\s+be|leaves(?:\s+us\s+with)?|option|choice|answer)(?=[\s:(])",
     re.IGNORECASE,
 )
 
@@ -138,7 +139,7 @@ def _claimed(claim: str, options: Options) -> Claim:
     by_text = options.named_by(claim)
     if by_text is not None and len(_normalise(claim)) > 1:
         return by_text
-    body = claim[_filler_end(claim) :]
+    body = claim[_filler_end(claim) :].lstrip("\"'$«")
     match = re.match(_ALONE.format(letters=options.letters + options.letters.lower()), body)
     if match is not None:
         letter, rest = match[1], body[match.end() :]
@@ -192,7 +193,7 @@ def _statement(text: str, options: Options) -> Claim:
     verdicts = [
         match[1]
         for match in re.finditer(alone + _VERDICT, text, re.IGNORECASE)
-        if match[1].isupper() and not _NEGATED_BEFORE.search(text[: match.start()])
+        if match[1].isupper() and not _is_negated(text, match.start())
     ]
     return verdicts[-1] if verdicts else None
 
@@ -221,6 +222,7 @@ def _line(text: str, options: Options) -> Claim:
             label is not None
             and label[1] in options.letters
             and len(labelled) == 1
+            and not re.search(rf"(?<!\w)(?!{label[1]})[{options.letters}](?:[):]|\.\s)", label[2])
             and not _NEGATED_AFTER.match(" " + label[2])
         ):
             return _letter_and_rest(label[1], label[2], options)
@@ -241,8 +243,16 @@ def _text(text: str, options: Options) -> Claim:
     return found[0] if len(found) == 1 else None
 
 
+#: "Hence B." A verb after the letter makes it something else ("thus C is the speed of light").
+_CONCLUDING = (
+    r"(?:\b(?:so|hence|thus|therefore)\b[,:]?|[→⇒✅✓✔]|=>)\s*[\"'$]?"
+    + _ALONE
+    + r"[\"'$]?\s*(?:[.!]|$)"
+)
+
+
 def _preference(text: str, options: Options) -> Claim:
-    """Weaker than a statement: "I'd go with B", "it must be B", "option B"."""
+    """Weaker than a statement: "I'd go with B", "it must be B", "option B", "hence B."."""
     text = without_emphasis(text)
     alone = re.compile(r"[\s:]*(?:option\s+|choice\s+)?" + _ALONE.format(letters=options.letters))
     found = []
@@ -250,13 +260,17 @@ def _preference(text: str, options: Options) -> Claim:
         match = alone.match(text, choosing.end())
         if match is None or _NEGATED_AFTER.match(text, match.end()):
             continue
-        if _NEGATED_BEFORE.search(text[: choosing.start()]):
+        if _is_negated(text, choosing.start()):
             continue
-        rest = text[match.end() :]
-        if match[1] in "AI" and match[0].strip() == match[1] and not _NOT_AN_ARTICLE.match(rest):
+        rest = text[match.end() : match.end() + 60]
+        if match[1] in "AI" and match[0].endswith(match[1]) and not _NOT_AN_ARTICLE.match(rest):
             continue
         second = re.match(_SECOND_LETTER.replace("{letters}", options.letters), rest)
         found += [match[1], second[1]] if second is not None else [match[1]]
+    concluding = re.compile(
+        _CONCLUDING.format(letters=options.letters), re.IGNORECASE | re.MULTILINE
+    )
+    found += [match[1] for match in concluding.finditer(text) if match[1].isupper()]
     return _single(tuple(dict.fromkeys(found)))
 
 
@@ -265,9 +279,7 @@ def _mention(text: str, options: Options) -> Claim:
     text = re.sub(r"(?:\*\*|__|`|\*)\s*[(\[]?([A-Z])[)\].:]?\s*(?:\*\*|__|`|\*)", r"(\1)", text)
     found = []
     for match in re.finditer(_MARKED.format(letters=options.letters), text):
-        negated = _NEGATED_BEFORE.search(text[: match.start()]) or _NEGATED_AFTER.match(
-            text, match.end()
-        )
+        negated = _is_negated(text, match.start()) or _NEGATED_AFTER.match(text, match.end())
         if not negated:
             found.append(match[1] or match[2])
     return _single(tuple(dict.fromkeys(found)))

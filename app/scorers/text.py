@@ -16,28 +16,39 @@ _LATEX_TEXT = re.compile(
     r"\\(?:text|textbf|textit|mathrm|mathbf|mathsf|operatorname)\s*\{([^{}]*)\}"
 )
 
-#: "The answer is", "Final answer:", and the same in other languages. Not "the answer is not".
+#: "The answer is", "Final answer:", and the same in other languages. "The answer is not 3" is none,
+#: "the answer is not 3 but 4" is one that begins after "but".
 _STATEMENT = re.compile(
     r"""
     (?<!\w)(?:
-        (?:final\s+|correct\s+|right\s+|best\s+|my\s+|the\s+)*
-        (?:answer|result|solution|choice|option|letter)\b
+        (?:answer|result|solution|choice|option|letter|selected|selection)\b
         (?:\s+(?:choice|option|letter))?
-        (?:\s+(?:to|for|of)\s+[^.:\n=]{1,60}?)?
+        (?:\s+(?:to|for|of|i|that|we)\s+[^.:\n=]{1,60}?)?
         | antwort | lösung | respuesta | réponse | risposta | resposta | ответ
         | đáp\s+án
     )
+    (?:\s+(?:correct[aeo]?|corrett[aeo]|finale?))?
     \s*(?:\([^()\n]{0,20}\)\s*)?
     (?:
-        (?:\s(?:is|are|would\s+be|must\s+be|should\s+be|ist|lautet|es|est|è|é|là)\b
-            (?!\s+(?:not|never|nicht|no|pas|non|não)\b) | \s*[:=：])\s*[:=：]?
+        (?:
+            \s(?:is|are|to\s+be|would\s+be|must\s+be|should\s+be|ist|lautet|es|est|è|é|là)\b
+            (?:
+                \s+(?:not|nicht|no|pas|non)\s[^.\n]{1,40}?\s(?:but|sondern|sino|mais|ma)\s(?:rather\s)?
+                | (?!\s+(?:not|never|nicht|no|pas|non|não)\b)
+            )
+            | ["']?\s*[:=：]
+            | \s[-–—](?=\s)
+        )\s*[:=：]?
     )
     | (?:答案|答え|答|정답)(?:\s*(?:应该)?(?:是|は|为|은|는|選)|\s*[:=：])\s*[:：]?
+    | [选選](?:择|擇)?\s*[:：]?(?=\s*[(（]?[A-Z])
     """,
     re.IGNORECASE | re.VERBOSE,
 )
 
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_MAX_CLAIMS = 20
+_MAX_CLAIM_CHARS = 1000
+_BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
 _EMPHASIS = re.compile(
     r"(?<![\w*])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(?<!\w)__(.+?)__(?!\w)|`([^`\n]+)`"
 )
@@ -92,31 +103,32 @@ def plain(text: str) -> str:
 
 def last_boxed(text: str) -> str | None:
     r"""Content of the last `\boxed{...}`, braces balanced; `None` without one that closes."""
-    found = None
-    for match in _BOXED.finditer(text):
-        depth = 1
-        for position in range(match.end(), len(text)):
-            depth += {"{": 1, "}": -1}.get(text[position], 0)
-            if depth == 0:
-                found = text[match.end() : position].strip()
-                break
-    return found or None
+    opened: list[int | None] = []
+    last: tuple[int, int] | None = None
+    for match in _BRACE.finditer(text):
+        if match[0] != "}":
+            opened.append(match.end() if match[0] != "{" else None)
+        elif opened and (start := opened.pop()) is not None and (last is None or start > last[0]):
+            last = (start, match.start())
+    return text[slice(*last)].strip() or None if last is not None else None
 
 
 def statements(text: str) -> tuple[str, ...]:
     """What follows each "the answer is ..." or "Answer: ...", to the end of its line, in order.
 
     A statement whose line is empty ("Final answer:" as a heading) takes the next line that is not.
+    Only the last few are returned, and no more of each than an answer takes: an examinee that
+    writes in a loop states thousands.
     """
     found = []
     for match in _STATEMENT.finditer(text):
-        rest = text[match.end() :].lstrip(" \t*_:=")
+        rest = text[match.end() : match.end() + _MAX_CLAIM_CHARS].lstrip(" \t*_:=")
         if not rest.split("\n", 1)[0].strip():
             rest = rest.lstrip()
         claim = rest.split("\n", 1)[0].strip()
         if claim:
             found.append(claim)
-    return tuple(found)
+    return tuple(found[-_MAX_CLAIMS:])
 
 
 def last_line(text: str) -> str:

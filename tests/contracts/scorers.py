@@ -19,6 +19,9 @@ class ScorerContract:
     @example(text="9" * 6000)
     @example(text="\\boxed{" * 400)
     @example(text="answer " * 3000)
+    @example(text="the answer is " * 1500)
+    @example(text="London " * 3000)
+    @example(text="1 " * 10_000)
     @example(text=" " * 25_000)
     @example(text="\x00")
     # One inherited test runs for several scorers, which is what this health check warns of.
