@@ -1,0 +1,278 @@
+"""What is left out before a calibration, each piece with its reason; and who is held out.
+
+The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Evaluation.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from app.calibration.matrix import BoolArray, ScoreMatrix
+from app.engine.models.base import FloatArray, IntArray
+from app.errors import CalibrationError, InvalidInputError
+
+
+class DropReason(StrEnum):
+    """Why an item or an examinee takes no part."""
+
+    NO_ANSWERS = "no_answers"
+    CONSTANT = "constant"
+    LOW_SPREAD = "low_spread"
+    TOO_EASY = "too_easy"
+    TOO_HARD = "too_hard"
+    LOW_POINT_BISERIAL = "low_point_biserial"
+    LOW_SCORE = "low_score"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterSettings:
+    """Thresholds; None switches a filter off. Constant items are always kept aside.
+
+    Attributes:
+        least_sd: Items whose scores have a smaller standard deviation are dropped.
+        greatest_mean: Items that a larger share gets right are dropped.
+        least_mean: Items that a smaller share gets right are dropped.
+        least_point_biserial: Items whose score correlates less with the rest are dropped.
+        least_percentile: Examinees whose share of right answers is below this percentile of all
+            examinees are dropped; 0 to 100.
+
+    Raises:
+        InvalidInputError: A threshold outside its range.
+    """
+
+    least_sd: float | None = 0.01
+    greatest_mean: float | None = 0.95
+    least_mean: float | None = None
+    least_point_biserial: float | None = 0.1
+    least_percentile: float | None = 0.1
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("least_sd", 0.0, 0.5),
+            ("greatest_mean", 0.0, 1.0),
+            ("least_mean", 0.0, 1.0),
+            ("least_point_biserial", -1.0, 1.0),
+            ("least_percentile", 0.0, 100.0),
+        ):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise InvalidInputError(f"{name} must be from {low:g} to {high:g}, got {value}.")
+
+    @classmethod
+    def none(cls) -> "FilterSettings":
+        """Only what cannot be calibrated is left out."""
+        return cls(
+            least_sd=None, greatest_mean=None, least_point_biserial=None, least_percentile=None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """One item or examinee that takes no part."""
+
+    name: str
+    reason: DropReason
+    value: float | None
+    """What was compared with the threshold: sd, mean, correlation or score."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Filtered:
+    """What is left, and what is not.
+
+    Attributes:
+        matrix: The answers that are calibrated.
+        items: Dropped items, constant ones among them.
+        examinees: Dropped examinees.
+        constants: Item -> the one score everybody got; such an item adds a known constant to a
+            predicted score.
+    """
+
+    matrix: ScoreMatrix
+    items: tuple[Dropped, ...]
+    examinees: tuple[Dropped, ...]
+    constants: dict[str, float]
+
+    @property
+    def counts(self) -> dict[DropReason, int]:
+        """Number of items and examinees dropped for each reason."""
+        return dict(Counter(dropped.reason for dropped in (*self.items, *self.examinees)))
+
+
+def apply_filters(matrix: ScoreMatrix, settings: FilterSettings | None = None) -> Filtered:
+    """Drop weak examinees first, then items; an item goes by the first reason that fits.
+
+    Raises:
+        CalibrationError: No item or no examinee is left.
+    """
+    settings = settings or FilterSettings()
+    rows, examinees = _filter_examinees(matrix, settings)
+    columns, items, constants = _filter_items(matrix.select(examinees=rows), settings)
+    if not columns.any() or not rows.any():
+        raise CalibrationError(
+            f"No item is left: of {matrix.n_items} items, "
+            + ", ".join(
+                f"{n} were dropped as {reason.value}"
+                for reason, n in Counter(dropped.reason for dropped in items).items()
+            )
+            + f"; {matrix.n_examinees} examinees."
+        )
+    kept = matrix.select(examinees=rows, items=columns)
+    silent = kept.answers_per_examinee() == 0
+    if silent.any():
+        examinees += [
+            Dropped(kept.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
+        ]
+        kept = kept.select(examinees=~silent)
+    return Filtered(
+        matrix=kept, items=tuple(items), examinees=tuple(examinees), constants=constants
+    )
+
+
+def point_biserials(matrix: ScoreMatrix) -> FloatArray:
+    """Correlation of each item's score with the mean of the examinee's other scores.
+
+    Each score is taken minus its item's mean, so that examinees who saw different items compare;
+    an item does not correlate with itself. NaN where an item is constant.
+    """
+    means = np.nan_to_num(matrix.item_means())
+    sums = np.zeros((6, matrix.n_items))
+    for _, right, seen in matrix.blocks():
+        given = np.ones_like(right) if seen is None else seen
+        residual = (right - means) * given
+        others = np.maximum(given.sum(axis=1, keepdims=True) - 1, 1)
+        rest = (residual.sum(axis=1, keepdims=True) - residual) / others * given
+        for k, term in enumerate((given, residual, rest, residual**2, rest**2, residual * rest)):
+            sums[k] += term.sum(axis=0)
+    n, x, y, xx, yy, xy = sums
+    with np.errstate(divide="ignore", invalid="ignore"):
+        covariance = xy - x * y / n
+        spread = np.sqrt(np.maximum(xx - x * x / n, 0) * np.maximum(yy - y * y / n, 0))
+        correlation: FloatArray = np.where(spread > 1e-12, covariance / spread, np.nan)
+    return correlation
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Split:
+    """Positions of examinees to calibrate from and to check on."""
+
+    calibration: IntArray
+    held_out: IntArray
+
+
+def split_stratified(
+    matrix: ScoreMatrix, rng: np.random.Generator, *, held_out: float = 0.1, n_bins: int = 10
+) -> Split:
+    """Hold out the same share of each of `n_bins` equally large groups of ability.
+
+    Raises:
+        InvalidInputError: A share outside (0, 1), or one that leaves a side empty.
+    """
+    _check_share(held_out)
+    order = np.argsort(np.nan_to_num(matrix.examinee_means()), kind="stable")
+    chosen = np.zeros(matrix.n_examinees, dtype=bool)
+    due = 0.0
+    for group in np.array_split(order, n_bins):
+        due += held_out * len(group)  # carried over, so that small groups add up to the share
+        n = round(due)
+        due -= n
+        chosen[rng.permutation(group)[:n]] = True
+    return _split(chosen)
+
+
+def split_by_family(
+    families: Sequence[str], rng: np.random.Generator, *, held_out: float = 0.1
+) -> Split:
+    """Hold out whole families, in random order, until their examinees reach the share.
+
+    Raises:
+        InvalidInputError: A share outside (0, 1), or fewer than two families.
+    """
+    _check_share(held_out)
+    names, family_of = np.unique(np.array(families), return_inverse=True)
+    if len(names) < 2:
+        raise InvalidInputError(f"A split by family needs at least 2 families, got {len(names)}.")
+    chosen = np.zeros(len(families), dtype=bool)
+    for family in rng.permutation(len(names))[:-1]:
+        chosen |= family_of == family
+        if chosen.mean() >= held_out:
+            break
+    return _split(chosen)
+
+
+def _check_share(held_out: float) -> None:
+    if not 0 < held_out < 1:
+        raise InvalidInputError(f"The held-out share must be between 0 and 1, got {held_out}.")
+
+
+def _split(chosen: BoolArray) -> Split:
+    if not chosen.any() or chosen.all():
+        raise InvalidInputError(
+            f"{len(chosen)} examinees are too few for this split: one side is empty."
+        )
+    return Split(calibration=np.flatnonzero(~chosen), held_out=np.flatnonzero(chosen))
+
+
+def _filter_examinees(
+    matrix: ScoreMatrix, settings: FilterSettings
+) -> tuple[BoolArray, list[Dropped]]:
+    means = matrix.examinee_means()
+    silent = np.isnan(means)
+    low = np.zeros_like(silent)
+    if settings.least_percentile is not None and not silent.all():
+        # Without interpolation, which would drop the lowest of any small group.
+        low = means < np.percentile(means[~silent], settings.least_percentile, method="lower")
+    dropped = [
+        Dropped(matrix.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
+    ]
+    dropped += [
+        Dropped(matrix.examinees[i], DropReason.LOW_SCORE, float(means[i]))
+        for i in np.flatnonzero(low)
+    ]
+    return ~(silent | low), dropped
+
+
+def _filter_items(
+    matrix: ScoreMatrix, settings: FilterSettings
+) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
+    means = matrix.item_means()
+    sd = np.sqrt(means * (1 - means))
+    # An item's own filters come before the correlation, which the items dropped take no part in.
+    rules: list[tuple[DropReason, BoolArray, FloatArray]] = [
+        (DropReason.NO_ANSWERS, np.isnan(means), np.full_like(means, np.nan)),
+        (DropReason.CONSTANT, (means == 0) | (means == 1), means),
+    ]
+    if settings.least_sd is not None:
+        rules.append((DropReason.LOW_SPREAD, sd < settings.least_sd, sd))
+    if settings.greatest_mean is not None:
+        rules.append((DropReason.TOO_EASY, means > settings.greatest_mean, means))
+    if settings.least_mean is not None:
+        rules.append((DropReason.TOO_HARD, means < settings.least_mean, means))
+    keep = np.ones(matrix.n_items, dtype=bool)
+    dropped = []
+    for reason, hit, values in rules:
+        dropped += _dropped(matrix, reason, keep & hit, values)
+        keep &= ~hit
+    if settings.least_point_biserial is not None and keep.any():
+        correlation = np.full(matrix.n_items, np.nan)
+        correlation[keep] = point_biserials(matrix.select(items=keep))
+        # A NaN passes: a correlation that cannot be computed is no evidence against the item.
+        weak = keep & (correlation < settings.least_point_biserial)
+        dropped += _dropped(matrix, DropReason.LOW_POINT_BISERIAL, weak, correlation)
+        keep &= ~weak
+    constants = {
+        matrix.items[j]: float(means[j]) for j in np.flatnonzero((means == 0) | (means == 1))
+    }
+    return keep, dropped, constants
+
+
+def _dropped(
+    matrix: ScoreMatrix, reason: DropReason, hit: BoolArray, values: FloatArray
+) -> list[Dropped]:
+    return [
+        Dropped(matrix.items[j], reason, None if np.isnan(values[j]) else float(values[j]))
+        for j in np.flatnonzero(hit)
+    ]

@@ -1,0 +1,163 @@
+import numpy as np
+import pytest
+
+from app.calibration.curves import Family
+from app.calibration.filters import (
+    DropReason,
+    FilterSettings,
+    apply_filters,
+    point_biserials,
+    split_by_family,
+    split_stratified,
+)
+from app.calibration.matrix import ScoreMatrix
+from app.errors import CalibrationError, InvalidInputError
+from tests.calibration.simulated import simulate
+
+NAN = float("nan")
+
+
+def _with_odd_items() -> ScoreMatrix:
+    data = simulate(1, Family.TWO_PL, 2000, 6)
+    scores = data.matrix.scores.astype(float)
+    scores[:, 0] = 1.0
+    scores[:, 1] = 0.0
+    scores[:, 2] = 1.0
+    scores[:10, 2] = 0.0  # 99.5 % right
+    scores[:, 3] = np.random.default_rng(2).integers(0, 2, 2000)  # noise
+    return ScoreMatrix.of(scores, items=["always", "never", "easy", "noise", "good", "fine"])
+
+
+def test_every_dropped_item_is_listed_with_reason_and_value() -> None:
+    filtered = apply_filters(_with_odd_items())
+    found = {item.name: item.reason for item in filtered.items}
+    assert found == {
+        "always": DropReason.CONSTANT,
+        "never": DropReason.CONSTANT,
+        "easy": DropReason.TOO_EASY,
+        "noise": DropReason.LOW_POINT_BISERIAL,
+    }
+    assert filtered.matrix.items == ("good", "fine")
+    values = {item.name: item.value for item in filtered.items}
+    assert values["easy"] == pytest.approx(0.995, abs=1e-3)
+    assert abs(values["noise"] or 0) < 0.1
+
+
+def test_constant_items_are_kept_aside_with_their_constant() -> None:
+    assert apply_filters(_with_odd_items()).constants == {"always": 1.0, "never": 0.0}
+
+
+def test_counts_add_up_to_what_is_missing() -> None:
+    matrix = _with_odd_items()
+    filtered = apply_filters(matrix)
+    gone = matrix.n_items + matrix.n_examinees
+    gone -= filtered.matrix.n_items + filtered.matrix.n_examinees
+    assert sum(filtered.counts.values()) == gone
+    assert filtered.counts[DropReason.CONSTANT] == 2
+
+
+def test_without_filters_only_what_cannot_be_calibrated_goes() -> None:
+    filtered = apply_filters(_with_odd_items(), FilterSettings.none())
+    assert filtered.matrix.items == ("easy", "noise", "good", "fine")
+    assert filtered.matrix.n_examinees == 2000
+
+
+def test_hard_items_are_dropped_only_where_asked_for() -> None:
+    scores = simulate(3, Family.TWO_PL, 1000, 6).matrix.scores.astype(float)
+    order = np.argsort(-scores[:, 1:].sum(axis=1))
+    scores[:, 0] = 0.0
+    scores[order[:20], 0] = 1.0  # the best two percent
+    matrix = ScoreMatrix.of(scores)
+    assert "1" in apply_filters(matrix).matrix.items
+    hard = apply_filters(matrix, FilterSettings(least_mean=0.05)).items
+    assert [(item.name, item.reason) for item in hard] == [("1", DropReason.TOO_HARD)]
+
+
+def test_a_small_spread_is_a_reason_of_its_own() -> None:
+    scores = simulate(4, Family.TWO_PL, 20_000, 4).matrix.scores.astype(float)
+    scores[:, 0] = 0.0
+    scores[0, 0] = 1.0
+    dropped = apply_filters(ScoreMatrix.of(scores)).items
+    assert dropped[0].reason is DropReason.LOW_SPREAD
+    assert dropped[0].value == pytest.approx(np.sqrt(1 / 20_000), rel=1e-3)
+
+
+def test_the_lowest_thousandth_of_examinees_is_dropped() -> None:
+    data = simulate(5, Family.TWO_PL, 3000, 60)
+    scores = data.matrix.scores.astype(float)
+    scores[:2] = 0.0
+    dropped = apply_filters(ScoreMatrix.of(scores)).examinees
+    assert {"1", "2"} <= {examinee.name for examinee in dropped}
+    assert len(dropped) <= 3
+    assert {examinee.reason for examinee in dropped} == {DropReason.LOW_SCORE}
+
+
+def test_a_small_group_of_examinees_loses_nobody() -> None:
+    assert apply_filters(simulate(6, Family.TWO_PL, 200, 20).matrix).examinees == ()
+
+
+def test_examinees_without_answers_are_dropped() -> None:
+    scores = simulate(6, Family.TWO_PL, 100, 5).matrix.scores.astype(float)
+    scores[7] = NAN
+    filtered = apply_filters(ScoreMatrix.of(scores), FilterSettings.none())
+    assert [(e.name, e.reason) for e in filtered.examinees] == [("8", DropReason.NO_ANSWERS)]
+
+
+@pytest.mark.parametrize("scores", [[[1.0, 1.0], [1.0, 1.0]], [[1.0, NAN], [NAN, 0.0]]])
+def test_a_matrix_of_constants_leaves_nothing_and_says_why(scores: list[list[float]]) -> None:
+    with pytest.raises(CalibrationError, match="2 were dropped as constant"):
+        apply_filters(ScoreMatrix.of(scores))
+
+
+def test_point_biserials_are_correlations_with_the_other_items() -> None:
+    matrix = simulate(7, Family.TWO_PL, 500, 8).matrix
+    scores = matrix.scores.astype(float)
+    expected = [
+        np.corrcoef(scores[:, j], np.delete(scores, j, axis=1).sum(axis=1))[0, 1] for j in range(8)
+    ]
+    assert point_biserials(matrix) == pytest.approx(np.array(expected), abs=1e-10)
+
+
+def test_point_biserials_do_not_depend_on_which_items_an_examinee_saw() -> None:
+    full = simulate(8, Family.TWO_PL, 4000, 30)
+    gaps = simulate(8, Family.TWO_PL, 4000, 30, missing=0.3)
+    assert point_biserials(gaps.matrix) == pytest.approx(point_biserials(full.matrix), abs=0.1)
+
+
+def test_a_stratified_split_holds_out_its_share_of_every_level() -> None:
+    matrix = simulate(9, Family.TWO_PL, 500, 30).matrix
+    split = split_stratified(matrix, np.random.default_rng(0))
+    assert len(split.held_out) == 50
+    assert sorted([*split.held_out, *split.calibration]) == list(range(500))
+    means = matrix.examinee_means()
+    assert means[split.held_out].mean() == pytest.approx(means.mean(), abs=0.02)
+    deciles = np.searchsorted(np.sort(means), means[split.held_out]) // 50
+    assert len(set(deciles.tolist())) >= 9
+
+
+def test_a_split_by_family_keeps_families_together() -> None:
+    families = ["llama"] * 30 + ["qwen"] * 30 + ["gemma"] * 30 + ["phi"] * 10
+    split = split_by_family(families, np.random.default_rng(0))
+    held = {families[i] for i in split.held_out}
+    assert held
+    assert held.isdisjoint(families[i] for i in split.calibration)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.5])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    matrix = simulate(10, Family.TWO_PL, 20, 3).matrix
+    with pytest.raises(InvalidInputError, match="between 0 and 1"):
+        split_stratified(matrix, np.random.default_rng(0), held_out=share)
+
+
+def test_one_family_cannot_be_split() -> None:
+    with pytest.raises(InvalidInputError, match="at least 2 families"):
+        split_by_family(["llama"] * 5, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(
+    "threshold", [{"least_sd": -1.0}, {"greatest_mean": 1.5}, {"least_percentile": 101.0}]
+)
+def test_thresholds_out_of_range_are_refused(threshold: dict[str, float]) -> None:
+    with pytest.raises(InvalidInputError, match="must be from"):
+        FilterSettings(**threshold)

@@ -1,0 +1,199 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.calibration.calibrate import Calibration, CalibrationSettings, calibrate
+from app.calibration.curves import Family, probabilities
+from app.calibration.linking import Linking, link_mean_sigma, link_stocking_lord
+from app.calibration.partition import (
+    calibrate_in_parts,
+    calibrate_part,
+    join_parts,
+    link_parts,
+    parts_of,
+)
+from app.engine.bank import ItemBank
+from app.engine.models.base import ItemParameters
+from app.errors import CalibrationError, InvalidInputError, ScaleMismatchError
+from tests.calibration.simulated import draw_items, simulate
+
+SLOPE, INTERCEPT = 1.5, 0.4  # the simulated shift of scale
+
+
+def _linking(slope: float = SLOPE, intercept: float = INTERCEPT) -> Linking:
+    return Linking(source="new", target="old", slope=slope, intercept=intercept)
+
+
+def _as_published(items: ItemParameters, linking: Linking) -> ItemParameters:
+    """The formula of published linking code, intercept* = A intercept + B a."""
+    return ItemParameters(
+        items.a / linking.slope,
+        linking.slope * items.intercept + linking.intercept * items.a,
+        items.c,
+        items.d,
+    )
+
+
+@given(
+    slope=st.floats(0.2, 5),
+    intercept=st.floats(-3, 3),
+    theta=st.floats(-4, 4),
+    seed=st.integers(0, 100),
+)
+def test_linking_moves_thetas_and_items_so_that_no_probability_changes(
+    slope: float, intercept: float, theta: float, seed: int
+) -> None:
+    items = draw_items(np.random.default_rng(seed), Family.FOUR_PL, 5)
+    linking = _linking(slope, intercept)
+    before, _ = probabilities(items, np.array([theta]))
+    moved = np.array([linking.theta(theta, scale="new")])
+    after, _ = probabilities(linking.items(items), moved)
+    assert after == pytest.approx(before, abs=1e-9)
+
+
+def test_difficulties_move_as_thetas_do() -> None:
+    items = draw_items(np.random.default_rng(1), Family.TWO_PL, 5)
+    moved = _linking().items(items)
+    b = -items.intercept / items.a
+    assert -moved.intercept / moved.a == pytest.approx(SLOPE * b + INTERCEPT)
+
+
+def test_the_published_intercept_formula_changes_the_curves() -> None:
+    items = draw_items(np.random.default_rng(2), Family.TWO_PL, 5)
+    theta = np.linspace(-2, 2, 5)
+    before, _ = probabilities(items, theta)
+    after, _ = probabilities(_as_published(items, _linking()), SLOPE * theta + INTERCEPT)
+    assert np.abs(after - before).max() > 0.1
+    alike, _ = probabilities(_as_published(items, _linking(1.0, 0.0)), theta)
+    assert alike == pytest.approx(before)
+
+
+def test_there_and_back_is_where_one_began() -> None:
+    round_trip = _linking().then(_linking().inverse())
+    assert (round_trip.source, round_trip.target) == ("new", "new")
+    assert round_trip.slope == pytest.approx(1)
+    assert round_trip.intercept == pytest.approx(0)
+
+
+def test_thetas_of_another_scale_are_refused() -> None:
+    with pytest.raises(ScaleMismatchError, match="got a theta on scale 'other'"):
+        _linking().theta(0.5, scale="other")
+    with pytest.raises(ScaleMismatchError):
+        _linking().then(_linking())
+
+
+def test_a_bank_moves_to_the_target_scale() -> None:
+    bank = ItemBank.from_difficulties(a=[1.5], b=[0.2], scale="new")
+    moved = _linking().bank(bank)
+    assert moved.scale == "old"
+    assert moved.a[0] == pytest.approx(1.0)
+    assert moved.b[0] == pytest.approx(0.7)
+    with pytest.raises(ScaleMismatchError):
+        _linking().bank(moved)
+
+
+@pytest.mark.parametrize("slope", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_slope_that_is_not_positive_is_refused(slope: float) -> None:
+    with pytest.raises(InvalidInputError, match="slope > 0"):
+        _linking(slope)
+
+
+def test_mean_sigma_recovers_a_shift_from_anchor_difficulties() -> None:
+    b = np.random.default_rng(3).normal(size=40)
+    found = link_mean_sigma(b, SLOPE * b + INTERCEPT, source="new", target="old")
+    assert found.slope == pytest.approx(SLOPE)
+    assert found.intercept == pytest.approx(INTERCEPT)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [([1.0], [1.0]), ([1.0, 2.0], [1.0]), ([1.0, 1.0], [1.0, 2.0])]
+)
+def test_mean_sigma_refuses_values_without_spread(first: list[float], second: list[float]) -> None:
+    with pytest.raises(CalibrationError, match="Mean-sigma linking needs"):
+        link_mean_sigma(np.array(first), np.array(second), source="new", target="old")
+
+
+@pytest.mark.parametrize(("slope", "intercept"), [(1.5, 0.4), (0.6, -1.2), (1.0, 0.0), (2.2, 1.8)])
+def test_stocking_lord_recovers_a_shift_from_anchor_curves(slope: float, intercept: float) -> None:
+    items = draw_items(np.random.default_rng(4), Family.THREE_PL, 15)
+    shifted = _linking(slope, intercept).items(items)
+    found = link_stocking_lord(items, shifted, source="new", target="old")
+    assert found.slope == pytest.approx(slope, abs=1e-4)
+    assert found.intercept == pytest.approx(intercept, abs=1e-4)
+
+
+def test_stocking_lord_refuses_a_single_anchor() -> None:
+    items = draw_items(np.random.default_rng(5), Family.TWO_PL, 1)
+    with pytest.raises(CalibrationError, match="at least 2 anchors"):
+        link_stocking_lord(items, items, source="new", target="old")
+
+
+def test_parts_are_disjoint_cover_all_items_and_are_alike_in_difficulty() -> None:
+    matrix = simulate(6, Family.TWO_PL, 200, 330).matrix
+    parts = parts_of(matrix, 100, np.random.default_rng(0))
+    assert sorted(j for part in parts for j in part) == list(range(330))
+    assert min(len(part) for part in parts) >= 100
+    means = [matrix.item_means()[part].mean() for part in parts]
+    assert np.ptp(means) < 0.02
+
+
+def test_parts_below_a_hundred_items_are_refused() -> None:
+    matrix = simulate(7, Family.TWO_PL, 50, 120).matrix
+    with pytest.raises(InvalidInputError, match="at least 100 items, got 40"):
+        parts_of(matrix, 40, np.random.default_rng(0))
+
+
+@pytest.mark.slow
+def test_a_bank_in_parts_is_the_bank_as_a_whole() -> None:
+    data = simulate(8, Family.TWO_PL, 1000, 300)
+    settings = CalibrationSettings(with_errors=False)
+    whole = calibrate(data.matrix, settings)
+    joined = calibrate_in_parts(data.matrix, settings, 100, np.random.default_rng(0))
+    assert joined.converged
+    assert np.corrcoef(joined.items.a, whole.items.a)[0, 1] > 0.98
+    assert np.corrcoef(joined.b, whole.b)[0, 1] > 0.98
+    gap = joined.score(data.matrix).theta - whole.score(data.matrix).theta
+    assert np.sqrt(np.mean(gap**2)) < 0.05
+    assert joined.log_likelihood == pytest.approx(whole.log_likelihood, abs=200)
+
+
+def test_linking_undoes_a_shift_of_one_parts_scale_and_the_published_formula_does_not() -> None:
+    data = simulate(9, Family.TWO_PL, 800, 200)
+    settings = CalibrationSettings(with_errors=False)
+    parts = parts_of(data.matrix, 100, np.random.default_rng(0))
+    results = [calibrate_part(data.matrix, settings, part, k) for k, part in enumerate(parts)]
+    plain = join_parts(data.matrix, settings, parts, results)
+    shifted = [results[0], _shifted(results[1])]
+    linking = link_parts(data.matrix, parts, shifted)[1]
+    straight = link_parts(data.matrix, parts, results)[1]
+    # theta_shifted = A theta + B, so the way back has slope 1 / A and intercept -B / A.
+    assert linking.slope == pytest.approx(straight.slope / SLOPE, rel=0.01)
+    assert linking.intercept == pytest.approx(
+        straight.intercept - straight.slope * INTERCEPT / SLOPE, abs=0.01
+    )
+    again = join_parts(data.matrix, settings, parts, shifted)
+    assert again.items.a == pytest.approx(plain.items.a, rel=0.01)
+    assert again.b == pytest.approx(plain.b, abs=0.03)
+    published = _as_published(shifted[1].items, linking)
+    assert np.abs(-published.intercept / published.a - plain.b[parts[1]]).mean() > 0.3
+
+
+def test_parts_without_common_examinees_cannot_be_linked() -> None:
+    data = simulate(10, Family.TWO_PL, 60, 200)
+    scores = data.matrix.scores.astype(float)
+    settings = CalibrationSettings(with_errors=False)
+    parts = parts_of(data.matrix, 100, np.random.default_rng(0))
+    scores[np.ix_(np.arange(30), parts[1])] = np.nan
+    scores[np.ix_(np.arange(30, 60), parts[0])] = np.nan
+    results = [calibrate(data.matrix.select(items=part), settings) for part in parts]
+    apart = type(data.matrix).of(scores)
+    with pytest.raises(CalibrationError, match="shares 0 examinees"):
+        link_parts(apart, parts, results)
+
+
+def _shifted(result: Calibration) -> Calibration:
+    """The same part, as though calibrated on the scale A theta + B."""
+    away = Linking(source=result.scale, target="away", slope=SLOPE, intercept=INTERCEPT)
+    fields = {name: getattr(result, name) for name in Calibration.__dataclass_fields__}
+    return Calibration(**{**fields, "items": away.items(result.items)})
