@@ -28,6 +28,7 @@ _INLINE = re.compile(r"\$\$?([^$\n]+)\$\$?|\\\((.+?)\\\)|\\\[(.+?)\\\]")
 _RUN = re.compile(r"[-+(√\d][\d\s.,+\-*/^×·()√]*")
 #: "25 boxes (5 in each)": what stands in brackets after a word is an aside.
 _ASIDE = re.compile(r"(?<=[\w%*]) \([^()]*\)")
+_ALTERNATIVES = re.compile(r"(?:.*\bor|between\b.*\band|from\b.*\bto)\s+[$€£]?", re.IGNORECASE)
 #: In an explicit claim, "1 000" is one number.
 _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 #: Symbolic algebra on more than this is no answer to an item.
@@ -39,6 +40,16 @@ class _Expression:
     """A formula whose value is not plain to see."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Several:
+    """Numbers with an equal claim: "25 or 26", "between 20 and 30"."""
+
+    texts: tuple[str, str]
+
+
+_Content = Number | _Expression | _Several
 
 
 class Numeric(ScorerParams):
@@ -68,6 +79,9 @@ class Numeric(ScorerParams):
         if found is None:
             return no_answer(answer.text, "No number could be found in the answer.")
         extractor, content = found
+        if isinstance(content, _Several):
+            named = " and ".join(content.texts)
+            return no_answer(answer.text, f"The answer names several numbers: {named}.")
         if isinstance(content, Number) and any(
             target is not None and self._equal(content, target) for target in targets
         ):
@@ -125,7 +139,7 @@ class Numeric(ScorerParams):
             step = 2 * step + int(rng.integers(2))
 
 
-def _find(text: str, *, formulas: bool) -> tuple[str, Number | _Expression] | None:
+def _find(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
     """The number or formula that the answer states, and which extractor found it.
 
     Args:
@@ -151,7 +165,7 @@ def _find(text: str, *, formulas: bool) -> tuple[str, Number | _Expression] | No
     return _last_number(text)
 
 
-def _content(claim: str, *, formulas: bool, prose: bool) -> Number | _Expression | None:
+def _content(claim: str, *, formulas: bool, prose: bool) -> _Content | None:
     """What an explicit claim states.
 
     Args:
@@ -164,6 +178,8 @@ def _content(claim: str, *, formulas: bool, prose: bool) -> Number | _Expression
     if numbers and not numbers[0].in_expression and not (formulas and _MATHS.search(claim)):
         if prose and (len(numbers) > 1 or numbers[0].start > 1):
             return None
+        if len(numbers) > 1 and _ALTERNATIVES.fullmatch(claim[: numbers[1].start]):
+            return _Several((numbers[0].text, numbers[1].text))
         return numbers[0]
     claim = _SENTENCE_END.split(claim, maxsplit=1)[0].strip(" *_`.")
     inline = _INLINE.search(claim)

@@ -77,6 +77,13 @@ async def _score(target: str, text: str, **params: float) -> float | str:
         pytest.param("25", "x = 25", id="variable"),
         pytest.param("3", "Apples: 25\n- 3", id="list mark is no minus"),
         pytest.param("25", "Antwort: 25", id="German"),
+        pytest.param("25", r"\boxed{25\text{ apples}}", id="unit in LaTeX"),
+        pytest.param("25", r"\boxed{25^\circ}", id="degrees in LaTeX"),
+        pytest.param("25", "The final answer is $25$. I hope it is correct.", id="in dollars"),
+        pytest.param("25", "1. Add\n2. Subtract\n3. The total is 25", id="numbered steps"),
+        pytest.param("25", "The answer is 25 m²", id="raised digit of a unit"),
+        pytest.param("25", '{"answer": 25}', id="JSON"),
+        pytest.param("25", "The answer is 25, not 30", id="negated afterthought"),
         pytest.param("25", "２５", id="full-width digits"),
     ],
 )
@@ -115,6 +122,8 @@ async def test_is_wrong(target: str, text: str) -> None:
         pytest.param("in room B25", id="number in a name"),
         pytest.param("1,2,25", id="list without blanks"),
         pytest.param(r"\boxed{x", id="box that never closes"),
+        pytest.param("The answer is between 20 and 30", id="stated range"),
+        pytest.param("The answer is 25 or 26", id="two numbers stated"),
         pytest.param("The answer is many", id="statement without a number"),
     ],
 )
