@@ -41,9 +41,9 @@ def fail_clearly(command: Callable[P, R]) -> Callable[P, R]:
 
 def show_error(error: SextantError) -> None:
     """Print an error and the places it names."""
-    err.print(f"Error: {error.detail}", style="red", markup=False)
+    err.print(f"Error: {error.detail}", style="red", markup=False, soft_wrap=True)
     for problem in error.problems[:MAX_PROBLEMS_SHOWN]:
-        err.print(f"  {problem.pointer}: {problem.detail}", markup=False)
+        err.print(f"  {problem.pointer}: {problem.detail}", markup=False, soft_wrap=True)
     hidden = len(error.problems) - MAX_PROBLEMS_SHOWN
     if hidden > 0:
         err.print(f"  ... and {hidden} more")

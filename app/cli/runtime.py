@@ -11,29 +11,51 @@ from typing import Any, TypeVar
 import uvicorn
 from typing_extensions import override
 
-from app.errors import InvalidInputError
+from app.errors import DatabaseUnavailableError, InvalidInputError
 from app.main import ApiServer, create_app
 from app.services.container import Services, open_services
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.embedded import database_url
+from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
 
 T = TypeVar("T")
 
+#: Seconds between two looks at the embedded server.
+_LOOK_S = 2.0
+
 
 @contextlib.asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
     """The configured database: DATABASE_URL, or the embedded Postgres; schema up to date."""
-    with database_url(settings) as url:
+    async with contextlib.AsyncExitStack() as stack:
+        url, postgres = settings.database_url, None
+        if url is None:
+            postgres = await stack.enter_async_context(EmbeddedPostgres(settings.data_dir))
+            url = postgres.url
         await asyncio.to_thread(upgrade, url)
         database = Database(url, pool_size=settings.database_pool_size)
-        try:
-            yield database
-        finally:
-            await database.dispose()
+        stack.push_async_callback(database.dispose)
+        if postgres is not None:
+            keeper = asyncio.create_task(_keep_up(postgres, database), name="postgres keeper")
+            stack.push_async_callback(_cancelled, keeper)
+        yield database
+
+
+async def _keep_up(postgres: EmbeddedPostgres, database: Database) -> None:
+    """Start the embedded server again when it was killed under us."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        if not await database.healthy():
+            with contextlib.suppress(DatabaseUnavailableError):
+                await asyncio.to_thread(postgres.start)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

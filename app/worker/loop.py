@@ -5,6 +5,7 @@ import contextlib
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -26,6 +27,8 @@ _POLL_S = 0.5
 #: Pause before the queue's worker is started again, seconds: first and longest.
 _RESTART_S = (0.2, 2.0)
 _STALLED_WORKER_S = 60.0
+#: Seconds between two removals of old Idempotency-Keys.
+_PURGE_S = 3600.0
 
 
 def worker_name() -> str:
@@ -97,8 +100,9 @@ async def _take_jobs(services: Services, fleet: Fleet) -> None:
 
 
 async def _rescue(services: Services, queue: JobQueue) -> None:
-    """Queue again the sessions whose worker is gone; remove jobs that nobody will finish."""
+    """Queue again the sessions whose worker is gone; forget old Idempotency-Keys."""
     settings = services.settings
+    next_purge = time.monotonic()
     while True:
         await asyncio.sleep(settings.heartbeat_s)
         try:
@@ -107,6 +111,10 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
             for session_id in stalled:
                 logger.info("session_rescued", session_id=session_id)
                 await queue.enqueue_again(session_id)
+            if time.monotonic() >= next_purge:
+                async with services.database.unit_of_work() as uow:
+                    await uow.idempotency.purge()
+                next_purge = time.monotonic() + _PURGE_S
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")
 
