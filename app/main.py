@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from app.api import errors
 from app.api.middleware import BodyLimit, RequestContext
-from app.api.routers import api_keys, endpoints, health, scorers, sessions
+from app.api.routers import api_keys, banks, endpoints, health, scorers, sessions
 from app.api.schemas.common import Problem
 from app.services.container import Services, open_services
 from app.settings import Settings
@@ -66,7 +66,7 @@ def create_app(
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(RequestContext)
-    for module in (health, sessions, endpoints, api_keys, scorers):
+    for module in (health, banks, endpoints, sessions, scorers, api_keys):
         app.include_router(module.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
@@ -101,8 +101,21 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         problem = Problem.model_json_schema(ref_template=reference, mode="serialization")
         components = schema.setdefault("components", {}).setdefault("schemas", {})
         components |= problem.pop("$defs", {}) | {"Problem": problem}
+        _close_patterns(components)
         app.openapi_schema = schema
     return app.openapi_schema
+
+
+def _close_patterns(node: Any) -> None:
+    """An object whose keys have a pattern takes no others, which Pydantic leaves unsaid."""
+    if isinstance(node, dict):
+        if "patternProperties" in node:
+            node.setdefault("additionalProperties", False)
+        for value in node.values():
+            _close_patterns(value)
+    elif isinstance(node, list):
+        for value in node:
+            _close_patterns(value)
 
 
 def _operations(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:

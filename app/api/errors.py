@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
+from app.api.etags import precondition_problem
 from app.api.schemas.common import Problem
 from app.errors import (
     BlockedAddressError,
@@ -198,6 +199,8 @@ async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResp
             code=HTTP_CODES[400],
             detail=f"The body is not JSON: {why or 'it cannot be parsed'} (character {where}).",
         )
+    if precondition := precondition_problem(found):
+        return await _on_sextant_error(request, precondition)
     problems = [FieldProblem(pointer_of(e["loc"]), _sentence(str(e["msg"]))) for e in found]
     detail = (
         f"{problems[0].pointer or 'The body'}: {problems[0].detail}"

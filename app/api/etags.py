@@ -3,11 +3,12 @@
 A mutable resource has its revision as entity tag, an immutable one a hash or its id.
 """
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 from fastapi import Depends, Header, Request, Response
 
-from app.errors import PreconditionFailedError, PreconditionRequiredError
+from app.errors import PreconditionFailedError, PreconditionRequiredError, SextantError
 
 
 def etag(revision: int | str) -> str:
@@ -17,22 +18,31 @@ def etag(revision: int | str) -> str:
 
 async def _expected_revision(
     if_match: Annotated[
-        str | None,
-        Header(description='The `ETag` of the state that you read, for instance `"3"`.'),
-    ] = None,
+        str,
+        Header(
+            pattern=r'^"[0-9]{1,9}"$',
+            description="The `ETag` of the state that you read.",
+            examples=['"3"'],
+        ),
+    ],
 ) -> int:
-    if if_match is None or if_match.strip() == "*":
-        raise PreconditionRequiredError(
+    return int(if_match.strip('"'))
+
+
+def precondition_problem(faults: Sequence[Mapping[str, Any]]) -> SextantError | None:
+    """What is wrong with If-Match, if nothing else is wrong with the request.
+
+    Args:
+        faults: What validation found, as Pydantic lists it.
+    """
+    if any(fault["loc"] != ("header", "if-match") for fault in faults):
+        return None
+    if any(fault["type"] == "missing" for fault in faults):
+        return PreconditionRequiredError(
             "Send If-Match with the ETag of the state that you read, so that no change of someone "
             "else is lost."
         )
-    digits = if_match.strip().removeprefix('"').removesuffix('"')
-    if if_match.strip() != f'"{digits}"' or not (digits.isascii() and digits.isdigit()):
-        raise PreconditionFailedError(
-            f'If-Match must be one strong ETag such as "3", got {if_match!r}.'
-        )
-    # No revision has ten digits, and Postgres compares integers of 32 bits.
-    return int(digits) if len(digits) < 10 else 0
+    return PreconditionFailedError('If-Match must be one strong ETag of this API, such as "3".')
 
 
 #: The revision that a PATCH or DELETE is based on: 428 without If-Match, 412 when it is malformed.

@@ -5,6 +5,7 @@ corrected and sent again with the same key.
 """
 
 import hashlib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Final
 
@@ -15,7 +16,7 @@ from app.errors import FieldProblem, InvalidInputError
 from app.storage.repositories.idempotency import StoredResponse
 from app.storage.secrets import SecretBox
 
-MAX_KEY_LENGTH: Final = 255
+_KEY_PATTERN: Final = r"^[!-~]([ -~]{0,253}[!-~])?$"
 #: Larger answers are not kept; those that create something are far below.
 MAX_KEPT_BYTES: Final = 1024 * 1024
 _KEPT_HEADERS: Final = ("content-type", "location", "etag")
@@ -26,6 +27,7 @@ async def idempotency_key(
         str | None,
         Header(
             alias="Idempotency-Key",
+            pattern=_KEY_PATTERN,
             description="Any text of up to 255 printable ASCII characters, new for each intent.",
         ),
     ] = None,
@@ -57,8 +59,8 @@ async def once(
         IdempotencyMismatchError: The key was used with another request.
         IdempotencyInFlightError: The first call has no answer yet.
     """
-    if not (0 < len(key) <= MAX_KEY_LENGTH and key.isascii() and key.isprintable()):
-        expected = f"expected 1 to {MAX_KEY_LENGTH} printable ASCII characters"
+    if re.fullmatch(_KEY_PATTERN, key) is None:
+        expected = "expected 1 to 255 printable ASCII characters"
         raise InvalidInputError(
             f"Idempotency-Key: {expected}.",
             problems=[FieldProblem("/header/Idempotency-Key", expected)],

@@ -60,7 +60,11 @@ async def open_services(
                 endpoints=endpoints,
                 banks=banks,
                 sessions=SessionService(
-                    database=database, banks=banks, endpoints=endpoints, queue=queue
+                    database=database,
+                    banks=banks,
+                    endpoints=endpoints,
+                    queue=queue,
+                    private_endpoints=settings.is_loopback,
                 ),
             )
         finally:

@@ -23,7 +23,7 @@ Name = Annotated[
 ]
 Metadata = Annotated[
     dict[
-        Annotated[Text, StringConstraints(min_length=1, max_length=64)],
+        Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")],
         Annotated[Text, StringConstraints(max_length=512)],
     ],
     Field(max_length=16, description="Up to 16 string pairs of your own."),

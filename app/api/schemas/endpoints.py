@@ -39,7 +39,7 @@ TimeoutS = Annotated[
     float, Field(gt=0, le=3600, description="Seconds for one attempt, to the last byte.")
 ]
 Options = Annotated[
-    dict[Annotated[str, StringConstraints(max_length=64)], JsonValue],
+    dict[Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")], JsonValue],
     Field(
         max_length=32,
         description="Settings of one kind only: `theta`, `seed`, `latency_ms` of `scripted`.",
