@@ -1,6 +1,7 @@
 """A regular expression of the bank's own."""
 
 import re
+import warnings
 from typing import Annotated, ClassVar, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ class Pattern(ScorerParams):
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         try:
-            compiled = re.compile(self.pattern)
+            compiled = self._compile()
         except (re.error, OverflowError, RecursionError) as exc:
             raise ValueError(f"pattern is not a regular expression: {exc}") from exc
         if isinstance(self.group, int) and not 0 <= self.group <= compiled.groups:
@@ -44,6 +45,11 @@ class Pattern(ScorerParams):
             names = ", ".join(compiled.groupindex) or "none"
             raise ValueError(f"group {self.group!r} does not exist, pattern names: {names}")
         return self
+
+    def _compile(self) -> re.Pattern[str]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "[[" may change its meaning in some later Python
+            return re.compile(self.pattern, re.IGNORECASE if self.ignore_case else 0)
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Mark by the last match; unparsed where a wanted group is not found in time."""
@@ -79,14 +85,12 @@ class Pattern(ScorerParams):
 
         The pattern is run here without a time limit, on short texts only.
         """
-        flags = re.IGNORECASE if self.ignore_case else 0
+        compiled = self._compile()
         accepted = [self._fold(target) for target in item.target]
         noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
 
         def marked_right(text: str) -> bool | None:
-            found = [
-                match[self.group or 0] or "" for match in re.finditer(self.pattern, text, flags)
-            ]
+            found = [match[self.group or 0] or "" for match in compiled.finditer(text)]
             if not found:
                 return None if self.group is not None else False
             return self.group is None or self._fold(found[-1]) in accepted

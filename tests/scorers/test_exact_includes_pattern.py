@@ -149,6 +149,10 @@ def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object]) -> 
         build(ScorerSpec("pattern", params))
 
 
+async def test_a_pattern_that_python_warns_of_can_be_used() -> None:
+    assert await _score(ScorerSpec("pattern", {"pattern": "[[a]b"}), "ab") == 1.0
+
+
 def test_a_pattern_that_no_target_fits_cannot_be_simulated() -> None:
     spec = ScorerSpec("pattern", {"pattern": r"never (\d) such (\d)", "group": 1})
     with pytest.raises(InvalidInputError, match="No right answer"):
