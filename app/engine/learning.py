@@ -79,7 +79,19 @@ class ResidualRegression:
     ) -> Prediction:
         """See `app.engine.prediction.Predictor`."""
         answers = list(responses)
-        plain = PIrt().predict(bank, answers, belief, exclude)
+        return self.corrected(
+            PIrt().predict(bank, answers, belief, exclude), bank, answers, belief, exclude
+        )
+
+    def corrected(
+        self,
+        plain: Prediction,
+        bank: ItemBank,
+        answers: Sequence[Response],
+        belief: Belief,
+        exclude: Sequence[int],
+    ) -> Prediction:
+        """The prediction that p-IRT made from the same answers, moved by what was learned."""
         asked = np.array([answer.item for answer in answers], dtype=np.intp)
         counted = np.ones(bank.n_items, dtype=np.bool_)
         counted[list(exclude)] = False
@@ -141,7 +153,8 @@ def learn(
         bank: The bank.
         scores: Their records, shape (n_examinees, n_items), NaN where there is no answer.
         references: Their whole-bank thetas, shape (n_examinees,).
-        taken: Tests of some of them by row, simulated by the design that the result will serve.
+        taken: Tests of some of them by row, simulated by the design that the result will serve and
+            judged by p-IRT.
 
     Raises:
         InvalidInputError: Fewer than 20 examinees, too few for a 95 % quantile.
@@ -182,7 +195,8 @@ def _cross_predicted(
         for k in range(_FOLDS)
     ]
     return {
-        row: predictors[row % _FOLDS].predict(
+        row: predictors[row % _FOLDS].corrected(
+            one.prediction,
             bank,
             one.state.responses,
             one.state.belief,

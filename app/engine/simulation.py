@@ -22,7 +22,7 @@ from app.engine.stopping import Stop
 from app.errors import InvalidInputError
 
 #: Simulated examinees a round of the Sympson-Hetter fit uses, and most rounds.
-_FIT_EXAMINEES, _FIT_ROUNDS = 300, 15
+_FIT_EXAMINEES, _FIT_ROUNDS = 200, 15
 #: An exposure rate this far above the target is not worth another round: it is sampling noise.
 _FIT_TOLERANCE = 0.02
 

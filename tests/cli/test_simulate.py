@@ -1,0 +1,169 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli.simulate import command
+from app.engine.bank import ItemBank
+from app.engine.simulation import draw_scores
+
+app = typer.Typer()
+app.command()(command)
+
+SUMMARY = {
+    "n_examinees", "items_mean", "items_max", "theta_mae", "theta_bias", "theta_rmse",
+    "coverage95", "accuracy_mae", "accuracy_coverage95", "exposure_mean", "exposure_max",
+    "overlap", "seconds_per_step",
+}  # fmt: skip
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(1)
+    n_items = 40
+    bank = ItemBank.from_difficulties(
+        a=rng.lognormal(0.4, 0.3, n_items), b=rng.normal(size=n_items)
+    )
+    lines = ["item,a,b,c,d"]
+    lines += [f"i{j},{bank.a[j]},{bank.b[j]},0,1" for j in range(n_items)]
+    (tmp_path / "bank.csv").write_text("\n".join(lines))
+    header = "model," + ",".join(f"i{j}" for j in range(n_items))
+    for name, n_examinees in (("answers", 12), ("others", 30)):
+        rows = [header]
+        for k, row in enumerate(draw_scores(bank, rng.normal(size=n_examinees), rng)):
+            rows.append(f"{name}-{k}," + ",".join("" if s is None else f"{s:.0f}" for s in row))
+        (tmp_path / f"{name}.csv").write_text("\n".join(rows))
+    return tmp_path
+
+
+def simulate(files: Path, *flags: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, [*base(files), *flags, "--json", str(files / "out.json")])
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads((files / "out.json").read_text())
+    return document
+
+
+def base(files: Path) -> list[str]:
+    return ["--bank", str(files / "bank.csv"), "--responses", str(files / "answers.csv")]
+
+
+def refused(files: Path, *flags: str) -> str:
+    result = CliRunner().invoke(app, [*base(files), *flags])
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
+
+
+def test_one_json_object_with_a_summary_and_every_examinee(files: Path) -> None:
+    document = simulate(files)
+    assert set(document["summary"]) == SUMMARY
+    assert document["summary"]["n_examinees"] == len(document["examinees"]) == 12
+    first = document["examinees"][0]
+    assert first["examinee"] == "answers-0"
+    assert first["lo"] < first["theta"] < first["hi"]
+    assert set(first["accuracy"]) == {"value", "lo", "hi", "actual"}
+
+
+def test_json_on_stdout_is_nothing_but_json(files: Path) -> None:
+    result = CliRunner().invoke(app, [*base(files), "--json", "-"])
+    assert json.loads(result.stdout)["summary"]["n_examinees"] == 12
+
+
+def test_flags_become_the_design(files: Path) -> None:
+    flags = (
+        "--preset", "atlas", "--selector", "mutual-information", "--randomesque", "3",
+        "--se-target", "0.4", "--min-items", "4", "--max-items", "15", "--concurrency", "2",
+    )  # fmt: skip
+    document = simulate(files, *flags)
+    design = document["design"]
+    assert design["preset"] == "atlas"
+    assert design["selection"]["criterion"] == "mutual_information"
+    assert design["selection"]["top_k"] == 3
+    assert (design["stopping"]["se"], design["stopping"]["min_items"]) == (0.4, 4)
+    assert design["concurrency"] == 2
+    assert document["summary"]["items_max"] <= 15
+
+
+def test_a_seed_repeats_a_simulation(files: Path) -> None:
+    flags = ("--randomesque", "5", "--max-items", "8")
+    first, again, other = (
+        simulate(files, *flags, "--seed", seed)["examinees"] for seed in ("1", "1", "2")
+    )
+    assert first == again
+    assert first != other
+
+
+def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> None:
+    flags = ("--max-items", "10")
+    plain = simulate(files, *flags)
+    learned = simulate(files, *flags, "--train", str(files / "others.csv"))
+    assert learned["learned"]["n_examinees"] == 30
+    assert plain["learned"] is None
+    pairs = list(zip(plain["examinees"], learned["examinees"], strict=True))
+    assert all(p["theta"] == b["theta"] and p["lo"] != b["lo"] for p, b in pairs)
+    assert all(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
+
+
+def test_who_is_tested_is_not_learned_from(files: Path) -> None:
+    both = files / "both.csv"
+    others = (files / "others.csv").read_text().splitlines()
+    both.write_text("\n".join(others + (files / "answers.csv").read_text().splitlines()[1:]))
+    assert simulate(files, "--train", str(both))["learned"]["n_examinees"] == 30
+    alone = refused(files, "--train", str(files / "answers.csv"))
+    assert "at least 20 examinees, got 0" in alone
+
+
+def test_thetas_may_come_from_a_file(files: Path) -> None:
+    reference = files / "thetas.csv"
+    rows = [f"answers-{k},{k / 10},9" for k in range(12)]
+    reference.write_text("\n".join(["model,theta_wle,se", *rows]))
+    document = simulate(files, "--reference", str(reference))
+    assert [one["reference"] for one in document["examinees"]] == [k / 10 for k in range(12)]
+
+
+def test_an_item_without_an_answer_is_not_asked(files: Path) -> None:
+    lines = (files / "answers.csv").read_text().splitlines()
+    cells = lines[1].split(",")
+    lines[1] = ",".join([cells[0], *cells[1:6], *[""] * 35])
+    lines[2] = lines[2].split(",")[0] + "," * 40
+    (files / "answers.csv").write_text("\n".join(lines))
+    examinees = {one["examinee"]: one for one in simulate(files)["examinees"]}
+    assert examinees["answers-0"]["n_items"] == 5
+    assert examinees["answers-0"]["stop_reason"] == "bank_exhausted"
+    assert "answers-1" not in examinees
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--selector", "mfi"), "/selection/criterion"),
+        (("--se-target", "0"), "/stopping/se"),
+        (("--concurrency", "0"), "/concurrency"),
+        (("--min-items", "9", "--max-items", "8"), "/stopping/min_items"),
+        (("--reference", "nowhere.csv"), "expected wle or a file"),
+    ],
+)
+def test_bad_flags_are_named(files: Path, flags: tuple[str, ...], words: str) -> None:
+    assert words in refused(files, *flags)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model,ability\nx,1", "a column theta"),
+        ("model,theta\nanswers-0,high", "bad.csv:2"),
+        ("model,theta\nanswers-0,1.0", "no theta of examinee 'answers-1'"),
+    ],
+)
+def test_a_bad_reference_file_is_named(files: Path, text: str, words: str) -> None:
+    (files / "bad.csv").write_text(text)
+    assert words in refused(files, "--reference", str(files / "bad.csv"))
+
+
+def test_responses_to_another_bank_are_refused(files: Path) -> None:
+    (files / "answers.csv").write_text("model,q1,q2\nx,1,0\n")
+    assert "no item in common" in refused(files)

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+
+from app.engine.bank import ItemBank
+from app.engine.design import Design
+from app.engine.simulation import draw_scores, fit_acceptance, simulate, summarise, take
+from app.engine.stopping import StopReason
+from app.errors import InvalidInputError
+from tests.engine.random_banks import clean_bank, random_bank
+
+DESIGN = Design.from_dict({"stopping": {"se": 0.25, "min_items": 5, "max_items": 40}})
+
+
+def row_of(bank: ItemBank, seed: int, theta: float = 0.0) -> np.ndarray:
+    (row,) = draw_scores(bank, [theta], np.random.default_rng(seed))
+    return row
+
+
+def test_only_items_with_an_answer_are_asked() -> None:
+    bank = clean_bank(1, 60)
+    scores = row_of(bank, 1)
+    scores[::2] = np.nan
+    test = Design.from_dict({"stopping": {"se": None, "max_items": None}}).build(bank)
+    state, stop = take(test, scores, seed=[1])
+    assert {response.item for response in state.responses} == set(range(1, 60, 2))
+    assert all(response.score == scores[response.item] for response in state.responses)
+    assert stop.reason is StopReason.BANK_EXHAUSTED
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 8])
+def test_a_test_with_items_in_flight_ends_with_none_pending(concurrency: int) -> None:
+    bank = clean_bank(1, 60)
+    state, stop = take(DESIGN.build(bank), row_of(bank, 2), seed=[1], concurrency=concurrency)
+    assert state.pending == ()
+    assert len({response.item for response in state.responses}) == state.n_asked
+    assert stop.reason in (StopReason.SE_TARGET, StopReason.MAX_ITEMS)
+    assert state.n_scored <= 40
+
+
+def test_the_same_seed_gives_the_same_tests() -> None:
+    bank = random_bank(3, 80)
+    test = Design.from_dict({"selection": {"top_k": 5}, "stopping": {"max_items": 20}}).build(bank)
+    rows = [row_of(bank, seed) for seed in range(5)]
+    first, second, other = (simulate(test, rows, seed=seed) for seed in (1, 1, 2))
+    assert [one.items for one in first] == [one.items for one in second]
+    assert [one.estimate for one in first] == [one.estimate for one in second]
+    assert [one.items for one in first] != [one.items for one in other]
+
+
+def test_known_thetas_are_recovered_with_the_coverage_that_is_promised() -> None:
+    bank = clean_bank(4, 300)
+    thetas = np.random.default_rng(5).normal(size=250)
+    test = DESIGN.build(bank)
+    rows = draw_scores(bank, thetas, np.random.default_rng(6))
+    summary = summarise(simulate(test, rows, seed=1), thetas, test)
+    assert abs(summary.theta_bias) < 0.05
+    assert summary.theta_rmse < 0.3
+    assert summary.theta_mae < summary.theta_rmse
+    # 250 tests at 95 %: three standard errors are 4 %.
+    assert summary.coverage95 == pytest.approx(0.95, abs=0.042)
+    assert summary.accuracy_coverage95 == pytest.approx(0.95, abs=0.042)
+    assert summary.items_max <= 40
+
+
+def test_a_summary_counts_what_the_tests_used() -> None:
+    bank = clean_bank(4, 50)
+    test = Design.from_dict({"stopping": {"se": None, "max_items": 10}}).build(bank)
+    row = row_of(bank, 1)
+    summary = summarise(simulate(test, [row, row], seed=1), [0.0, 0.0], test)
+    assert (summary.n_examinees, summary.items_mean, summary.items_max) == (2, 10.0, 10)
+    assert (summary.exposure_max, summary.overlap) == (1.0, 1.0)
+    assert summary.exposure_mean == pytest.approx(10 / 50)
+
+
+@pytest.mark.parametrize("row", [np.zeros(9), np.full(10, np.nan)])
+def test_a_row_that_cannot_be_tested_is_refused(row: np.ndarray) -> None:
+    with pytest.raises(InvalidInputError, match="row of 10 scores"):
+        simulate(DESIGN.build(clean_bank(1, 10)), [row], seed=1)
+
+
+def test_a_summary_needs_a_reference_for_each_test() -> None:
+    bank = clean_bank(1, 10)
+    test = DESIGN.build(bank)
+    with pytest.raises(InvalidInputError, match="got 1 and 2"):
+        summarise(simulate(test, [row_of(bank, 1)], seed=1), [0.0, 1.0], test)
+    with pytest.raises(InvalidInputError, match="got 0 and 0"):
+        summarise([], [], test)
+
+
+def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
+    bank = clean_bank(7, 60)
+    document = {
+        "selection": {"exposure": {"max_rate": 0.3}},
+        "stopping": {"se": None, "max_items": 5},
+    }
+    design = Design.from_dict(document)
+    acceptance = fit_acceptance(design, bank, seed=1)
+    assert ((acceptance > 0) & (acceptance <= 1)).all()
+
+    def most_used(share: np.ndarray) -> float:
+        test = design.build(bank, exposure=share)
+        thetas = np.random.default_rng(8).normal(size=200)
+        rows = draw_scores(bank, thetas, np.random.default_rng(9))
+        return summarise(simulate(test, rows, seed=3), thetas, test).exposure_max
+
+    assert most_used(np.ones(60)) > 0.9
+    # Sampling noise of a rate of 0.3 over 200 tests is 0.032, and the largest of many is reported.
+    assert most_used(acceptance) < 0.45
+
+
+def test_acceptance_needs_a_cap() -> None:
+    with pytest.raises(InvalidInputError, match="/selection/exposure"):
+        fit_acceptance(Design.from_dict({}), clean_bank(1, 10), seed=1)
