@@ -111,8 +111,7 @@ class GridBelief:
         method: The estimator that made theta.
         at_bound: See `Estimate`.
         posterior: Posterior under the estimator's prior, whatever the method.
-        items: Positions of the answered items, in order.
-        scores: Their scores.
+        responses: The answers, in order; a table's rows keep them there instead.
         search: What MLE and WLE carry along to find their global mode; else None.
     """
 
@@ -122,8 +121,7 @@ class GridBelief:
     at_bound: bool
     se_kind: SeKind
     posterior: Posterior
-    items: IntArray
-    scores: FloatArray
+    responses: tuple[Response, ...]
     search: Search | None = None
 
     @property
@@ -156,10 +154,6 @@ class GridBelief:
         )
 
 
-_NO_ITEMS: IntArray = np.empty(0, dtype=np.intp)
-_NO_SCORES: FloatArray = np.empty(0)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridEstimator:
     """EAP, MAP, MLE or WLE, as the module describes them.
@@ -180,20 +174,19 @@ class GridEstimator:
     def start(self, bank: ItemBank) -> GridBelief:
         """The belief before any answer."""
         posterior = Posterior.start(self.prior, self.grid)
-        return self._belief(bank, posterior, _NO_ITEMS, _NO_SCORES, self._start_search())
+        return self._belief(bank, posterior, (), self._start_search())
 
     def update(self, bank: ItemBank, belief: GridBelief, response: Response) -> GridBelief:
         """The belief after one more answer; the one given stays as it is."""
-        items = np.append(belief.items, response.item)
-        scores = np.append(belief.scores, response.score)
+        responses = (*belief.responses, response)
         parameters = bank.parameters.take(response.item)
         posterior = belief.posterior.observe(
             bank.model.log_likelihood(parameters, belief.nodes, response.score),
-            lambda nodes: evidence_of(bank, items, scores, nodes),
+            lambda nodes: evidence_of(bank, *_arrays(responses), nodes),
             self.prior,
         )
         search = belief.search and self._extend(belief.search, bank, parameters, response.score)
-        return self._belief(bank, posterior, items, scores, search)
+        return self._belief(bank, posterior, responses, search)
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
         """Fold of `update` over the answers."""
@@ -231,25 +224,24 @@ class GridEstimator:
         self,
         bank: ItemBank,
         posterior: Posterior,
-        items: IntArray,
-        scores: FloatArray,
+        responses: tuple[Response, ...],
         search: Search | None,
     ) -> GridBelief:
         if self.method is Method.EAP:
             point = Point(posterior.mean, Method.EAP, posterior.is_cut_off)
         else:
-            point = self._mode(bank, posterior, items, scores, search)
+            point = self._mode(bank, posterior, responses, search)
         information = 0.0
         if self.se_kind(point.method) is not SeKind.POSTERIOR:
+            items, _ = _arrays(responses)
             information = float(bank.information(point.theta, items).sum())
-        return self.conclude(point, information, posterior, items, scores, search)
+        return self.conclude(point, information, posterior, responses, search)
 
     def _mode(
         self,
         bank: ItemBank,
         posterior: Posterior,
-        items: IntArray,
-        scores: FloatArray,
+        responses: tuple[Response, ...],
         search: Search | None,
     ) -> Point:
         method, nodes, k = Method.MAP, posterior.grid.nodes, posterior.mode_node
@@ -257,6 +249,7 @@ class GridEstimator:
             method, nodes, k = self.method, search.nodes, mode
         elif posterior.is_cut_off:
             return Point(float(nodes[k]), method, at_bound=True)
+        items, scores = _arrays(responses)
         answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
         theta = find_maximum(
             self.slope(method, answers),
@@ -283,8 +276,7 @@ class GridEstimator:
         point: Point,
         information: float,
         posterior: Posterior,
-        items: IntArray = _NO_ITEMS,
-        scores: FloatArray = _NO_SCORES,
+        responses: tuple[Response, ...] = (),
         search: Search | None = None,
     ) -> GridBelief:
         """A belief from its parts; `information` is that of the answered items at theta."""
@@ -296,5 +288,10 @@ class GridEstimator:
             information += precision
             se = 1 / math.sqrt(information) if information > 0 else math.inf
         return GridBelief(
-            point.theta, se, point.method, point.at_bound, kind, posterior, items, scores, search
+            point.theta, se, point.method, point.at_bound, kind, posterior, responses, search
         )
+
+
+def _arrays(responses: tuple[Response, ...]) -> tuple[IntArray, FloatArray]:
+    items = np.array([response.item for response in responses], dtype=np.intp)
+    return items, np.array([response.score for response in responses], dtype=np.float64)

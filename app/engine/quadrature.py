@@ -88,11 +88,23 @@ STANDARD_NORMAL = NormalPrior()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """Nodes with the log prior density, and that times the rule's weight, at each."""
+    """Nodes, and what sums over them need.
+
+    Attributes:
+        nodes: Equally spaced, shape (n_nodes,).
+        log_prior: Log prior density at the nodes.
+        log_measure: The same, times the rule's weight.
+        moments: 1, x and x^2 of the distance x from `centre`, shape (n_nodes, 3).
+        centre: Middle of the range: from there, squares lose no digits.
+        spacing: Distance of two nodes.
+        fixed: Never laid anew.
+    """
 
     nodes: FloatArray
     log_prior: FloatArray
     log_measure: FloatArray
+    moments: FloatArray
+    centre: float
     spacing: float
     fixed: bool
 
@@ -105,7 +117,10 @@ class Grid:
         if shape.rule is Rule.TRAPEZOID:
             log_measure[[0, -1]] -= math.log(2)
         spacing = (shape.hi - shape.lo) / (shape.n_nodes - 1)
-        return cls(nodes, log_prior, log_measure, spacing, fixed)
+        centre = (shape.lo + shape.hi) / 2
+        offsets = nodes - centre
+        moments = np.stack([np.ones_like(nodes), offsets, offsets * offsets], axis=1)
+        return cls(nodes, log_prior, log_measure, moments, centre, spacing, fixed)
 
 
 Evidence = Callable[[FloatArray], FloatArray]
@@ -145,14 +160,13 @@ class Posterior:
     def on(cls, grid: Grid, log_likelihood: FloatArray) -> "Posterior":
         """Normalise prior times likelihood on a grid."""
         log_mass = log_likelihood + grid.log_measure
-        top = log_mass[log_mass.argmax()]
-        log_mass -= top
+        log_mass -= log_mass[log_mass.argmax()]
         weights = np.exp(log_mass)
-        weights /= weights.sum()
-        nodes = grid.nodes
-        mean = float(weights @ nodes)
-        deviation = nodes - mean
-        sd = math.sqrt(float(weights @ (deviation * deviation)))
+        total, first, second = (weights @ grid.moments).tolist()
+        weights /= total
+        offset = first / total
+        mean = grid.centre + offset
+        sd = math.sqrt(max(second / total - offset * offset, 0.0))
         ends = (float(log_mass[0]), float(log_mass[-1]))
         return cls(grid, log_likelihood, weights, mean, sd, ends)
 

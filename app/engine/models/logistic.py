@@ -64,17 +64,16 @@ class LogisticModel:
     ) -> FloatArray:
         """`score log P + (1 - score) log Q`, finite at any theta."""
         a, intercept, c, d = parameters
-        z = a * theta + intercept
-        if np.ndim(scores) == 0:
+        if np.ndim(scores) == 0:  # one answer on a grid: the path of every step of a test
             if scores == 1:
-                return _log_mixture(c, d - c, z)
+                return _log_mixture(c, d - c, -a * theta - intercept)
             if scores == 0:
-                return _log_mixture(1 - d, d - c, -z)
-        else:
-            right = np.equal(scores, 1)
-            if np.all(right | np.equal(scores, 0)):
-                return _log_mixture(np.where(right, c, 1 - d), d - c, np.where(right, z, -z))
-        of_right, of_wrong = _log_mixture(c, d - c, z), _log_mixture(1 - d, d - c, -z)
+                return _log_mixture(1 - d, d - c, a * theta + intercept)
+        z = a * theta + intercept
+        right = np.equal(scores, 1)
+        if np.all(right | np.equal(scores, 0)):
+            return _log_mixture(np.where(right, c, 1 - d), d - c, np.where(right, -z, z))
+        of_right, of_wrong = _log_mixture(c, d - c, -z), _log_mixture(1 - d, d - c, z)
         log_likelihood: FloatArray = scores * of_right + np.subtract(1, scores) * of_wrong
         return log_likelihood
 
@@ -131,13 +130,17 @@ def _sigmoid(z: FloatArray) -> FloatArray:
     return sigmoid
 
 
-def _log_mixture(floor: FloatArray, rise: FloatArray, z: FloatArray) -> FloatArray:
+def _log_mixture(floor: FloatArray, rise: FloatArray, minus_z: FloatArray) -> FloatArray:
     """log(floor + rise sigmoid(z)); without a floor it falls with z for ever."""
-    log_mixture: FloatArray = np.log(floor + rise * _sigmoid(z))
+    mixture = np.asarray(np.exp(np.minimum(minus_z, _Z_MAX)))
+    mixture += 1
+    np.divide(rise, mixture, out=mixture)
+    mixture += floor
+    np.log(mixture, out=mixture)
     bare = floor <= 0
     if bare.any():
-        log_mixture += bare * np.minimum(z + _Z_MAX, 0.0)
-    return log_mixture
+        mixture -= bare * np.maximum(minus_z - _Z_MAX, 0.0)
+    return mixture
 
 
 LOGISTIC = LogisticModel()
