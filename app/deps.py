@@ -12,6 +12,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.banks import BankService
 from app.services.container import Services
 from app.services.endpoints import EndpointService
+from app.services.manual_sessions import ManualSessions
 from app.services.sessions import SessionService
 from app.storage.repositories.api_keys import Scope
 
@@ -58,6 +59,7 @@ ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
 Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
+ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 
 
 async def authenticate(request: Request) -> Caller:

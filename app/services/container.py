@@ -9,6 +9,7 @@ from app.adapters import AddressGuard, Transport
 from app.services.api_keys import ApiKeyService
 from app.services.banks import BankService
 from app.services.endpoints import EndpointService
+from app.services.manual_sessions import ManualSessions
 from app.services.sessions import SessionQueue, SessionService
 from app.settings import Settings
 from app.storage.database import Database
@@ -27,6 +28,7 @@ class Services:
     endpoints: EndpointService
     banks: BankService
     sessions: SessionService
+    manual_sessions: ManualSessions
 
 
 @asynccontextmanager
@@ -66,6 +68,7 @@ async def open_services(
                     queue=queue,
                     private_endpoints=settings.is_loopback,
                 ),
+                manual_sessions=ManualSessions(database=database, banks=banks),
             )
         finally:
             await scorers.aclose()

@@ -54,6 +54,23 @@ class LiveSession:
         return self.record.active_s + time.monotonic() - self.started
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Networks:
+    """Two clients that share nothing: a connection made for one is never used by the other.
+
+    Attributes:
+        public: Refuses loopback and private addresses that are not allow-listed.
+        private: Calls them too.
+    """
+
+    public: Transport
+    private: Transport
+
+    def of(self, record: SessionRecord) -> Transport:
+        """The client for a session, by what the server that made it allows."""
+        return self.private if record.provenance["private_endpoints"] else self.public
+
+
 class SessionRunner:
     """Drives claimed sessions of one worker process."""
 
@@ -63,14 +80,14 @@ class SessionRunner:
         database: Database,
         banks: BankService,
         endpoints: EndpointService,
-        transport: Transport,
+        networks: Networks,
         worker_id: str,
         lease: timedelta,
     ) -> None:
         self._database = database
         self._banks = banks
         self._endpoints = endpoints
-        self._transport = transport
+        self._networks = networks
         self._worker_id = worker_id
         self._lease = lease
 
@@ -110,7 +127,9 @@ class SessionRunner:
             version=version,
             endpoint=endpoint,
             examinee=_Paced(
-                adapters.build(endpoint.config, self._transport), endpoint, self._endpoints
+                adapters.build(endpoint.config, self._networks.of(record)),
+                endpoint,
+                self._endpoints,
             ),
             style=version.prompt_style,
             concurrency=plan.design.concurrency,

@@ -14,9 +14,11 @@ import structlog
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Status
 
+from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
 from app.services.container import Services
-from app.services.session_runner import SessionRunner
+from app.services.session_runner import Networks, SessionRunner
+from app.settings import Settings
 from app.worker.fleet import Fleet
 from app.worker.queue import QUEUE, RUN_SESSION, JobQueue, queue_app
 
@@ -52,25 +54,36 @@ async def work(services: Services) -> None:
     """Run sessions until cancelled."""
     settings = services.settings
     lease = timedelta(seconds=settings.lease_s)
-    runner = SessionRunner(
-        database=services.database,
-        banks=services.banks,
-        endpoints=services.endpoints,
-        transport=services.transport,
-        worker_id=worker_name(),
-        lease=lease,
-    )
-    fleet = Fleet(
-        database=services.database, runner=runner, lease=lease, heartbeat_s=settings.heartbeat_s
-    )
-    queue = JobQueue(services.database)
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(_take_jobs(services, fleet))
-            tasks.create_task(fleet.keep_leases())
-            tasks.create_task(_rescue(services, queue))
-    finally:
-        await fleet.stop()
+    async with (
+        Transport(guard=_guard(settings, allow_private=False)) as public,
+        Transport(guard=_guard(settings, allow_private=True)) as private,
+    ):
+        runner = SessionRunner(
+            database=services.database,
+            banks=services.banks,
+            endpoints=services.endpoints,
+            networks=Networks(public=public, private=private),
+            worker_id=worker_name(),
+            lease=lease,
+        )
+        fleet = Fleet(
+            database=services.database,
+            runner=runner,
+            lease=lease,
+            heartbeat_s=settings.heartbeat_s,
+        )
+        queue = JobQueue(services.database)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_take_jobs(services, fleet))
+                tasks.create_task(fleet.keep_leases())
+                tasks.create_task(_rescue(services, queue))
+        finally:
+            await fleet.stop()
+
+
+def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
+    return AddressGuard(allow_private=allow_private, allowed_networks=settings.allowed_networks)
 
 
 async def _take_jobs(services: Services, fleet: Fleet) -> None:

@@ -24,7 +24,7 @@ from app.api.schemas.sessions import (
     Status,
     Trajectory,
 )
-from app.deps import Endpoints, Sessions, caller
+from app.deps import ManualSessionsDep, Sessions, caller
 from app.errors import (
     BlockedAddressError,
     InvalidStateError,
@@ -56,7 +56,7 @@ _LAST_EVENTS = {"session.completed", "session.failed", "session.cancelled"}
     },
 )
 async def create_session(
-    body: SessionCreate, response: Response, endpoints: Endpoints, sessions: Sessions
+    body: SessionCreate, response: Response, sessions: Sessions
 ) -> SessionRead:
     """Start one adaptive test of a live endpoint, or a manual one that the caller answers.
 
@@ -225,7 +225,7 @@ async def replay_session(
 @router.get(
     "/{session_id}/next-item", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def get_next_item(session_id: SessionId, sessions: Sessions) -> NextItemRead:
+async def get_next_item(session_id: SessionId, sessions: ManualSessionsDep) -> NextItemRead:
     """The item that a manual session waits for."""
     return NextItemRead.of(await sessions.next_item(session_id))
 
@@ -237,7 +237,7 @@ async def get_next_item(session_id: SessionId, sessions: Sessions) -> NextItemRe
     responses=errors(InvalidStateError, StaleStepError),
 )
 async def answer_item(
-    session_id: SessionId, body: ManualResponse, sessions: Sessions
+    session_id: SessionId, body: ManualResponse, sessions: ManualSessionsDep
 ) -> SessionRead:
     """Answer the item that a manual session waits for; the session chooses the next one."""
     return SessionRead.of(await sessions.answer(session_id, body.to_domain()))

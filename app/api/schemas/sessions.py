@@ -9,8 +9,9 @@ from app.api.schemas.common import Input, Int32, Metadata, Name, Output, Text
 from app.api.schemas.endpoints import EndpointCreate
 from app.engine import CriterionName, StopReason
 from app.items import Outcome
+from app.services.manual_sessions import ManualAnswer, NextItem
 from app.services.session_run import FailureLimits
-from app.services.sessions import AskedAnswer, ManualAnswer, NextItem
+from app.services.sessions import AskedAnswer
 from app.storage.repositories.sessions import SessionRecord
 
 Status = Literal[
@@ -27,6 +28,7 @@ Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Theta = Annotated[float, Field(ge=-50, le=50)]
 Share = Annotated[float, Field(gt=0, le=1)]
+_LIMITS = FailureLimits()
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
@@ -112,8 +114,8 @@ class BudgetInput(Input):
 class FailuresInput(Input):
     """How many failed calls end the session."""
 
-    max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = FailureLimits.max_consecutive
-    max_share: Share = FailureLimits.max_share
+    max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.max_consecutive
+    max_share: Share = _LIMITS.max_share
 
 
 class DesignInput(Input):

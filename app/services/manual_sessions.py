@@ -1,0 +1,174 @@
+"""Manual sessions: the client asks for the next item and answers it (ask and tell)."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from app import scorers
+from app.engine import Stop
+from app.errors import InvalidInputError, InvalidStateError, StaleStepError
+from app.items import Answer, ItemContent, Outcome
+from app.services.banks import BankService
+from app.services.loaded_version import BankItem, LoadedVersion
+from app.services.marking import closing_of
+from app.services.session_run import SessionPlan, SessionRun
+from app.storage.database import Database
+from app.storage.repositories.sessions import (
+    Administration,
+    AskedItem,
+    Closing,
+    SessionRecord,
+)
+from app.storage.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextItem:
+    """The item that a manual session waits for."""
+
+    step: int
+    step_token: str
+    item: BankItem
+    version: LoadedVersion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualAnswer:
+    """What a client says about an item: its text, a score, or an outcome; exactly one of them."""
+
+    step_token: str
+    item_id: str | None = None
+    response: str | None = None
+    score: float | None = None
+    outcome: Outcome | None = None
+
+
+class ManualSessions:
+    """Answering by hand."""
+
+    def __init__(self, *, database: Database, banks: BankService) -> None:
+        self._database = database
+        self._banks = banks
+
+    async def next_item(self, session_id: str) -> NextItem:
+        """The item that a manual session waits for.
+
+        Raises:
+            InvalidStateError: It is not a manual session that waits for an answer.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.sessions.get(session_id)
+            awaited = _awaited(record, await uow.sessions.administrations(session_id))
+        version = await self._banks.load_version(record.bank_version_id)
+        items = await self._banks.items_at(version, [awaited.position])
+        return NextItem(
+            step=awaited.step,
+            step_token=awaited.step_token or "",
+            item=items[awaited.position],
+            version=version,
+        )
+
+    async def answer(self, session_id: str, answer: ManualAnswer) -> SessionRecord:
+        """Take one answer of a manual session and choose the next item, or end it.
+
+        Raises:
+            InvalidInputError: Not exactly one of response, score and outcome; or another item.
+            InvalidStateError: The session does not wait for an answer.
+            StaleStepError: The step was answered before, or the token is not its own.
+        """
+        expected = await self._expected(session_id, answer)
+        closing = await _manual_closing(expected, answer)
+        async with self._database.unit_of_work() as uow:
+            record = await uow.sessions.get(session_id, for_update=True)
+            administrations = await uow.sessions.administrations(session_id)
+            awaited = _awaited(record, administrations)
+            if awaited.step_token != answer.step_token:
+                raise _stale(awaited.step)
+            run = SessionRun(
+                plan=SessionPlan.from_dict(record.design),
+                version=expected.version,
+                seed=record.seed,
+                administrations=administrations,
+            )
+            closed = {awaited.step: run.close(awaited.step, closing)}
+            await ask_next(uow, record, run, closed)
+            return await uow.sessions.get(session_id)
+
+    async def _expected(self, session_id: str, answer: ManualAnswer) -> NextItem:
+        """The awaited item, if the answer's token and key are those of it."""
+        expected = await self.next_item(session_id)
+        if expected.step_token != answer.step_token:
+            raise _stale(expected.step)
+        if answer.item_id is not None and answer.item_id != expected.item.key:
+            raise InvalidInputError(
+                f"Step {expected.step} asked item {expected.item.key!r}, the answer is for "
+                f"{answer.item_id!r}."
+            )
+        return expected
+
+
+async def ask_next(
+    uow: UnitOfWork, record: SessionRecord, run: SessionRun, closed: dict[int, Closing]
+) -> None:
+    """Choose a manual session's next item and store it with what was closed, or end the session."""
+    elapsed_s = (datetime.now(UTC) - record.created_at).total_seconds()
+    decision = run.next_item(elapsed_s=elapsed_s)
+    asked: list[AskedItem] = []
+    ending = None
+    if isinstance(decision, Stop):
+        ending = run.ending(decision)
+    else:
+        asked = [replace(decision, step_token=secrets.token_urlsafe(16))]
+    await uow.sessions.advance(
+        record.id,
+        record.lease_epoch,
+        run.step_forward(
+            closed=closed,
+            asked=asked,
+            elapsed_s=elapsed_s,
+            ending=ending,
+            status="awaiting_response",
+        ),
+    )
+
+
+async def _manual_closing(expected: NextItem, answer: ManualAnswer) -> Closing:
+    given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
+    if sum(given) != 1:
+        raise InvalidInputError(
+            f"Give exactly one of response, score and outcome; got {sum(given)} of them."
+        )
+    if answer.score is not None:
+        if not 0 <= answer.score <= 1:
+            raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
+        return Closing(outcome=Outcome.SCORED.value, score=answer.score)
+    if answer.outcome is not None:
+        if answer.outcome is Outcome.SCORED:
+            raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
+        return Closing(outcome=answer.outcome.value, reason="Reported by the client.")
+    item = expected.item
+    if item.content == ItemContent():
+        raise InvalidInputError(
+            f"Item {item.key!r} has no content to score a response against: give a score."
+        )
+    text = Answer(text=answer.response or "", raw=answer.response or "")
+    mark = await scorers.mark(scorers.build(item.scorer), item.content, text)
+    return closing_of(mark, text, unparsed_is_wrong=expected.version.unparsed_policy == "wrong")
+
+
+def _awaited(record: SessionRecord, administrations: Sequence[Administration]) -> Administration:
+    if record.mode != "manual":
+        raise InvalidStateError(
+            f"Session {record.id} is live: the server asks the endpoint itself."
+        )
+    if record.status != "awaiting_response":
+        raise InvalidStateError(f"Session {record.id} is {record.status} and waits for no answer.")
+    return next(item for item in administrations if item.closing is None)
+
+
+def _stale(step: int) -> StaleStepError:
+    return StaleStepError(
+        f"The step_token is not that of step {step}, which is awaited: the step was "
+        "answered before, or never asked. Fetch the next item."
+    )
