@@ -67,13 +67,16 @@ _CONDITIONAL = errors(PreconditionFailedError, PreconditionRequiredError)
 _NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
     304: {"description": "You have the present state: nothing was sent."}
 }
-_NDJSON = ("application/x-ndjson", "application/jsonl")
+_NUMBER = r"[0-9]{1,4}(\.[0-9]{1,6})?"
+_THETA_RANGE = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
+_NDJSON = ("application/x-ndjson", "application/jsonl", "text/plain")
 _NDJSON_BODY = {
     "requestBody": {
         "required": True,
-        "description": "One item a line, as in an item file; at most 1000 lines.",
+        "description": f"One item a line, at most 1000, as {', '.join(_NDJSON)}.",
+        # Of these, generated clients and test tools know how to write only this one.
         "content": {
-            _NDJSON[0]: {
+            "text/plain": {
                 "schema": {"type": "string"},
                 "example": '{"key": "q1", "prompt": "2 + 2 = ?", "target": "4"}\n',
             }
@@ -317,7 +320,8 @@ async def get_information(
     version: VersionRef,
     banks: Banks,
     theta: Annotated[
-        str, Query(max_length=100, description="`start:stop:step`, both ends included.")
+        str,
+        Query(pattern=_THETA_RANGE, description="`start:stop:step`, both ends included."),
     ] = "-3:3:0.1",
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them were asked."""

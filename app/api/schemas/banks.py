@@ -22,7 +22,13 @@ from app.services.bank_import import BankImport, Skipped, Tally
 from app.services.bank_spec import BY_KIND, BankSpec
 from app.services.banks import BankOverview, ImportReport
 
-BankName = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+BankName = Annotated[
+    Text,
+    StringConstraints(
+        max_length=200, pattern=r"^[^\s/:]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
+    ),
+    Field(description="Unique; stands in URLs, so without `/` and `:`."),
+]
 Visibility = Annotated[
     Literal["open", "withheld"],
     Field(
