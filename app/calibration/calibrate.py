@@ -1,7 +1,7 @@
 """From a response matrix to a calibrated bank."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -129,6 +129,7 @@ class Calibration:
         converged: Both criteria of `EmSettings` hold.
         cycles: E-steps taken.
         errors: Standard errors, or None where not asked for.
+        free_density: The latent density's weights were estimated.
         warnings: What a reader of the numbers should know.
         scale: Name of the theta scale.
     """
@@ -144,7 +145,8 @@ class Calibration:
     converged: bool
     cycles: int
     errors: ParameterErrors | None
-    warnings: tuple[str, ...] = field(default=())
+    free_density: bool = False
+    warnings: tuple[str, ...] = ()
     scale: str = DEFAULT_SCALE
 
     @property
@@ -356,6 +358,7 @@ def _finished(
         converged=result.converged,
         cycles=result.cycles,
         errors=errors,
+        free_density=settings.estimate_density and not problem.fixed,
         warnings=_warnings(matrix, settings, result),
         scale=scale or settings.scale,
     )

@@ -62,6 +62,12 @@ class LatentDensity:
         weights = np.maximum(mass, 1e-9 * mass.sum())
         return LatentDensity(self.nodes, weights / weights.sum())
 
+    def thinned(self, n_nodes: int = DEFAULT_NODES) -> "LatentDensity":
+        """Every so many-th node, until at most about `n_nodes` are left."""
+        step = -(-len(self.nodes) // (2 * n_nodes))
+        weights = self.weights[::step]
+        return LatentDensity(self.nodes[::step], weights / weights.sum())
+
     @property
     def mean(self) -> float:
         """Mean ability."""

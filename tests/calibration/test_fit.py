@@ -1,0 +1,174 @@
+import numpy as np
+import pytest
+from scipy.stats import kstest, ncx2  # type: ignore[import-untyped]  # scipy ships no types
+
+from app.calibration import goodness
+from app.calibration.calibrate import Calibration, CalibrationSettings, calibrate
+from app.calibration.curves import Family, probabilities
+from app.calibration.expectation import LatentDensity
+from app.calibration.goodness import goodness_of_fit, m2_of, verdict
+from app.calibration.item_fit import item_fit, local_dependence
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.priors import Priors
+from app.errors import CalibrationError
+from tests.calibration.simulated import answer, draw_items, simulate
+
+
+def _calibrated(matrix: ScoreMatrix, family: Family = Family.TWO_PL) -> Calibration:
+    return calibrate(
+        matrix, CalibrationSettings(family=family, priors=Priors.none(), with_errors=False)
+    )
+
+
+def _two_dimensional(seed: int, n_examinees: int, n_items: int) -> ScoreMatrix:
+    """Half of the items measure something of their own."""
+    rng = np.random.default_rng(seed)
+    items = draw_items(rng, Family.TWO_PL, n_items)
+    half = n_items // 2
+    common = rng.normal(size=n_examinees)
+    other = 0.4 * common + np.sqrt(1 - 0.4**2) * rng.normal(size=n_examinees)
+    left = answer(rng, items.take(np.arange(half)), common).scores
+    right = answer(rng, items.take(np.arange(half, n_items)), other).scores
+    return ScoreMatrix.of(np.concatenate([left, right], axis=1))
+
+
+def test_m2_covariance_is_that_of_the_shares_of_right_answers() -> None:
+    rng = np.random.default_rng(1)
+    items = draw_items(rng, Family.TWO_PL, 5)
+    theta = rng.normal(size=200_000)
+    scores = answer(rng, items, theta).scores.astype(float)
+    first, second = np.triu_indices(5, 1)
+    shares = np.concatenate([scores, scores[:, first] * scores[:, second]], axis=1)
+    density = LatentDensity.normal()
+    p, _ = probabilities(items, density.nodes)
+    moments = goodness._moments(p, p[first] * p[second], density.weights, first, second)
+    assert moments == pytest.approx(shares.T @ shares / len(scores), abs=0.006)
+
+
+@pytest.mark.slow
+def test_p_values_of_m2_are_uniform_and_rmsea_near_zero_where_the_model_is_true() -> None:
+    fits = []
+    for seed in range(500):
+        data = simulate(seed, Family.TWO_PL, 1000, 10)
+        fits.append(m2_of(data.matrix, _calibrated(data.matrix)))
+    assert kstest([fit.p_value for fit in fits], "uniform").pvalue > 0.01
+    assert np.mean([fit.rmsea for fit in fits]) < 0.01
+    assert np.mean([fit.p_value < 0.05 for fit in fits]) == pytest.approx(0.05, abs=0.03)
+
+
+def test_a_second_dimension_is_flagged() -> None:
+    matrix = _two_dimensional(2, 1500, 16)
+    fit = goodness_of_fit(matrix, _calibrated(matrix))
+    assert fit.m2 is not None
+    assert fit.m2.p_value < 1e-6
+    assert fit.m2.rmsea > 0.03
+    assert fit.srmsr > 0.05
+    good = simulate(2, Family.TWO_PL, 1500, 16).matrix
+    assert goodness_of_fit(good, _calibrated(good)).srmsr < 0.03
+
+
+def test_a_wrong_family_fits_worse_than_the_right_one() -> None:
+    matrix = simulate(3, Family.TWO_PL, 4000, 12).matrix
+    one = m2_of(matrix, _calibrated(matrix, Family.RASCH))
+    two = m2_of(matrix, _calibrated(matrix, Family.TWO_PL))
+    assert one.p_value < 1e-4 < two.p_value
+    assert one.df == 78 - 13
+    assert two.df == 78 - 24
+
+
+def test_the_rmsea_interval_inverts_the_noncentral_chi_square() -> None:
+    matrix = _two_dimensional(4, 1000, 12)
+    fit = m2_of(matrix, _calibrated(matrix))
+    assert fit.rmsea_lo < fit.rmsea < fit.rmsea_hi
+    for end, level in ((fit.rmsea_lo, 0.95), (fit.rmsea_hi, 0.05)):
+        noncentrality = end**2 * fit.df * fit.n_examinees
+        assert ncx2.cdf(fit.statistic, fit.df, noncentrality) == pytest.approx(level, abs=1e-6)
+
+
+def test_m2_of_a_large_bank_is_computed_on_a_stated_subset() -> None:
+    matrix = simulate(5, Family.TWO_PL, 400, 150).matrix
+    fit = goodness_of_fit(matrix, _calibrated(matrix))
+    assert fit.m2 is not None
+    assert fit.m2.n_items == goodness.MAX_M2_ITEMS
+    assert fit.m2.df == 60 * 61 // 2 - 120
+    assert fit.m2.rmsea < 0.02
+    assert fit.srmsr_items == 150
+
+
+def test_with_many_missing_answers_m2_is_missing_for_a_stated_reason_but_srmsr_is_not() -> None:
+    matrix = simulate(6, Family.TWO_PL, 1000, 20, missing=0.7).matrix
+    fit = goodness_of_fit(matrix, _calibrated(matrix))
+    assert fit.m2 is None
+    assert "who answered all of 8 items" in fit.m2_missing
+    assert 0 < fit.srmsr < 0.2
+
+
+def test_m2_needs_degrees_of_freedom() -> None:
+    matrix = simulate(7, Family.THREE_PL, 800, 5).matrix
+    with pytest.raises(CalibrationError, match="no degrees of freedom"):
+        m2_of(matrix, _calibrated(matrix, Family.THREE_PL))
+
+
+@pytest.mark.parametrize(
+    ("value", "word"), [(0.0, "good"), (0.05, "acceptable"), (0.09, "marginal"), (0.1, "poor")]
+)
+def test_thresholds_have_words(value: float, word: str) -> None:
+    assert verdict(value) == word
+
+
+def test_expected_shares_of_s_x2_are_those_of_a_large_sample() -> None:
+    matrix = simulate(8, Family.TWO_PL, 40_000, 6).matrix
+    fit = item_fit(matrix, _calibrated(matrix))
+    assert (fit.df > 0).all()
+    assert (fit.p_value > 1e-4).all()
+
+
+def test_items_that_fit_are_rarely_flagged_and_one_that_does_not_is() -> None:
+    rng = np.random.default_rng(9)
+    items = draw_items(rng, Family.TWO_PL, 20)
+    theta = rng.normal(size=3000)
+    scores = answer(rng, items, theta).scores.copy()
+    scores[:, 0] = np.abs(theta) < 0.7  # right in the middle only: no logistic curve
+    fit = item_fit(ScoreMatrix.of(scores), _calibrated(ScoreMatrix.of(scores)))
+    assert fit.p_value[0] < 1e-10
+    assert fit.p_value[0] < fit.p_value[1:].min()
+    clean = simulate(9, Family.TWO_PL, 3000, 20).matrix
+    assert np.mean(item_fit(clean, _calibrated(clean)).p_value < 0.05) <= 0.15
+
+
+def test_s_x2_of_a_long_bank_works_in_groups() -> None:
+    matrix = simulate(10, Family.TWO_PL, 500, 130).matrix
+    fit = item_fit(matrix, _calibrated(matrix))
+    assert np.isfinite(fit.p_value).all()
+    assert np.mean(fit.p_value < 0.05) < 0.12
+
+
+def test_s_x2_without_complete_examinees_is_missing_not_zero() -> None:
+    matrix = simulate(11, Family.TWO_PL, 100, 30, missing=0.5).matrix
+    fit = item_fit(matrix, _calibrated(matrix))
+    assert np.isnan(fit.p_value).all()
+    assert np.isnan(fit.statistic).all()
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_a_copied_item_is_locally_dependent(missing: float) -> None:
+    rng = np.random.default_rng(12)
+    scores = simulate(12, Family.TWO_PL, 1000, 25).matrix.scores.astype(float)
+    scores[:, 7] = np.where(rng.random(1000) < 0.9, scores[:, 3], scores[:, 7])
+    scores[rng.random(scores.shape) < missing] = np.nan
+    matrix = ScoreMatrix.of(scores)
+    found = local_dependence(matrix, _calibrated(matrix))
+    assert [(pair.first, pair.second) for pair in found.pairs] == [("4", "8")]
+    assert found.n_flagged == 1
+    assert found.mean < 0
+
+
+def test_q3_is_the_correlation_of_residuals() -> None:
+    matrix = _two_dimensional(13, 800, 10)
+    calibration = _calibrated(matrix)
+    theta = calibration.score(matrix).theta
+    items = calibration.items
+    p = 1 / (1 + np.exp(-(items.a * theta[:, None] + items.intercept)))
+    expected = np.corrcoef((matrix.scores - p).T)[np.triu_indices(10, 1)]
+    found = local_dependence(matrix, calibration)
+    assert found.mean == pytest.approx(expected.mean(), abs=1e-9)
