@@ -17,7 +17,7 @@ from app.engine.quadrature import FixedGrid, Grid, NormalPrior, Posterior
 from app.errors import EstimationError
 
 _BLOCK_ROWS = 128
-_BLOCK_NODES = 3_000
+_BLOCK_NODES = 1_500  # times 5,600 items: 67 MB for each table of a block
 _MAX_ROUNDS = 60
 
 
