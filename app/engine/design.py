@@ -18,6 +18,7 @@ a standard error belongs to its estimator. Entries of `any_of` and `all_of` are 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -171,10 +172,13 @@ class Design:
         )
 
 
+@lru_cache(maxsize=16)
 def quarantined(bank: ItemBank) -> BoolArray:
-    """Mask of the items that lint keeps out of selection, shape (n_items,)."""
+    """Mask of the items that lint keeps out of selection, shape (n_items,), read-only."""
     left_out = quarantine(lint(bank))
-    return np.array([item_id in left_out for item_id in bank.item_ids], dtype=np.bool_)
+    mask = np.array([item_id in left_out for item_id in bank.item_ids], dtype=np.bool_)
+    mask.flags.writeable = False
+    return mask
 
 
 def _on_preset(preset: Preset, document: Mapping[str, Any]) -> Mapping[str, Any]:
