@@ -37,8 +37,8 @@ class Base(DeclarativeBase):
     type_annotation_map = {  # noqa: RUF012 (SQLAlchemy's own class-level protocol)
         str: Text(),
         datetime: DateTime(timezone=True),
-        Json: JSONB(),
-        list[Any]: JSONB(),
+        Json: JSONB(none_as_null=True),
+        list[Any]: JSONB(none_as_null=True),
         list[str]: ARRAY(Text()),
         list[float]: ARRAY(DOUBLE_PRECISION()),
         float: DOUBLE_PRECISION(),
@@ -232,7 +232,7 @@ class SessionRow(Base):
     #: Number of answers closed so far, and of events written: the next ones count from here.
     arrivals: Mapped[int] = mapped_column(server_default=text("0"))
     event_seq: Mapped[int] = mapped_column(server_default=text("0"))
-    #: Seconds the session was worked on before the present lease; budget in seconds counts these.
+    #: Seconds the session has been worked on, over all leases; the budget in seconds counts these.
     active_s: Mapped[float] = mapped_column(server_default=text("0"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())

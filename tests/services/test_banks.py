@@ -390,6 +390,18 @@ async def test_the_names_of_scales_differ_when_a_bank_is_made_anew(banks: BankSe
     assert (await banks.load_version(first.version.id)).bank.a.tolist() == [1.0]
 
 
+async def test_a_loaded_version_follows_its_banks_settings(banks: BankService) -> None:
+    await banks.import_bank(SUMS, BankImport(items=[record("q1", b=0.0)]))
+    before = await banks.load_version(await banks.resolve_version("sums"))
+    assert (await banks.items_at(before, [0]))[0].scorer == ScorerSpec("exact")
+    changes = {"default_scorer": ScorerSpec("numeric"), "prompt": {"system": "Be brief."}}
+    await banks.update_bank("sums", 1, changes)
+    after = await banks.load_version(before.id)
+    assert after.prompt_style.system == "Be brief."
+    assert (await banks.items_at(after, [0]))[0].scorer == ScorerSpec("numeric")
+    assert after.bank is before.bank
+
+
 async def test_each_line_of_a_batch_fares_by_itself(banks: BankService) -> None:
     await banks.create_bank(SUMS)
     await banks.add_item("sums", record("old"))

@@ -1,0 +1,175 @@
+"""Manual sessions: ask, tell, refuse what does not belong to the awaited step."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.errors import InvalidInputError, InvalidStateError, StaleStepError
+from app.items import Outcome
+from app.services.container import Services
+from app.services.manual_sessions import ManualAnswer
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.repositories.sessions import SessionRecord
+from tests.services.sessions import opened, spec
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+@pytest.fixture
+async def manual(services: Services) -> SessionRecord:
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
+    return await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+
+
+async def tell(services: Services, session_id: str, **answer: object) -> SessionRecord:
+    awaited = await services.manual_sessions.next_item(session_id)
+    return await services.manual_sessions.answer(
+        session_id,
+        ManualAnswer(step_token=awaited.step_token, **answer),  # type: ignore[arg-type]  # the test's own keywords
+    )
+
+
+async def test_answers_move_theta_until_the_test_is_over(
+    services: Services, manual: SessionRecord
+) -> None:
+    assert manual.status == "awaiting_response"
+    record = manual
+    for number in range(5):
+        record = await tell(services, manual.id, score=float(number % 2 == 0))
+
+    assert record.status == "completed"
+    assert record.stop_reason == "max_items"
+    assert record.summary["outcomes"]["scored"] == 5
+    assert record.summary["estimate"]["se"] < 1
+
+
+async def test_asking_again_names_the_same_item(services: Services, manual: SessionRecord) -> None:
+    first, second = [await services.manual_sessions.next_item(manual.id) for _ in range(2)]
+    assert (first.item.key, first.step_token) == (second.item.key, second.step_token)
+
+
+async def test_a_written_response_is_marked_by_the_items_scorer(
+    services: Services, manual: SessionRecord
+) -> None:
+    awaited = await services.manual_sessions.next_item(manual.id)
+    await tell(services, manual.id, response=awaited.item.content.target[0])
+
+    (row, _) = await services.sessions.responses(manual.id)
+    assert row.administration.closing is not None
+    assert row.administration.closing.score == 1.0
+
+
+async def test_a_second_answer_to_one_step_is_refused_and_changes_nothing(
+    services: Services, manual: SessionRecord
+) -> None:
+    awaited = await services.manual_sessions.next_item(manual.id)
+    answer = ManualAnswer(step_token=awaited.step_token, score=1.0)
+    after = await services.manual_sessions.answer(manual.id, answer)
+
+    with pytest.raises(StaleStepError, match="step 2"):
+        await services.manual_sessions.answer(manual.id, answer)
+    assert (await services.sessions.get(manual.id)).summary == after.summary
+
+
+async def test_an_answer_to_another_item_is_refused(
+    services: Services, manual: SessionRecord
+) -> None:
+    with pytest.raises(InvalidInputError, match="'other'"):
+        await tell(services, manual.id, item_id="other", score=1.0)
+
+
+@pytest.mark.parametrize("given", [{}, {"score": 1.0, "response": "B"}])
+async def test_exactly_one_kind_of_answer_is_taken(
+    services: Services, manual: SessionRecord, given: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidInputError, match="exactly one"):
+        await tell(services, manual.id, **given)
+
+
+async def test_an_outcome_is_counted_and_leaves_theta_alone(
+    services: Services, manual: SessionRecord
+) -> None:
+    record = await tell(services, manual.id, outcome=Outcome.REFUSED)
+
+    assert record.summary["outcomes"]["refused"] == 1
+    assert record.summary["estimate"] == manual.summary["estimate"]
+
+
+async def test_a_cancelled_session_takes_no_answer(
+    services: Services, manual: SessionRecord
+) -> None:
+    awaited = await services.manual_sessions.next_item(manual.id)
+    await services.sessions.cancel(manual.id)
+
+    with pytest.raises(InvalidStateError, match="cancelled"):
+        await services.manual_sessions.answer(
+            manual.id, ManualAnswer(step_token=awaited.step_token, score=1.0)
+        )
+
+
+async def test_several_items_in_flight_are_refused_for_manual_sessions(services: Services) -> None:
+    with pytest.raises(InvalidInputError, match="one item at a time"):
+        await services.sessions.create(spec(mode="manual", endpoint=None, plan={"concurrency": 2}))
+
+
+async def test_a_replay_by_another_estimator_keeps_the_answers(
+    services: Services, manual: SessionRecord
+) -> None:
+    for number in range(5):
+        await tell(services, manual.id, score=float(number < 3))
+    parent = await services.sessions.get(manual.id)
+
+    replayed = await services.sessions.replay(
+        parent.id, {"estimator": {"method": "wle"}}, bank_version_id=None, metadata={"why": "wle"}
+    )
+
+    old, new = [await services.sessions.responses(r.id) for r in (parent, replayed)]
+    assert replayed.summary["estimate"]["method"] == "wle"
+    assert replayed.summary["estimate"] != parent.summary["estimate"]
+    assert [
+        (r.item_key, r.administration.closing.score) for r in old if r.administration.closing
+    ] == [(r.item_key, r.administration.closing.score) for r in new if r.administration.closing]
+    assert (replayed.parent_id, replayed.relation) == (parent.id, "replay")
+    assert replayed.metadata == {"why": "wle"}
+
+
+async def test_a_replay_under_the_same_settings_is_bit_identical(
+    services: Services, manual: SessionRecord
+) -> None:
+    for number in range(5):
+        await tell(services, manual.id, score=float(number < 3))
+    parent = await services.sessions.get(manual.id)
+
+    replayed = await services.sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
+
+    assert replayed.summary == parent.summary
+
+
+async def test_only_ended_sessions_are_replayed_or_extended(
+    services: Services, manual: SessionRecord
+) -> None:
+    with pytest.raises(InvalidStateError, match="ended"):
+        await services.sessions.replay(manual.id, {}, bank_version_id=None, metadata={})
+    with pytest.raises(InvalidStateError, match="ended"):
+        await services.sessions.extend(manual.id, {}, {})
+
+
+async def test_an_extended_manual_session_waits_for_its_next_answer(
+    services: Services, manual: SessionRecord
+) -> None:
+    for _ in range(5):
+        await tell(services, manual.id, score=1.0)
+
+    extended = await services.sessions.extend(
+        manual.id, {"stopping": {"se": None, "max_items": 6}}, {}
+    )
+    record = await tell(services, extended.id, score=0.0)
+
+    assert extended.status == "awaiting_response"
+    assert record.status == "completed"
+    assert record.summary["outcomes"]["scored"] == 6

@@ -1,0 +1,139 @@
+"""What is refused before a session is made, and what is kept of it."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.services.container import Services
+from app.services.session_run import SessionPlan, SessionRun
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.sessions import Administration, Closing
+from tests.services.sessions import opened, scripted, spec
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def test_a_new_session_is_queued_and_says_where_it_comes_from(services: Services) -> None:
+    record = await services.sessions.create(spec(metadata={"team": "a"}))
+
+    assert record.status == "queued"
+    assert record.provenance["bank"] == "demo"
+    assert len(record.provenance["parameters_hash"]) == 64
+    assert record.provenance["endpoint"]["kind"] == "scripted"
+    assert record.seed == record.provenance["seed"] == 11
+    assert record.metadata == {"team": "a"}
+
+
+async def test_an_se_that_the_bank_cannot_reach_is_refused(services: Services) -> None:
+    with pytest.raises(InvalidInputError, match=r"SE 0\.001 is out of reach.*at best") as refused:
+        await services.sessions.create(spec(plan={"stopping": {"se": 0.001}}))
+    assert refused.value.problems[0].pointer == "/stopping/se"
+
+
+async def test_a_budget_in_money_needs_a_price(services: Services) -> None:
+    with pytest.raises(InvalidInputError, match="price"):
+        await services.sessions.create(spec(plan={"budget": {"usd": 1.0}}))
+
+
+async def test_a_refused_session_leaves_no_endpoint_behind(services: Services) -> None:
+    named = scripted(theta=0.0)
+    named = replace(named, settings=replace(named.settings, name="kept?"))
+    with pytest.raises(InvalidInputError):
+        await services.sessions.create(spec(endpoint=named, plan={"budget": {"usd": 1.0}}))
+    assert not (await services.endpoints.list(PageRequest())).items
+
+
+async def test_a_plan_with_faults_names_each_of_them(services: Services) -> None:
+    plan = {"stopping": {"se": -1}, "estimator": {"method": "guess"}}
+    with pytest.raises(InvalidInputError) as refused:
+        await services.sessions.create(spec(plan=plan))
+    assert {p.pointer for p in refused.value.problems} == {"/stopping/se", "/estimator/method"}
+
+
+async def test_failure_limits_are_checked(services: Services) -> None:
+    with pytest.raises(InvalidInputError, match="max_consecutive"):
+        await services.sessions.create(spec(plan={"failures": {"max_consecutive": 0}}))
+
+
+async def test_an_unknown_bank_or_endpoint_is_not_found(services: Services) -> None:
+    with pytest.raises(NotFoundError, match="nothing"):
+        await services.sessions.create(spec(bank="nothing"))
+    with pytest.raises(NotFoundError, match="end_x"):
+        await services.sessions.create(spec(endpoint=None, endpoint_id="end_x"))
+
+
+async def test_sessions_are_listed_by_status_newest_first(services: Services) -> None:
+    made = [await services.sessions.create(spec()) for _ in range(3)]
+    await services.sessions.cancel(made[1].id)
+
+    queued = await services.sessions.list_page(PageRequest(), status="queued")
+    first = await services.sessions.list_page(PageRequest(limit=2))
+
+    assert [record.id for record in queued.items] == [made[2].id, made[0].id]
+    assert first.has_more
+    rest = await services.sessions.list_page(PageRequest(limit=2, after=first.items[-1].id))
+    assert [record.id for record in rest.items] == [made[0].id]
+
+
+async def test_an_ended_session_can_be_deleted_but_no_other(services: Services) -> None:
+    record = await services.sessions.create(spec())
+    with pytest.raises(InvalidStateError, match="cancel it"):
+        await services.sessions.delete(record.id)
+
+    await services.sessions.cancel(record.id)
+    await services.sessions.delete(record.id)
+
+    with pytest.raises(NotFoundError):
+        await services.sessions.get(record.id)
+
+
+async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: Services) -> None:
+    record = await services.sessions.create(spec())
+    await services.sessions.cancel(record.id)
+
+    for verb in (services.sessions.cancel, services.sessions.pause, services.sessions.resume):
+        with pytest.raises(InvalidStateError, match="cancelled"):
+            await verb(record.id)
+
+
+async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
+    services: Services,
+) -> None:
+    version = await services.banks.load_version(await services.banks.resolve_version("demo"))
+    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 60}, "concurrency": 4})
+    run = SessionRun(plan=plan, version=version, seed=5)
+    stored: dict[int, Administration] = {}
+    base = Administration(
+        step=0,
+        position=0,
+        asked_at=None,  # type: ignore[arg-type]  # the run does not read it
+        step_token=None,
+        information=None,
+        arrival=None,
+        answered_at=None,
+        closing=None,
+    )
+    for turn in range(40):
+        while len(run.pending) < 4:
+            asked = run.next_item(elapsed_s=0.0)
+            stored[asked.step] = replace(base, step=asked.step, position=asked.position)  # type: ignore[union-attr]  # no rule stops here
+        step = sorted(run.pending)[turn % 4]
+        score = None if turn % 7 == 3 else float(turn % 3 == 0)
+        closing = run.close(
+            step, Closing(outcome="error" if score is None else "scored", score=score, attempts=1)
+        )
+        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
+
+        again = SessionRun(
+            plan=plan, version=version, seed=5, administrations=list(stored.values())
+        )
+        assert again.summary(elapsed_s=1.0) == run.summary(elapsed_s=1.0)
+        assert again.pending == run.pending
