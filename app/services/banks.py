@@ -101,7 +101,7 @@ class BankService:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._versions: Lru[str, LoadedVersion] = Lru(_CACHED_VERSIONS)
-        self._items: Lru[tuple[str, int], BankItem] = Lru(_CACHED_ITEMS)
+        self._items: Lru[tuple[str, int, int], BankItem] = Lru(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
 
     async def create_bank(self, spec: BankSpec) -> BankOverview:
@@ -456,7 +456,8 @@ class BankService:
             flags = await uow.banks.flags(found.id)
         loaded = await self.load_version(found.id)
         findings = [Finding(item_id=key, **flag) for key, flag in flags]
-        left_out = quarantined(findings, frozenset(loaded.keys), allow, keep)
+        keys = {*loaded.keys, *(key for key, _ in flags)}
+        left_out = quarantined(findings, keys, allow, keep)
         return Validation(found, findings, left_out)
 
     async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
@@ -469,24 +470,30 @@ class BankService:
         return await asyncio.to_thread(loaded.information_curve, theta)
 
     async def load_version(self, version_id: str) -> LoadedVersion:
-        """A version in memory. Versions never change, so the last few are kept.
+        """A version in memory, under its bank's present settings.
+
+        Versions never change, so the last few are kept.
 
         Raises:
             NotFoundError: No such version.
         """
-        if (kept := self._versions.get(version_id)) is not None:
+        async with self._database.unit_of_work() as uow:
+            bank = await uow.banks.bank_of(version_id)
+        kept = self._versions.get(version_id)
+        if kept is not None and kept.bank_revision == bank.revision:
             return kept
         # A hundred sessions that start at once load it once.
         async with self._loading:
-            if (kept := self._versions.get(version_id)) is not None:
-                return kept
-            async with self._database.unit_of_work() as uow:
-                bank = await uow.banks.bank_of(version_id)
-                version = await uow.banks.version(version_id)
-                columns = await uow.banks.version_columns(version_id)
-            loaded = await asyncio.to_thread(LoadedVersion.of, bank, version, columns)
-            self._versions.put(version_id, loaded)
-            return loaded
+            kept = self._versions.get(version_id)
+            if kept is None:
+                async with self._database.unit_of_work() as uow:
+                    version = await uow.banks.version(version_id)
+                    columns = await uow.banks.version_columns(version_id)
+                kept = await asyncio.to_thread(LoadedVersion.of, bank, version, columns)
+            elif kept.bank_revision != bank.revision:
+                kept = kept.under(bank)
+            self._versions.put(version_id, kept)
+            return kept
 
     async def items_at(
         self, version: LoadedVersion, positions: Sequence[int]
@@ -499,7 +506,7 @@ class BankService:
         found = {
             position: item
             for position in positions
-            if (item := self._items.get((version.id, position))) is not None
+            if (item := self._items.get((version.id, version.bank_revision, position)))
         }
         missing = [position for position in positions if position not in found]
         if missing:
@@ -507,7 +514,7 @@ class BankService:
                 stored = await uow.banks.items_at(version.id, missing)
             for position, row in zip(missing, stored, strict=True):
                 found[position] = bank_item(row, position, version.default_scorer)
-                self._items.put((version.id, position), found[position])
+                self._items.put((version.id, version.bank_revision, position), found[position])
         return found
 
 

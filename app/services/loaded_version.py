@@ -1,8 +1,9 @@
 """A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,12 +67,13 @@ class LoadedVersion:
     """
 
     id: str
-    bank_id: str
-    bank_name: str
     number: int
     response_model: str
     parameters_hash: str
     provisional: bool
+    bank_id: str
+    bank_name: str
+    bank_revision: int
     visibility: str
     default_scorer: ScorerSpec
     unparsed_policy: str
@@ -96,16 +98,10 @@ class LoadedVersion:
         has_content = np.array(columns.has_content, dtype=np.bool_)
         return cls(
             id=version.id,
-            bank_id=bank.id,
-            bank_name=bank.name,
             number=version.number,
             response_model=version.response_model,
             parameters_hash=version.parameters_hash,
             provisional=version.provisional,
-            visibility=bank.visibility,
-            default_scorer=bank.default_scorer,
-            unparsed_policy=bank.unparsed_policy,
-            prompt_style=PromptStyle.from_dict(bank.prompt),
             bank=ItemBank.from_intercepts(
                 a=columns.a,
                 intercept=columns.intercept,
@@ -121,7 +117,12 @@ class LoadedVersion:
             expected_tokens_in=_tokens(columns.expected_tokens_in),
             expected_tokens_out=_tokens(columns.expected_tokens_out),
             n_without_content=int((active & ~has_content).sum()),
+            **_settings(bank),
         )
+
+    def under(self, bank: Bank) -> "LoadedVersion":
+        """The same version under its bank's present settings, which can change."""
+        return replace(self, **_settings(bank))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -186,6 +187,18 @@ def bank_item(item: Item, position: int, default: ScorerSpec) -> BankItem:
         content=item.content,
         scorer=item_scorer(item.scorer, default, item.content),
     )
+
+
+def _settings(bank: Bank) -> dict[str, Any]:
+    return {
+        "bank_id": bank.id,
+        "bank_name": bank.name,
+        "bank_revision": bank.revision,
+        "visibility": bank.visibility,
+        "default_scorer": bank.default_scorer,
+        "unparsed_policy": bank.unparsed_policy,
+        "prompt_style": PromptStyle.from_dict(bank.prompt),
+    }
 
 
 def _tokens(counts: tuple[int | None, ...]) -> FloatArray:
