@@ -70,8 +70,9 @@ class Curves:
     def natural(self) -> ItemParameters:
         """The same items as a, intercept, c, d."""
         c = expit(self.x[:, GUESSING])
-        u = expit(self.x[:, CEILING])
-        return ItemParameters(self.a, self.x[:, INTERCEPT].copy(), c, c + (1 - c) * u)
+        # As the complement, so that d is exactly 1 in the families without an upper asymptote.
+        d = 1 - (1 - c) * expit(-self.x[:, CEILING])
+        return ItemParameters(self.a, self.x[:, INTERCEPT].copy(), c, d)
 
     @classmethod
     def from_natural(cls, items: ItemParameters, *, log_slope: bool) -> "Curves":

@@ -106,9 +106,10 @@ def apply_filters(matrix: ScoreMatrix, settings: FilterSettings | None = None) -
     """Drop weak examinees first, then items; an item goes by the first reason that fits.
 
     Raises:
-        CalibrationError: No item or no examinee is left.
+        CalibrationError: One examinee alone, or no item is left.
     """
     settings = settings or FilterSettings()
+    matrix.require_two_examinees()
     rows, examinees = _filter_examinees(matrix, settings)
     columns, items, constants = _filter_items(matrix.select(examinees=rows), settings)
     if not columns.any() or not rows.any():

@@ -121,6 +121,17 @@ class ScoreMatrix:
         """Share of right answers among the given ones, NaN where none; shape (n_examinees,)."""
         return _ratio(np.count_nonzero(self.scores == 1, axis=1), self.answers_per_examinee())
 
+    def require_two_examinees(self) -> None:
+        """Refuse a matrix of one row.
+
+        Raises:
+            CalibrationError: Fewer than two examinees.
+        """
+        if self.n_examinees < 2:
+            raise CalibrationError(
+                f"Calibration needs at least 2 examinees (rows), got {self.n_examinees}."
+            )
+
     def require_calibratable(self) -> None:
         """Refuse a matrix from which no item parameter can be estimated.
 
@@ -128,10 +139,7 @@ class ScoreMatrix:
             CalibrationError: Fewer than two examinees or items, an item without both a right and
                 a wrong answer, or an examinee without answers.
         """
-        if self.n_examinees < 2:
-            raise CalibrationError(
-                f"Calibration needs at least 2 examinees (rows), got {self.n_examinees}."
-            )
+        self.require_two_examinees()
         if self.n_items < 2:
             raise CalibrationError(
                 f"Calibration needs at least 2 items (columns), got {self.n_items}."

@@ -169,6 +169,6 @@ def test_q3_is_the_correlation_of_residuals() -> None:
     theta = calibration.score(matrix).theta
     items = calibration.items
     p = 1 / (1 + np.exp(-(items.a * theta[:, None] + items.intercept)))
-    expected = np.corrcoef((matrix.scores - p).T)[np.triu_indices(10, 1)]
+    expected = np.asarray(np.corrcoef((matrix.scores - p).T))[np.triu_indices(10, 1)]
     found = local_dependence(matrix, calibration)
     assert found.mean == pytest.approx(expected.mean(), abs=1e-9)

@@ -1,0 +1,171 @@
+import csv
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from app.calibration.curves import Family
+from app.cli.calibrate import command
+from app.exchange.parameters import read_parameters
+from tests.calibration.simulated import Simulated, simulate
+
+app = typer.Typer()
+app.command()(command)
+
+DESIGNED = {
+    "n_examinees", "n_items", "kept", "dropped", "converged", "iterations", "log_likelihood", "aic",
+    "bic", "seconds", "peak_memory_mb", "fit",
+}  # fmt: skip
+FIT = {"m2", "df", "rmsea", "rmsea_lo", "rmsea_hi", "srmsr"}
+
+
+def _write(path: Path, data: Simulated) -> Path:
+    lines = ["model," + ",".join(f"q{j}" for j in range(data.matrix.n_items))]
+    for i, row in enumerate(data.matrix.scores):
+        lines.append(f"m{i}," + ",".join("" if s == 255 else str(s) for s in row))
+    path.write_text("\n".join(lines))
+    return path
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def _calibrated(tmp_path: Path, responses: Path, *options: object) -> dict[str, Any]:
+    target = tmp_path / "result.json"
+    bank = tmp_path / "bank.csv"
+    result = _run("--responses", responses, "--out", bank, "--json", target, *options)
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(target.read_text())
+    return document
+
+
+@pytest.fixture
+def data() -> Simulated:
+    return simulate(1, Family.TWO_PL, 500, 12, missing=0.02)
+
+
+def test_the_bank_file_holds_the_items_near_those_that_made_the_answers(
+    tmp_path: Path, data: Simulated
+) -> None:
+    document = _calibrated(tmp_path, _write(tmp_path / "answers.csv", data), "--model", "2pl")
+    bank = read_parameters((tmp_path / "bank.csv").read_bytes())
+    assert bank.item_ids == tuple(f"q{j}" for j in range(12))
+    assert np.corrcoef(bank.b, data.b)[0, 1] > 0.95
+    assert set(document) >= DESIGNED
+    assert set(document["fit"]) >= FIT
+    assert document["converged"] is True
+    assert document["kept"] == 12
+    assert document["peak_memory_mb"] > 10
+    assert [item["item"] for item in document["items"]] == list(bank.item_ids)
+    assert document["items"][0]["se_a"] > 0
+    assert document["items"][0]["se_c"] is None
+
+
+def test_dropped_items_are_listed_with_their_reasons(tmp_path: Path, data: Simulated) -> None:
+    path = _write(tmp_path / "answers.csv", data)
+    rows = list(csv.reader(path.read_text().splitlines()))
+    for row in rows[1:]:
+        row[3] = "1"
+    rows[0].append("noise")
+    rng = np.random.default_rng(0)
+    for row in rows[1:]:
+        row.append(str(rng.integers(0, 2)))
+    path.write_text("\n".join(",".join(row) for row in rows))
+    document = _calibrated(tmp_path, path)
+    assert {item["item"]: item["reason"] for item in document["dropped"]} == {
+        "q2": "constant",
+        "noise": "low_point_biserial",
+    }
+    assert document["constants"] == {"q2": 1.0}
+    assert (document["n_items"], document["kept"]) == (13, 11)
+    kept = _calibrated(tmp_path, path, "--no-filters")
+    assert [item["item"] for item in kept["dropped"]] == ["q2"]
+
+
+def test_a_comparison_lists_the_families_by_bic(tmp_path: Path, data: Simulated) -> None:
+    path = _write(tmp_path / "answers.csv", data)
+    comparison = _calibrated(tmp_path, path, "--compare")["comparison"]
+    assert {fit["model"] for fit in comparison} == {"1pl", "2pl", "3pl"}
+    assert [fit["bic"] for fit in comparison] == sorted(fit["bic"] for fit in comparison)
+
+
+def test_parts_are_calibrated_and_joined(tmp_path: Path) -> None:
+    path = _write(tmp_path / "answers.csv", simulate(2, Family.TWO_PL, 300, 210))
+    document = _calibrated(tmp_path, path, "--partition-size", 100, "--seed", 3)
+    assert document["converged"] is True
+    assert len(document["items"]) == document["kept"]
+    first = (tmp_path / "bank.csv").read_bytes()
+    _calibrated(tmp_path, path, "--partition-size", 100, "--seed", 3)
+    assert (tmp_path / "bank.csv").read_bytes() == first
+
+
+def test_a_bank_named_gz_is_compressed(tmp_path: Path, data: Simulated) -> None:
+    path = _write(tmp_path / "answers.csv", data)
+    result = _run("--responses", path, "--out", tmp_path / "bank.csv.gz")
+    assert result.exit_code == 0
+    assert gzip.decompress((tmp_path / "bank.csv.gz").read_bytes()).startswith(b"X,a1,d,g,u")
+
+
+@pytest.mark.parametrize("model", ["continuous", "mirt", "nested"])
+def test_models_that_come_later_are_refused_by_name(
+    tmp_path: Path, data: Simulated, model: str
+) -> None:
+    path = _write(tmp_path / "answers.csv", data)
+    result = _run("--responses", path, "--out", tmp_path / "b.csv", "--model", model)
+    assert result.exit_code == 2
+    assert f"The {model} model cannot be calibrated by this version" in result.output
+    assert not (tmp_path / "b.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param("model,x,y\nm1,1,0\n", "at least 2 examinees", id="one row"),
+        pytest.param("model,x,y\nm1,1,1\nm2,1,1\n", "No item is left", id="all columns equal"),
+        pytest.param("model,x,y\nm1,2,0\nm2,1,0\n", "2", id="a score of two"),
+        pytest.param("model,x,y\nm1,yes,0\nm2,1,0\n", "yes", id="text in a cell"),
+        pytest.param("model,x,y\nm1,0.5,0\nm2,1,0\n", "0.5", id="half a point"),
+        pytest.param("model,x,y\nm1,1,\nm2,,0\n", "No item is left", id="one answer an item"),
+    ],
+)
+def test_answers_that_cannot_be_calibrated_are_refused_in_one_sentence(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "answers.csv"
+    path.write_text(content)
+    result = _run("--responses", path, "--out", tmp_path / "bank.csv")
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "bank.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--model", "5pl"], "Unknown response model '5pl'"),
+        (["--dimensions", "3"], "--dimensions belongs to the mirt model"),
+        (["--partition-size", "50"], "at least 100 items"),
+        (["--model", "1pl", "--negative-slopes"], "one common, positive slope"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    tmp_path: Path, data: Simulated, options: list[str], message: str
+) -> None:
+    path = _write(tmp_path / "answers.csv", data)
+    result = _run("--responses", path, "--out", tmp_path / "bank.csv", *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_a_missing_directory_is_noticed_before_the_work(tmp_path: Path, data: Simulated) -> None:
+    path = _write(tmp_path / "answers.csv", data)
+    result = _run("--responses", path, "--out", tmp_path / "nowhere" / "bank.csv")
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
