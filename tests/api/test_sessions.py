@@ -1,0 +1,246 @@
+"""Sessions over HTTP, with a worker beside the API."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from app.main import create_app
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.api.conftest import BASE_URL, Client
+
+BODY: dict[str, Any] = {
+    "bank": "demo",
+    "endpoint": {"kind": "scripted", "model": "simulated", "options": {"theta": 0.5, "seed": 3}},
+    "stopping": {"se": None, "min_items": 1, "max_items": 8},
+    "seed": 11,
+}
+MANUAL = {"mode": "manual", "bank": "demo", "stopping": {"max_items": 3, "min_items": 1}}
+
+
+@pytest.fixture
+async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
+    """The application with a worker and the demo bank."""
+    app = create_app(settings, database, background=running_worker)
+    async with app.router.lifespan_context(app):
+        await app.state.services.banks.ensure_demo_bank()
+        yield app
+
+
+async def ended(client: Client, session_id: str) -> dict[str, Any]:
+    async with asyncio.timeout(60):
+        while True:
+            session: dict[str, Any] = (await client.get(f"/v1/sessions/{session_id}")).json()
+            if session["status"] in {"completed", "failed", "cancelled"}:
+                return session
+            await asyncio.sleep(0.02)
+
+
+async def test_one_call_starts_a_measurement(client: Client) -> None:
+    created = await client.post("/v1/sessions", json=BODY)
+
+    assert created.status_code == 202, created.text
+    assert created.headers["location"] == f"/v1/sessions/{created.json()['id']}"
+    session = await ended(client, created.json()["id"])
+    assert session["status"] == "completed"
+    assert session["progress"]["items"] == 8
+    lo, hi = session["estimate"]["ci"]
+    assert lo < session["estimate"]["theta"] < hi
+    assert session["usage"]["usd"] is None
+    assert session["endpoint"]["model"] == "simulated"
+
+
+async def test_a_saved_endpoint_and_a_certain_version_do_as_well(client: Client) -> None:
+    endpoint = await client.post("/v1/endpoints", json={**BODY["endpoint"], "name": "sim"})
+    first = (await client.post("/v1/sessions", json=BODY)).json()
+
+    body = {
+        "endpoint_id": endpoint.json()["id"],
+        "bank_version_id": first["bank"]["version_id"],
+        "seed": 11,
+        "stopping": BODY["stopping"],
+    }
+    second = (await client.post("/v1/sessions", json=body)).json()
+
+    one, two = await ended(client, first["id"]), await ended(client, second["id"])
+    assert one["estimate"] == two["estimate"]
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"bank": None}, ""),
+        ({"endpoint_id": "end_01jd0000000000000000000000"}, ""),
+        ({"stopping": {"se": -0.3}}, "/stopping/se"),
+        ({"stopping": {"max_items": True}}, "/stopping/max_items"),
+        ({"surprise": 1}, "/surprise"),
+        ({"selection": {"criterion": "luck"}}, "/selection/criterion"),
+        ({"seed": 2**70}, "/seed"),
+    ],
+)
+async def test_bad_input_is_a_problem_that_says_where(
+    client: Client, change: dict[str, Any], pointer: str
+) -> None:
+    answer = await client.post("/v1/sessions", json={**BODY, **change})
+
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert pointer in {entry["pointer"] for entry in answer.json()["errors"]}
+
+
+async def test_an_unknown_scored_bank_is_404(client: Client) -> None:
+    answer = await client.post("/v1/sessions", json={**BODY, "bank": "nothing"})
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+async def test_responses_and_trajectory_tell_how_theta_came_about(client: Client) -> None:
+    session = await ended(client, (await client.post("/v1/sessions", json=BODY)).json()["id"])
+
+    page = (await client.get(f"/v1/sessions/{session['id']}/responses?limit=5")).json()
+    rest = (
+        await client.get(f"/v1/sessions/{session['id']}/responses?after={page['last_step']}")
+    ).json()
+    path = (await client.get(f"/v1/sessions/{session['id']}/trajectory")).json()["data"]
+
+    assert [row["step"] for row in page["data"] + rest["data"]] == list(range(1, 9))
+    assert (page["has_more"], rest["has_more"]) == (True, False)
+    assert path[-1]["theta"] == pytest.approx(session["estimate"]["theta"])
+    assert path[-1]["se"] == pytest.approx(session["estimate"]["se"])
+    assert all(row["answer"] for row in page["data"])
+
+
+async def test_the_event_stream_resumes_and_ends(client: Client) -> None:
+    session = await ended(client, (await client.post("/v1/sessions", json=BODY)).json()["id"])
+    path = f"/v1/sessions/{session['id']}/events"
+    stream = {"accept": "text/event-stream"}
+
+    polled = (await client.get(path)).json()
+    last = polled["last_seq"]
+    whole = await client.get(path, headers=stream)
+    tail = await client.get(path, headers={**stream, "last-event-id": str(last - 1)})
+    after_end = await client.get(path, headers={**stream, "last-event-id": str(last)})
+
+    assert polled["ended"] is True
+    assert whole.headers["content-type"].startswith("text/event-stream")
+    assert whole.text.count("\nevent: ") == last or whole.text.count("event: ") == last
+    assert tail.text.count("event: ") == 1
+    assert "session.completed" in tail.text
+    assert after_end.status_code == 204
+
+
+async def test_a_manual_session_from_first_item_to_result(client: Client) -> None:
+    created = await client.post("/v1/sessions", json=MANUAL)
+    assert created.status_code == 201, created.text
+    path = f"/v1/sessions/{created.json()['id']}"
+
+    session: dict[str, Any] = {}
+    for _ in range(3):
+        awaited = (await client.get(f"{path}/next-item")).json()
+        assert "target" not in json.dumps(awaited)
+        answered = await client.post(
+            f"{path}/responses",
+            json={
+                "step_token": awaited["step_token"],
+                "item_id": awaited["item"]["id"],
+                "score": 1,
+            },
+        )
+        assert answered.status_code == 201, answered.text
+        session = answered.json()
+
+    assert session["status"] == "completed"
+    late = await client.get(f"{path}/next-item")
+    assert (late.status_code, late.json()["code"]) == (409, "invalid_state")
+
+
+async def test_two_answers_for_one_step_are_a_conflict(client: Client) -> None:
+    path = f"/v1/sessions/{(await client.post('/v1/sessions', json=MANUAL)).json()['id']}"
+    token = (await client.get(f"{path}/next-item")).json()["step_token"]
+    answers = await asyncio.gather(
+        *(
+            client.post(f"{path}/responses", json={"step_token": token, "score": 1.0})
+            for _ in range(5)
+        )
+    )
+
+    assert sorted(answer.status_code for answer in answers) == [201, 409, 409, 409, 409]
+    assert (await client.get(path)).json()["progress"]["scored"] == 1
+
+
+async def test_an_idempotency_key_creates_one_session(client: Client) -> None:
+    key = {"idempotency-key": "once"}
+    first = await client.post("/v1/sessions", json=BODY, headers=key)
+    again = await client.post("/v1/sessions", json=BODY, headers=key)
+    other = await client.post("/v1/sessions", json={**BODY, "seed": 12}, headers=key)
+
+    assert first.json()["id"] == again.json()["id"]
+    assert again.headers["idempotent-replayed"] == "true"
+    assert other.json()["code"] == "idempotency_mismatch"
+    assert len((await client.get("/v1/sessions")).json()["data"]) == 1
+
+
+async def test_steering_over_http(client: Client) -> None:
+    slow = {**BODY["endpoint"], "options": {"theta": 0.0, "latency_ms": 200}}
+    created = await client.post("/v1/sessions", json={**BODY, "endpoint": slow})
+    path = f"/v1/sessions/{created.json()['id']}"
+
+    paused = await client.post(f"{path}:pause")
+    resumed = await client.post(f"{path}:resume")
+    cancelled = await client.post(f"{path}:cancel")
+    late = await client.post(f"{path}:pause")
+    extended = await client.post(f"{path}:extend", json={"stopping": {"se": None, "max_items": 2}})
+    replayed = await client.post(f"{path}:replay", json={"estimator": {"method": "map"}})
+    gone = await client.delete(path)
+
+    assert paused.json()["status"] == "paused"
+    assert resumed.json()["status"] == "queued"
+    assert cancelled.json()["stop_reason"] == "cancelled"
+    assert late.status_code == 409
+    assert extended.status_code == 202, extended.text
+    assert extended.json()["relation"] == "extend"
+    assert replayed.status_code == 201, replayed.text
+    assert replayed.json()["estimate"]["method"] == "map"
+    assert gone.status_code == 409  # others were made from it
+
+
+async def test_a_reader_may_look_but_not_run(
+    client: Client, app: FastAPI, database: Database
+) -> None:
+    _, secret = await ApiKeyService(database).create(name="reader", scopes=["read"])
+    async with Client(
+        transport=httpx2.ASGITransport(app=app),
+        base_url=BASE_URL,
+        headers={"Authorization": f"Bearer {secret}"},
+    ) as reader:
+        assert (await reader.get("/v1/sessions")).status_code == 200
+        refused = await reader.post("/v1/sessions", json=BODY)
+    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+
+
+async def test_the_endpoint_key_never_comes_back(client: Client) -> None:
+    endpoint = {
+        "kind": "openai_chat",
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "m",
+        "api_key": "sk-very-secret-key-0001",
+        "retry": {"max_attempts": 1},
+    }
+    created = await client.post(
+        "/v1/sessions",
+        json={**BODY, "endpoint": endpoint, "failures": {"max_consecutive": 1}},
+    )
+    session = await ended(client, created.json()["id"])
+    path = f"/v1/sessions/{session['id']}"
+    texts = [created.text, json.dumps(session)]
+    texts += [(await client.get(f"{path}/{part}")).text for part in ("events", "responses")]
+
+    assert session["status"] == "failed"
+    assert session["failure"]["code"] == "endpoint_unreachable"
+    assert not [text for text in texts if "very-secret" in text]
