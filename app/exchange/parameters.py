@@ -74,8 +74,8 @@ def read_parameters(
     columns = {column.strip(): i for i, column in enumerate(header) if i > 0}
     values: dict[str, list[float]] = {column: [] for column in form.columns if column in columns}
     first_row: dict[str, int] = {}
-    row_of: list[int] = []
     problems: list[FieldProblem] = []
+    illegal: list[FieldProblem] = []
     for row, cells in rows:
         if len(cells) != len(header):
             detail = f"expected {len(header)} cells, got {len(cells)}"
@@ -87,7 +87,6 @@ def read_parameters(
         elif first_row.setdefault(item_id, row) != row:
             detail = f"expected each item once, got {item_id!r}, which row {first_row[item_id]} has"
             problems.append(FieldProblem(f"{name}:{row}:{header[0] or 1}", detail))
-        row_of.append(row)
         for column, numbers in values.items():
             number, problem = _number(cells[columns[column]])
             numbers.append(number)
@@ -95,10 +94,13 @@ def read_parameters(
                 problems.append(
                     FieldProblem(f"{name}:{row}:{column}", f"item {item_id!r}: {problem}")
                 )
-    raise_problems(name, problems)
-    if not row_of:
+        if problem := _illegal(form, values):
+            place = f"{name}:{row}:{form.lower}"
+            illegal.append(FieldProblem(place, f"item {item_id!r}: {problem}"))
+    raise_problems(name, problems + illegal, FileFormatError if problems else ItemBankError)
+    if not first_row:
         raise FileFormatError(f"{name}: expected at least one item, got none.")
-    return _bank(name, form, values, tuple(first_row), row_of, scale)
+    return _bank(form, values, tuple(first_row), scale)
 
 
 def write_mirt(bank: ItemBank) -> bytes:
@@ -162,29 +164,29 @@ def _number(cell: str) -> tuple[float, str]:
     return number, "" if math.isfinite(number) else f"expected a finite number, got {cell!r}"
 
 
+def _illegal(form: _Form, values: Mapping[str, list[float]]) -> str:
+    """What is wrong with the asymptotes of the item read last."""
+    lower = values[form.lower][-1] if form.lower in values else 0.0
+    upper = values[form.upper][-1] if form.upper in values else 1.0
+    if not (math.isfinite(lower) and math.isfinite(upper)) or 0 <= lower < upper <= 1:
+        return ""
+    hint = "" if 0 <= lower <= 1 else "; it looks like a logit"
+    return (
+        f"expected 0 <= {form.lower} < {form.upper} <= 1,"
+        f" got {form.lower}={lower:g}, {form.upper}={upper:g}{hint}"
+    )
+
+
 def _bank(
-    name: str,
     form: _Form,
     values: Mapping[str, list[float]],
     item_ids: tuple[str, ...],
-    row_of: Sequence[int],
     scale: str,
 ) -> ItemBank:
     n_items = len(item_ids)
     a, location = np.array(values[form.slope]), np.array(values[form.location])
     c = np.array(values.get(form.lower, [0.0] * n_items))
     d = np.array(values.get(form.upper, [1.0] * n_items))
-    wrong = np.flatnonzero(~((c >= 0) & (c < d) & (d <= 1))).tolist()
-    hint = "" if np.all((c >= 0) & (c <= 1)) else "; it looks like a logit"
-    problems = [
-        FieldProblem(
-            f"{name}:{row_of[i]}:{form.lower}",
-            f"item {item_ids[i]!r}: expected 0 <= {form.lower} < {form.upper} <= 1,"
-            f" got {form.lower}={c[i]:g}, {form.upper}={d[i]:g}{hint}",
-        )
-        for i in wrong
-    ]
-    raise_problems(name, problems, ItemBankError)
     if form.location_is_intercept:
         return ItemBank.from_intercepts(
             a=a, intercept=location, c=c, d=d, item_ids=item_ids, scale=scale

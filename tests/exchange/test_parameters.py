@@ -79,7 +79,7 @@ def test_other_columns_are_refused_with_what_was_expected_and_found(
 
 
 def test_every_faulty_cell_is_listed_with_file_row_and_column() -> None:
-    content = b"X,a1,d,g,u\nq1,one,0,0,1\nq2,1,nan,0,1\nq1,1,0,0,1\n,1,0,0,1\nq5,1,0\nq6,inf,,0,1\n"
+    content = b"X,a1,d,g,u\nq1,one,0,2,1\nq2,1,nan,0,1\nq1,1,0,0,1\n,1,0,0,1\nq5,1,0\nq6,inf,,0,1\n"
     with pytest.raises(FileFormatError) as refused:
         read_parameters(content, name="bank.csv")
     assert [(p.pointer, p.detail) for p in refused.value.problems] == [
@@ -90,8 +90,12 @@ def test_every_faulty_cell_is_listed_with_file_row_and_column() -> None:
         ("bank.csv:6", "expected 5 cells, got 3"),
         ("bank.csv:7:a1", "item 'q6': expected a finite number, got 'inf'"),
         ("bank.csv:7:d", "item 'q6': expected a number, got ''"),
+        (
+            "bank.csv:2:g",
+            "item 'q1': expected 0 <= g < u <= 1, got g=2, u=1; it looks like a logit",
+        ),
     ]
-    assert "7 faults" in refused.value.detail
+    assert "8 faults" in refused.value.detail
 
 
 @pytest.mark.parametrize(
