@@ -36,6 +36,9 @@ class Failed:
     reason: str
 
 
+_CLOSED = Failed("the workbench is closed")
+
+
 class _GoneError(Exception):
     """The process ended or its time is up."""
 
@@ -128,7 +131,11 @@ class Workbench:
         """
         job = {"task": task, "timeout_s": timeout_s, **arguments}
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(self._run, job))
+        with self._lock:
+            if self._closed:
+                return _CLOSED
+            result = loop.run_in_executor(self._threads, partial(self._run, job))
+        return await result
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -139,7 +146,7 @@ class Workbench:
     def _run(self, job: dict[str, Any]) -> dict[str, Any] | Failed:
         with self._lock:
             if self._closed:
-                return Failed("the workbench is closed")
+                return _CLOSED
             process = self._idle.pop() if self._idle else _Process()
             self._busy.add(process)
         keep = False
@@ -167,7 +174,7 @@ class Workbench:
                 process.kill()  # its thread buries it
         for process in idle:
             process.bury()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=True)  # what still waits its turn fails at once
 
 
 _current: Workbench | None = None
