@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, BinaryIO, Protocol, TypeVar
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from app.cli.console import err, fail_clearly, out
 from app.cli.runtime import runtime
@@ -88,7 +88,8 @@ def import_bank(
 @fail_clearly
 def list_banks() -> None:
     """List all banks."""
-    table = Table("name", "items", "version", "active", "model", "visibility", "id", box=None)
+    name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)
+    table = Table(name, "items", "version", "active", "model", identifier, box=None)
     for overview in _with_banks(lambda banks: _all(banks.list_banks, lambda o: o.bank.id)):
         bank, latest = overview.bank, overview.latest
         table.add_row(
@@ -97,7 +98,6 @@ def list_banks() -> None:
             f"{latest.number}{' (provisional)' if latest.provisional else ''}" if latest else "-",
             str(latest.lint["items"]["active"]) if latest else "-",
             latest.response_model if latest else "-",
-            bank.visibility,
             bank.id,
         )
     out.print(table, soft_wrap=True)

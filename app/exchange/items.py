@@ -1,6 +1,7 @@
 """Item files: JSONL or CSV bytes in, canonical `ItemRecord`s out. No SQL.
 
-One item a row. Fields (JSONL keys, CSV columns), all but the key optional:
+One item a row. Fields (JSONL keys, CSV columns); a key and a prompt or messages are required, any
+other field name is a fault:
 
 | field | JSONL | CSV cell |
 |---|---|---|
@@ -16,7 +17,8 @@ One item a row. Fields (JSONL keys, CSV columns), all but the key optional:
 
 The target of an item with choices names the right option, or several: a text equal to an option
 means that option, even where it also looks like a letter or an index; otherwise a single letter
-counts from A, and a whole number counts from 0. A JSON number is always an index.
+counts from A, and a whole number counts from 0. A JSON number is always an index. An item without
+a target is read; lint reports it.
 """
 
 import csv
@@ -28,13 +30,13 @@ from functools import partial
 from typing import Any, BinaryIO, Literal, NoReturn, cast
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
+from app.exchange.files import MAX_PROBLEMS, raise_problems
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, ItemRecord, parse_item
 
 ItemFormat = Literal["jsonl", "csv"]
 
 MAX_FILE_BYTES = 512 * 2**20
 MAX_ROW_BYTES = 2**20
-MAX_PROBLEMS = 50
 
 _TOKEN_COLUMNS = ("expected_tokens_in", "expected_tokens_out")
 _COLUMNS = FIELDS | set(_TOKEN_COLUMNS)
@@ -60,8 +62,8 @@ def read_items(
         file_format: Wins over the suffix. Without either, a first character `{` means JSONL.
 
     Raises:
-        FileFormatError: The first `MAX_PROBLEMS` faults, each with file, row, field, what was
-            expected and what came.
+        FileFormatError: Faults, each with file, row, field, what was expected and what came.
+            Reading stops at the first `MAX_PROBLEMS`.
     """
     records: list[ItemRecord] = []
     problems: list[FieldProblem] = []
@@ -71,14 +73,7 @@ def read_items(
             break
         if row.record is not None:
             records.append(row.record)
-    if problems:
-        kept = problems[:MAX_PROBLEMS]
-        reading = ", reading stopped there" if len(problems) >= MAX_PROBLEMS else ""
-        raise FileFormatError(
-            f"{name}: {len(kept)} faults{reading}; nothing was imported."
-            f" First: {kept[0].pointer}: {kept[0].detail}.",
-            problems=kept,
-        )
+    raise_problems(name, problems)
     if not records:
         raise FileFormatError(f"{name}: expected at least one item, got none.")
     return records

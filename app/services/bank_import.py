@@ -19,6 +19,7 @@ from app.errors import (
     InvalidInputError,
     SextantError,
 )
+from app.exchange.files import MAX_PROBLEMS
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow
 from app.exchange.names import match_names
@@ -26,7 +27,6 @@ from app.items import ItemContent
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
 
-MAX_PROBLEMS = 50
 MAX_EXAMPLES = 10
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
-from app.services.bank_import import MAX_PROBLEMS, BankImport, MatchedParameters
+from app.exchange.files import MAX_PROBLEMS
+from app.services.bank_import import BankImport, MatchedParameters
 from app.storage.repositories.bank_values import (
     ACTIVE,
     PRETEST,
