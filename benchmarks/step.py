@@ -51,7 +51,7 @@ def answers_of(bank: ItemBank, seed: int) -> Answers:
 
 def run_sextant(test: AdaptiveTest, answers: Answers, seed: int) -> list[tuple[float, ...]]:
     """Seconds of each step of one test: generator, ask, tell."""
-    spent = []
+    spent: list[tuple[float, ...]] = []
     state = test.start()
     for _ in range(ITEMS):
         t0 = time.perf_counter()
@@ -121,7 +121,9 @@ def main() -> None:
             for seed in range(arguments.tests)
             for step in run_sextant(test, answers_of(bank, seed), seed)
         ]
-        rng, ask, tell, steps[n_items] = (statistics.median(part) for part in zip(*ours, strict=True))
+        rng, ask, tell, steps[n_items] = (
+            statistics.median(part) for part in zip(*ours, strict=True)
+        )
         peer = CatsimBank(np.column_stack([bank.a, bank.b, bank.c, bank.d]))
         catsim = statistics.median(
             step

@@ -13,7 +13,7 @@
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design import Design, Preset
-from app.engine.design_parts import CriterionName
+from app.engine.design_selection import CriterionName
 from app.engine.diagnostics import PersonFit, person_fit
 from app.engine.estimation import Method
 from app.engine.prediction import Prediction, predict

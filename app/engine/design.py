@@ -28,12 +28,11 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design_parts import (
     CATR_NODES,
     CATR_RANGE,
-    BankFacts,
     BudgetDesign,
     EstimatorDesign,
-    SelectionDesign,
     StoppingDesign,
 )
+from app.engine.design_selection import BankFacts, SelectionDesign
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
 from app.engine.reading import Section

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, TypeVar
 
 from app.errors import FieldProblem
@@ -163,3 +163,23 @@ class Section:
 def _escaped(key: str) -> str:
     """A key as one step of a JSON pointer (RFC 6901, section 3)."""
     return key.replace("~", "~0").replace("/", "~1")
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that were there, so that the others keep their defaults."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def as_json(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What `asdict` gives, with enumerations as their strings and tuples as lists."""
+    return {key: _plain(value) for key, value in document.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, dict):
+        return as_json(value)
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,202 @@
+"""How a design chooses items, and what it needs to know of a bank for that."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.index import BoolArray
+from app.engine.reading import Section, as_json, given
+from app.engine.selection.base import Criterion, Selector
+from app.engine.selection.content import ContentBalanced
+from app.engine.selection.exposure import (
+    AStratified,
+    Random,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
+)
+from app.engine.selection.information import (
+    MaximumInformation,
+    MutualInformation,
+    PerCost,
+    PosteriorWeighted,
+)
+from app.errors import FieldProblem, InvalidInputError, UnknownNameError
+
+
+class CriterionName(StrEnum):
+    """What makes an item worth asking."""
+
+    MAXIMUM_INFORMATION = "maximum_information"
+    POSTERIOR_WEIGHTED = "posterior_weighted"
+    MUTUAL_INFORMATION = "mutual_information"
+    A_STRATIFIED = "a_stratified"
+    RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankFacts:
+    """What a design may need to know of a bank besides its parameters.
+
+    Attributes:
+        active: Mask of the items that may be asked; None means all. Shape (n_items,), as below.
+        tags: Tags of each item.
+        costs: Expected cost of each item in one unit, above 0.
+        acceptance: Sympson-Hetter acceptance probability of each item.
+    """
+
+    bank: ItemBank
+    active: BoolArray | None = None
+    tags: Sequence[Collection[str]] | None = None
+    costs: FloatArray | None = None
+    acceptance: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("active", "tags", "costs", "acceptance"):
+            values = getattr(self, name)
+            if values is not None and len(values) != self.bank.n_items:
+                raise InvalidInputError(
+                    f"{name}: expected one value for each of {self.bank.n_items} items, "
+                    f"got {len(values)}."
+                )
+        if self.active is not None and not self.active.any():
+            raise InvalidInputError("No item of the bank is active: nothing can be asked.")
+        if self.costs is not None and not (np.isfinite(self.costs) & (self.costs > 0)).all():
+            raise InvalidInputError("Expected costs of items must be finite and above 0.")
+
+    @property
+    def all_active(self) -> bool:
+        """Whether every item of the bank may be asked."""
+        return self.active is None or bool(self.active.all())
+
+
+_CRITERIA: Mapping[CriterionName, Criterion] = {
+    CriterionName.MAXIMUM_INFORMATION: MaximumInformation(),
+    CriterionName.POSTERIOR_WEIGHTED: PosteriorWeighted(),
+    CriterionName.MUTUAL_INFORMATION: MutualInformation(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionDesign:
+    """How items are chosen.
+
+    Attributes:
+        criterion: What makes an item worth asking.
+        top_k: Choose at random among that many best.
+        random_start: So many items are random at first.
+        strata: Strata of the a-stratified criterion.
+        cost_weight: 0 ignores cost, 1 takes the worth per unit of expected cost.
+        quarantine: Leave out the items that lint quarantines, unless the caller says which items
+            are active.
+        content_targets: Target share of each tag; None without content balancing.
+        max_exposure: Largest share of tests that may ask one item (Sympson-Hetter).
+    """
+
+    criterion: CriterionName = CriterionName.MAXIMUM_INFORMATION
+    top_k: int = 1
+    random_start: int = 0
+    strata: int = 4
+    cost_weight: float = 0.0
+    quarantine: bool = True
+    content_targets: Mapping[str, float] | None = None
+    max_exposure: float | None = None
+
+    @classmethod
+    def read(cls, section: Section) -> "SelectionDesign":
+        """From JSON; faults are noted in the section."""
+        content, exposure = section.section("content"), section.section("exposure")
+        targets = content.shares("targets")
+        if section.has("content") and not content.has("targets"):
+            content.note("targets", "expected target shares by tag")
+        max_rate = exposure.number("max_rate", above=0.0, most=1.0)
+        if section.has("exposure") and not exposure.has("max_rate"):
+            exposure.note("max_rate", "expected the largest share of tests that may ask one item")
+        design = cls(
+            **given(
+                criterion=section.choice("criterion", CriterionName),
+                top_k=section.integer("top_k", least=1),
+                random_start=section.integer("random_start", least=0),
+                strata=section.integer("strata", least=1),
+                cost_weight=section.number("cost_weight", least=0.0, most=1.0),
+                quarantine=section.flag("quarantine"),
+                content_targets=targets,
+                max_exposure=max_rate,
+            )
+        )
+        for inner in (content, exposure, section):
+            inner.close()
+        if design.max_exposure is not None and design.top_k > 1:
+            section.note("top_k", "expected 1 together with exposure control")
+        if design.criterion is CriterionName.RANDOM:
+            for key, value in (("cost_weight", design.cost_weight), ("exposure", max_rate)):
+                if value:
+                    section.note(key, "has no effect on random selection")
+        return design
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, every field."""
+        document = asdict(self)
+        targets, max_rate = document.pop("content_targets"), document.pop("max_exposure")
+        document["content"] = None if targets is None else {"targets": targets}
+        document["exposure"] = None if max_rate is None else {"max_rate": max_rate}
+        return as_json(document)
+
+    def build(self, facts: BankFacts, length: int | None) -> Selector:
+        """The selector on a bank.
+
+        Args:
+            facts: The bank.
+            length: Most items of a test; strata are planned by it.
+
+        Raises:
+            InvalidInputError: The design needs a fact that is not given.
+        """
+        selector: Selector = Random()
+        if self.criterion is not CriterionName.RANDOM:
+            criterion = self._criterion(facts, length)
+            if self.max_exposure is None:
+                selector = Randomesque(criterion=criterion, top_k=self.top_k)
+            else:
+                if facts.acceptance is None:
+                    raise _missing("exposure", "fitted acceptance probabilities")
+                selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
+        if self.random_start:
+            selector = RandomStart(items=self.random_start, then=selector)
+        if self.content_targets is not None:
+            if facts.tags is None:
+                raise _missing("content", "the tags of the items")
+            known = {tag for tags in facts.tags for tag in tags}
+            for tag in self.content_targets:
+                if tag not in known:
+                    raise UnknownNameError("tag", tag, known)
+            selector = ContentBalanced.of(self.content_targets, facts.tags, selector)
+        return selector
+
+    def _criterion(self, facts: BankFacts, length: int | None) -> Criterion:
+        criterion: Criterion
+        if self.criterion is CriterionName.A_STRATIFIED:
+            if length is None:
+                raise _missing("criterion", "stopping.max_items to plan its strata by")
+            criterion = AStratified.of(
+                facts.bank, strata=self.strata, length=length, active=facts.active
+            )
+        else:
+            criterion = _CRITERIA[self.criterion]
+        if self.cost_weight > 0:
+            if facts.costs is None:
+                raise _missing("cost_weight", "the expected cost of the items")
+            criterion = PerCost(criterion=criterion, costs=facts.costs, weight=self.cost_weight)
+        return criterion
+
+
+def _missing(key: str, what: str) -> InvalidInputError:
+    problem = FieldProblem(f"/selection/{key}", f"this needs {what}")
+    return InvalidInputError(
+        f"The test design cannot be used here: {problem.pointer}: {problem.detail}.",
+        problems=[problem],
+    )
