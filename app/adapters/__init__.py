@@ -5,7 +5,6 @@ from app.adapters.base import (
     CompletionRequest,
     EndpointConfig,
     Examinee,
-    GenerationParams,
     ProbeReport,
     SimulationHints,
 )
@@ -19,7 +18,6 @@ __all__ = [
     "CompletionRequest",
     "EndpointConfig",
     "Examinee",
-    "GenerationParams",
     "ProbeReport",
     "SimulationHints",
     "Transport",

@@ -4,18 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.calling import GenerationParams
 from app.items import FinishReason, Message
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GenerationParams:
-    """Sampling settings sent with every call; `None` leaves the endpoint's own default."""
-
-    temperature: float | None = 0.0
-    top_p: float | None = None
-    max_tokens: int | None = 1024
-    seed: int | None = None
-    stop: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

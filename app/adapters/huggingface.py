@@ -7,13 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.adapters.base import (
-    Completion,
-    CompletionRequest,
-    EndpointConfig,
-    GenerationParams,
-    ProbeReport,
-)
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, completion, json_endpoint, refuse_options
 from app.adapters.openai_compatible import OpenAIChat
 from app.adapters.probing import (
@@ -28,6 +22,7 @@ from app.adapters.probing import (
 )
 from app.adapters.prompting import FLAT_STOP, flatten
 from app.adapters.transport import Reply, Transport
+from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError
 from app.items import Message
 

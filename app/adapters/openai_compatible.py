@@ -8,13 +8,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from app.adapters.base import (
-    Completion,
-    CompletionRequest,
-    EndpointConfig,
-    GenerationParams,
-    ProbeReport,
-)
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import (
     JsonEndpoint,
     completion,
@@ -35,6 +29,7 @@ from app.adapters.probing import (
 )
 from app.adapters.prompting import FLAT_STOP, flatten
 from app.adapters.transport import Reply, Transport
+from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError
 from app.items import FinishReason, Message
 

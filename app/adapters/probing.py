@@ -3,7 +3,8 @@
 from collections.abc import Awaitable
 from typing import Final
 
-from app.adapters.base import Completion, CompletionRequest, GenerationParams, ProbeReport
+from app.adapters.base import Completion, CompletionRequest, ProbeReport
+from app.calling import GenerationParams
 from app.errors import ExamineeError
 from app.items import Message
 

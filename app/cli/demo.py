@@ -47,6 +47,7 @@ def command(
                         "model": "scripted",
                         "price": {"input_per_1m": 0.15, "output_per_1m": 0.6},
                     },
+                    "stopping": {"se": 0.25, "min_items": 8, "max_items": 60},
                     "concurrency": concurrency,
                     "seed": seed,
                     "metadata": {"made_by": "sextant demo"},
@@ -64,6 +65,7 @@ def command(
     out.print(
         "  uv run sextant run --endpoint http://localhost:8000/v1 --model NAME --bank demo",
         style="bold",
+        soft_wrap=True,
     )
 
 

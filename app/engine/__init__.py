@@ -1,13 +1,13 @@
 """The measuring engine: item response theory and adaptive testing, pure and without I/O.
 
-    from app.engine import Design, ItemBank, Response, Stop, step_rng
+from app.engine import Design, ItemBank, Response, Stop, step_rng
 
-    test = Design.from_dict({"stopping": {"se": 0.3}}).build(bank)
-    state = test.start()
-    while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
-        state = test.administer(state, step.item)
-        state = test.tell(state, Response(step.item, score_of(step.item)))
-    state.belief.estimate()
+test = Design.from_dict({"stopping": {"se": 0.3}}).build(bank)
+state = test.start()
+while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
+state = test.administer(state, step.item)
+state = test.tell(state, Response(step.item, score_of(step.item)))
+state.belief.estimate()
 """
 
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from app import adapters
-from app.adapters.base import CompletionRequest, EndpointConfig, GenerationParams, ProbeReport
+from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.guard import AddressGuard
-from app.adapters.retry import RetryPolicy
 from app.adapters.transport import Transport, parse_endpoint_url
+from app.calling import GenerationParams, RetryPolicy
 from app.errors import BlockedAddressError, ExamineeError, FieldProblem, InvalidInputError
 from app.storage.database import Database
 from app.storage.identifiers import new_id

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from app.adapters import EndpointConfig, Examinee, Transport, build
-from app.adapters.retry import RetryPolicy, complete
+from app.adapters.retry import complete
+from app.calling import RetryPolicy
 from app.errors import EndpointUnauthorizedError
 from tests.contracts.examinees import SECRET, ask
 from tests.servers import spawned

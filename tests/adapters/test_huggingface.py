@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from huggingface_hub import InferenceClient
 
-from app.adapters import CompletionRequest, Examinee, GenerationParams
+from app.adapters import CompletionRequest, Examinee
+from app.calling import GenerationParams
 from app.errors import (
     ColdStartError,
     EndpointFaultError,

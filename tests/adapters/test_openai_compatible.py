@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters import Completion, CompletionRequest, Examinee, GenerationParams
+from app.adapters import Completion, CompletionRequest, Examinee
+from app.calling import GenerationParams
 from app.errors import (
     ColdStartError,
     EndpointFaultError,

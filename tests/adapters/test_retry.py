@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters import Completion, CompletionRequest, ProbeReport
-from app.adapters.retry import Attempted, RetryPolicy, Waiting, complete
+from app.adapters.retry import Attempted, Waiting, complete
+from app.calling import RetryPolicy
 from app.errors import (
     BlockedAddressError,
     ColdStartError,

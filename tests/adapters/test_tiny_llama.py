@@ -5,15 +5,9 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.adapters import (
-    CompletionRequest,
-    EndpointConfig,
-    Examinee,
-    GenerationParams,
-    Transport,
-    build,
-)
-from app.adapters.retry import RetryPolicy, complete
+from app.adapters import CompletionRequest, EndpointConfig, Examinee, Transport, build
+from app.adapters.retry import complete
+from app.calling import GenerationParams, RetryPolicy
 from app.errors import EndpointRejectedError, EndpointUnauthorizedError
 from app.items import FinishReason, Message
 from tests.contracts.examinees import SECRET, ask

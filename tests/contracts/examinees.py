@@ -6,14 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.base import (
-    Completion,
-    CompletionRequest,
-    Examinee,
-    GenerationParams,
-    ProbeReport,
-    SimulationHints,
-)
+from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport, SimulationHints
+from app.calling import GenerationParams
 from app.errors import (
     AnswerTooLargeError,
     BlockedAddressError,

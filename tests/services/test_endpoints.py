@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters import AddressGuard, CompletionRequest, GenerationParams, Transport
+from app.adapters import AddressGuard, CompletionRequest, Transport
+from app.calling import GenerationParams
 from app.errors import (
     BlockedAddressError,
     InvalidInputError,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.retry import RetryPolicy
+from app.calling import RetryPolicy
 from app.services.container import Services
 from app.services.endpoints import EndpointSpec
 from app.storage.repositories.endpoints import EndpointSettings, Price

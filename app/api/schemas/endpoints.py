@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
-from app.adapters.base import GenerationParams, ProbeReport
-from app.adapters.retry import RetryPolicy
+from app.adapters.base import ProbeReport
 from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text
+from app.calling import GenerationParams, RetryPolicy
 from app.services.endpoints import EndpointChange, EndpointSpec
 from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Limits, Price
 

@@ -8,8 +8,7 @@ from typing import Any
 from sqlalchemy import func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.adapters.base import GenerationParams
-from app.adapters.retry import RetryPolicy
+from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows import EndpointRow
