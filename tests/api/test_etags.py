@@ -39,7 +39,9 @@ async def test_the_second_of_two_changes_to_one_state_is_refused(client: Client)
     assert (await client.get(path)).json()["name"] == "b"
 
 
-@pytest.mark.parametrize("tag", ["*", "1", 'W/"1"', '"1", "2"', '"one"', '""', '"' + "9" * 30 + '"'])
+@pytest.mark.parametrize(
+    "tag", ["*", "1", 'W/"1"', '"1", "2"', '"one"', '""', '"' + "9" * 30 + '"']
+)
 async def test_a_tag_that_is_not_one_strong_tag_of_ours_matches_nothing(
     client: Client, tag: str
 ) -> None:

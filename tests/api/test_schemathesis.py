@@ -1,0 +1,113 @@
+"""The API keeps to its own description: schemathesis against the really served API.
+
+This run is a small one, with the same seed each time. The whole one is a command in
+`schemathesis.toml`.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+
+from app.main import ApiServer, create_app
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+
+ROOT = Path(__file__).parents[2]
+_TIMEOUT_S = 300
+
+
+@pytest.mark.slow
+async def test_the_served_api_keeps_to_its_description(
+    settings: Settings, database: Database, tmp_path: Path
+) -> None:
+    _, key = await ApiKeyService(database).create(name="schemathesis", scopes=["admin"])
+    app = create_app(settings, database)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = ApiServer(uvicorn.Config(app, log_config=None, access_log=False), app)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            existing = await _something_of_each(url, key)
+            code, output = await _schemathesis(url, key, existing, tmp_path)
+        finally:
+            server.should_exit = True
+            await serving
+    assert code == 0, output
+
+
+async def _something_of_each(url: str, key: str) -> dict[str, str]:
+    """Resources for the calls to find, by the name of their path parameter."""
+    headers = {"Authorization": f"Bearer {key}"}
+    items = "".join(
+        json.dumps({"key": f"q{n}", "prompt": f"{n} + 1 = ?", "target": str(n + 1)}) + "\n"
+        for n in range(5)
+    )
+    parameters = "item,a,b,c,d\n" + "".join(f"q{n},1.2,{n - 2},0,1\n" for n in range(5))
+    async with httpx2.AsyncClient(base_url=f"{url}/v1", headers=headers) as client:
+
+        async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+            response = await client.post(path, json=body)
+            assert response.is_success, response.text
+            made: dict[str, Any] = response.json()
+            return made
+
+        await post("/banks", {"name": "demo", "default_scorer": {"name": "numeric"}})
+        await post(
+            "/banks/demo/imports",
+            {
+                "items": {"name": "items.jsonl", "content": items},
+                "parameters": {"content": parameters},
+            },
+        )
+        endpoint = await post("/endpoints", {"name": "simulated", "kind": "scripted"})
+        session = await post("/sessions", {"mode": "manual", "bank": "demo"})
+    return {
+        "bank": "demo",
+        "version": "latest",
+        "item": "q1",
+        "endpoint_id": endpoint["id"],
+        "session_id": session["id"],
+        "name": "numeric",
+    }
+
+
+async def _schemathesis(
+    url: str, key: str, existing: dict[str, str], directory: Path
+) -> tuple[int | None, str]:
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("schemathesis")),
+        "--no-color",
+        f"--config-file={ROOT / 'tests/api/schemathesis.toml'}",
+        "run",
+        f"{url}/openapi.json",
+        "--checks=all",
+        "--phases=examples,fuzzing,stateful",
+        "--max-examples=3",
+        "--seed=1",
+        "--generation-deterministic",
+        "--no-shrink",
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "SEXTANT_KEY": key,
+            "SEXTANT_EXISTING": json.dumps(existing),
+            "TMPDIR": str(directory),
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        output, _ = await asyncio.wait_for(process.communicate(), _TIMEOUT_S)
+    except TimeoutError:
+        process.kill()
+        output, _ = await process.communicate()
+    return process.returncode, output.decode(errors="replace")
