@@ -12,6 +12,7 @@
 P = c + (1 - c) u s and, computed as the complement, Q = (1 - c) ((1 - u) + u (1 - s)).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -98,30 +99,48 @@ def bounds(*, log_slope: bool) -> tuple[FloatArray, FloatArray]:
 
 def probabilities(items: ItemParameters, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     """P and Q of each item at each node, shape (n_items, n_nodes); neither is ever 0."""
-    z = np.clip(items.a[:, None] * theta + items.intercept[:, None], -MAX_LOGIT, MAX_LOGIT)
+    s, s_complement = _sigmoids(items.a, items.intercept, theta)
     span = (items.d - items.c)[:, None]
-    return (
-        items.c[:, None] + span * expit(z),
-        (1 - items.d)[:, None] + span * expit(-z),
-    )
+    return items.c[:, None] + span * s, (1 - items.d)[:, None] + span * s_complement
 
 
 def slopes_of_curves(
-    curves: Curves, theta: FloatArray
+    curves: Curves, theta: FloatArray, columns: Sequence[int]
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """P, Q and dP/dx, shapes (n_items, n_nodes) twice and (n_items, 4, n_nodes)."""
+    """P, Q and the derivatives of P in some coordinates.
+
+    Returns:
+        P and Q, shape (n_items, n_nodes), and dP/dx, shape (n_items, len(columns), n_nodes).
+    """
     x = curves.x
-    z = np.clip(curves.a[:, None] * theta + x[:, INTERCEPT, None], -MAX_LOGIT, MAX_LOGIT)
-    s, s_complement = expit(z), expit(-z)
+    s, s_complement = _sigmoids(curves.a, x[:, INTERCEPT], theta)
     c, c_complement = expit(x[:, GUESSING, None]), expit(-x[:, GUESSING, None])
     u, u_complement = expit(x[:, CEILING, None]), expit(-x[:, CEILING, None])
-    q = c_complement * (u_complement + u * s_complement)
-    p = c + c_complement * u * s
-    derivatives = np.empty((len(p), N_COORDINATES, len(theta)))
-    by_logit = c_complement * u * s * s_complement
-    slope_by_coordinate = curves.a[:, None] if curves.log_slope else 1.0
-    derivatives[:, SLOPE] = by_logit * theta * slope_by_coordinate
-    derivatives[:, INTERCEPT] = by_logit
-    derivatives[:, GUESSING] = c * q
-    derivatives[:, CEILING] = c_complement * s * u * u_complement
+    q = c_complement * u * s_complement + c_complement * u_complement
+    p = c_complement * u * s + c
+    by_logit = (c_complement * u) * s * s_complement
+    derivatives = np.empty((len(p), len(columns), len(theta)))
+    for place, column in enumerate(columns):
+        into = derivatives[:, place]
+        if column == SLOPE:
+            by_slope = theta * curves.a[:, None] if curves.log_slope else theta
+            np.multiply(by_logit, by_slope, out=into)
+        elif column == INTERCEPT:
+            into[...] = by_logit
+        elif column == GUESSING:
+            np.multiply(q, c, out=into)
+        else:
+            np.multiply(s, c_complement * u * u_complement, out=into)
     return p, q, derivatives
+
+
+def _sigmoids(
+    a: FloatArray, intercept: FloatArray, theta: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """sigmoid(a theta + intercept) and its complement from one exponential."""
+    z = np.clip(a[:, None] * theta + intercept[:, None], -MAX_LOGIT, MAX_LOGIT)
+    small = np.exp(-np.abs(z))
+    large = 1 / (1 + small)
+    small *= large
+    rising = z >= 0
+    return np.where(rising, large, small), np.where(rising, small, large)

@@ -20,7 +20,7 @@ from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import chdtrc, chndtr  # type: ignore[import-untyped]
 
 from app.calibration.calibrate import Calibration
-from app.calibration.curves import SLOPE, Curves, Family, slopes_of_curves
+from app.calibration.curves import SLOPE, Curves, Family, probabilities, slopes_of_curves
 from app.calibration.matrix import MISSING, ScoreMatrix
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import CalibrationError
@@ -114,7 +114,8 @@ def m2_of(matrix: ScoreMatrix, calibration: Calibration) -> M2:
     first, second = np.triu_indices(n_items, 1)
     curves = Curves.from_natural(calibration.items.take(columns), log_slope=False)
     weights = calibration.density.weights
-    p, _, derivatives = slopes_of_curves(curves, calibration.density.nodes)
+    columns_of_x = sorted({SLOPE, *calibration.family.free})
+    p, _, derivatives = slopes_of_curves(curves, calibration.density.nodes, columns_of_x)
     pairs = p[first] * p[second]
     expected = np.concatenate([p, pairs]) @ weights
     joint = scores.T @ scores / n_examinees
@@ -184,8 +185,8 @@ def _gradient(
     """Derivatives of the expected shares in the parameters, shape (n_shares, n_parameters)."""
     n_items = len(p)
     columns = []
-    for column in sorted({SLOPE, *family.free}):
-        slope = derivatives[:, column]
+    for place, column in enumerate(sorted({SLOPE, *family.free})):
+        slope = derivatives[:, place]
         single = np.diag(slope @ weights)
         double = np.zeros((len(first), n_items))
         rows = np.arange(len(first))
@@ -237,10 +238,7 @@ def _noncentrality(statistic: float, df: int, level: float) -> float:
 
 
 def _srmsr(matrix: ScoreMatrix, calibration: Calibration, columns: IntArray) -> float:
-    p = slopes_of_curves(
-        Curves.from_natural(calibration.items.take(columns), log_slope=False),
-        calibration.density.nodes,
-    )[0]
+    p, _ = probabilities(calibration.items.take(columns), calibration.density.nodes)
     weights = calibration.density.weights
     single = p @ weights
     spread = np.sqrt(single * (1 - single))

@@ -78,8 +78,7 @@ def objective(problem: Problem, x: FloatArray, counts: Expectation, nodes: Float
         right = counts.right[block]
         seen = counts.seen if len(counts.seen) == 1 else counts.seen[block]
         curves = Curves(x[block], problem.log_slope)
-        p, q, derivatives = slopes_of_curves(curves, nodes)
-        derivatives = derivatives[:, columns]
+        p, q, derivatives = slopes_of_curves(curves, nodes, columns.tolist())
         value[block] = (right * np.log(p) + (seen - right) * np.log(q)).sum(axis=1)
         pq = p * q
         gradient[block, columns] = (derivatives @ ((right - seen * p) / pq)[:, :, None])[:, :, 0]

@@ -170,8 +170,7 @@ class _Pieces:
 
     @classmethod
     def at(cls, curves: Curves, density: LatentDensity, used: IntArray) -> "_Pieces":
-        p, q, derivatives = slopes_of_curves(curves, density.nodes)
-        derivatives = derivatives[:, used]
+        p, q, derivatives = slopes_of_curves(curves, density.nodes, used.tolist())
         return cls(curves, derivatives / p[:, None, :], -derivatives / q[:, None, :])
 
 

@@ -54,7 +54,7 @@ def test_coordinates_hold_the_items_they_were_made_from(
 def test_derivatives_of_the_curves_match_finite_differences(log_slope: bool) -> None:
     curves = _curves(1, log_slope=log_slope)
     theta = np.linspace(-3, 3, 7)
-    _, _, derivatives = slopes_of_curves(curves, theta)
+    _, _, derivatives = slopes_of_curves(curves, theta, range(4))
     step = 1e-6
     for column in range(4):
         up, down = curves.x.copy(), curves.x.copy()
