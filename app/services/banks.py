@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.demo.bank import demo_bank
+from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
+from app.engine.design import Design
 from app.engine.lint import Finding
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord, parse_item
@@ -494,6 +496,17 @@ class BankService:
                 kept = kept.under(bank)
             self._versions.put(version_id, kept)
             return kept
+
+    async def adaptive_test(self, version: LoadedVersion, design: Design) -> AdaptiveTest:
+        """The test of a design on a version, built where it does not hold up the event loop.
+
+        Raises:
+            InvalidInputError: The design cannot be built on this version.
+        """
+        if design.selection.max_exposure is None:
+            return version.adaptive_test(design)
+        async with self._loading:
+            return await asyncio.to_thread(version.adaptive_test, design)
 
     async def items_at(
         self, version: LoadedVersion, positions: Sequence[int]

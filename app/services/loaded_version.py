@@ -12,6 +12,7 @@ from app.adapters.prompting import PromptStyle
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design import Design
+from app.engine.simulation import fit_acceptance
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import item_scorer
 from app.services.lru import Lru
@@ -160,6 +161,8 @@ class LoadedVersion:
         """The test of this design on this version; sessions of one design share it.
 
         Expected tokens are the cost of an item, if they are known of every item that may be asked.
+        Exposure control is fitted by simulation, which takes seconds to minutes the first time:
+        such a design is not for the event loop.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.
@@ -167,7 +170,15 @@ class LoadedVersion:
         name = json.dumps(design.to_dict(), sort_keys=True)
         test = self._tests.get(name)
         if test is None:
-            test = design.build(self.bank, active=self.active, tags=self.tags, costs=self._costs())
+            costs, acceptance = self._costs(), None
+            if design.selection.max_exposure is not None:
+                # A fixed seed, so that every worker fits the same and replays stay exact.
+                acceptance = fit_acceptance(
+                    design, self.bank, seed=0, active=self.active, tags=self.tags, costs=costs
+                )
+            test = design.build(
+                self.bank, active=self.active, tags=self.tags, costs=costs, exposure=acceptance
+            )
             self._tests.put(name, test)
         return test
 

@@ -31,6 +31,7 @@ class NextItem:
     step_token: str
     item: BankItem
     version: LoadedVersion
+    plan: SessionPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ class ManualSessions:
             step_token=awaited.step_token or "",
             item=items[awaited.position],
             version=version,
+            plan=SessionPlan.from_dict(record.design),
         )
 
     async def answer(self, session_id: str, answer: ManualAnswer) -> SessionRecord:
@@ -79,6 +81,7 @@ class ManualSessions:
         """
         expected = await self._expected(session_id, answer)
         closing = await _manual_closing(expected, answer)
+        test = await self._banks.adaptive_test(expected.version, expected.plan.design)
         async with self._database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id, for_update=True)
             administrations = await uow.sessions.administrations(session_id)
@@ -86,7 +89,8 @@ class ManualSessions:
             if awaited.step_token != answer.step_token:
                 raise _stale(awaited.step)
             run = SessionRun(
-                plan=SessionPlan.from_dict(record.design),
+                test=test,
+                plan=expected.plan,
                 version=expected.version,
                 seed=record.seed,
                 administrations=administrations,

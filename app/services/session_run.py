@@ -99,14 +99,14 @@ class SessionRun:
     def __init__(
         self,
         *,
+        test: AdaptiveTest,
         plan: SessionPlan,
         version: LoadedVersion,
         seed: int,
         administrations: Sequence[Administration] = (),
     ) -> None:
-        test = version.adaptive_test(plan.design)
         self._design = plan.design
-        self._test: AdaptiveTest = test
+        self._test = test
         self._version = version
         self._seed = seed
         self._limits = plan.limits

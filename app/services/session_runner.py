@@ -119,7 +119,11 @@ class SessionRunner:
             administrations = await uow.sessions.administrations(record.id)
         plan = SessionPlan.from_dict(record.design)
         run = SessionRun(
-            plan=plan, version=version, seed=record.seed, administrations=administrations
+            test=await self._banks.adaptive_test(version, plan.design),
+            plan=plan,
+            version=version,
+            seed=record.seed,
+            administrations=administrations,
         )
         return LiveSession(
             record=record,

@@ -306,6 +306,7 @@ class SessionService:
         closed = renumbered(closed)
         plan = SessionPlan.from_dict({**parent.design, **changes})
         run = SessionRun(
+            test=await self._banks.adaptive_test(version, plan.design),
             plan=plan,
             version=version,
             seed=parent.seed,
@@ -359,7 +360,13 @@ class SessionService:
         plan: SessionPlan,
         administrations: Sequence[Administration] = (),
     ) -> SessionRecord:
-        run = SessionRun(plan=plan, version=version, seed=new.seed, administrations=administrations)
+        run = SessionRun(
+            test=await self._banks.adaptive_test(version, plan.design),
+            plan=plan,
+            version=version,
+            seed=new.seed,
+            administrations=administrations,
+        )
         async with self._database.unit_of_work() as uow:
             await uow.sessions.add(new, summary=run.summary(elapsed_s=new.active_s))
             await uow.sessions.copy_administrations(new.id, administrations)

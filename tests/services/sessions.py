@@ -45,10 +45,12 @@ def spec(**changes: Any) -> SessionSpec:
     return SessionSpec(**{**given, **changes})
 
 
-async def until(services: Services, session_id: str, *statuses: str) -> SessionRecord:
+async def until(
+    services: Services, session_id: str, *statuses: str, limit_s: float = 60
+) -> SessionRecord:
     """The session once it has one of these states (default: ended)."""
     wanted = statuses or ENDED
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(limit_s):
         while True:
             record = await services.sessions.get(session_id)
             if record.status in wanted:

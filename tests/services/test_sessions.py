@@ -109,7 +109,8 @@ async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
 ) -> None:
     version = await services.banks.load_version(await services.banks.resolve_version("demo"))
     plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 60}, "concurrency": 4})
-    run = SessionRun(plan=plan, version=version, seed=5)
+    test = version.adaptive_test(plan.design)
+    run = SessionRun(test=test, plan=plan, version=version, seed=5)
     stored: dict[int, Administration] = {}
     base = Administration(
         step=0,
@@ -133,7 +134,22 @@ async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
         stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
 
         again = SessionRun(
-            plan=plan, version=version, seed=5, administrations=list(stored.values())
+            test=test, plan=plan, version=version, seed=5, administrations=list(stored.values())
         )
         assert again.summary(elapsed_s=1.0) == run.summary(elapsed_s=1.0)
         assert again.pending == run.pending
+
+
+async def test_exposure_control_is_fitted_when_a_session_asks_for_it(services: Services) -> None:
+    plan = {
+        "selection": {"exposure": {"max_rate": 0.3}},
+        "stopping": {"se": None, "min_items": 1, "max_items": 5},
+    }
+    firsts = set()
+    for seed in range(8):
+        record = await services.sessions.create(
+            spec(mode="manual", endpoint=None, plan=plan, seed=seed)
+        )
+        firsts.add((await services.manual_sessions.next_item(record.id)).item.key)
+
+    assert len(firsts) > 1  # without it, every test starts with the same item
