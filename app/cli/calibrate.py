@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,9 +136,7 @@ def _calibrated(
             calibration = calibrate(matrix, settings, watch=watch)
         else:
             rng = np.random.default_rng(seed)
-            calibration = calibrate_in_parts(
-                matrix, replace(settings, with_errors=False), partition_size, rng
-            )
+            calibration = calibrate_in_parts(matrix, settings, partition_size, rng)
         return _Judged(
             calibration=calibration,
             goodness=goodness_of_fit(matrix, calibration),

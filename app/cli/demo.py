@@ -11,7 +11,7 @@ import typer
 
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.run import own_client, run_to_the_end
-from app.cli.runtime import serving
+from app.cli.server import serving
 from app.cli.watch import report, watch
 from app.errors import SextantError
 from app.observability import configure_logging

@@ -8,7 +8,8 @@ import typer
 
 from app.cli.client import ApiClient
 from app.cli.console import err, fail_clearly, write_json
-from app.cli.runtime import LocalServer, run_until_signal, serving
+from app.cli.runtime import run_until_signal
+from app.cli.server import LocalServer, serving
 from app.cli.watch import report, watch
 from app.observability import configure_logging
 from app.settings import Settings
