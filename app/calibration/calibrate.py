@@ -41,6 +41,7 @@ LEAST_ANSWERS: Mapping[Family, int] = {
 """Answers of an item below which its family is hardly identified without priors."""
 
 MAX_NODES = 401
+_ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
 
 COMPARED: tuple[Family, ...] = (Family.RASCH, Family.TWO_PL, Family.THREE_PL)
 """Families a comparison tries by itself; the 4PL only where it is named."""
@@ -310,7 +311,7 @@ def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensi
     at_node = LOGISTIC.information(result.curves.natural().column(), nodes).sum(axis=0)
     se = 1 / np.sqrt(1 + result.density.weights @ at_node)
     needed = int(np.ceil(2 * settings.bound / (1.3 * se))) + 1
-    if needed <= len(nodes):
+    if needed <= _ENOUGH * len(nodes):
         return None
     return LatentDensity.normal(n_nodes=min(needed, MAX_NODES), bound=settings.bound)
 

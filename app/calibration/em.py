@@ -23,8 +23,8 @@ _FIRST_STEPS = 5
 _STEPS = 2  # damped steps a cycle: more cost time and bring EM no further
 _LOOK_AROUND = (1, 3, 6, 10, 20, 40)  # cycles before which every item is searched globally
 _LAST_LOOKS = 4  # searches after convergence, each of which must find something to go on
-_NOTHING = 1e-13  # share of the log-posterior that rounding alone can move
-_STILL_CYCLES = 10
+_STILL_CYCLES = 25  # cycles that together gain less than a tenth of the tolerance: a standstill
+_STILL_DISTANCE = 10  # times the gradient tolerance; steps on a grid have no smooth top
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,8 @@ class EmSettings:
         max_cycles: Most E-steps.
         tolerance: Converged when a cycle gains less log-posterior than this ...
         gradient_tolerance: ... and no item, nor the location and scale of theta, is further than
-            this many standard errors from where its gradient is zero.
+            this many standard errors from where its gradient is zero; ten times as far after a
+            standstill of many cycles.
         estimate_density: Weights of the latent density are free (empirical histogram) instead of
             N(0, 1).
         estimate_population: Mean and sd of a normal density are free; needs fixed items, which
@@ -108,7 +109,8 @@ def maximise(
     state = run.first(density, start)
     damping = np.full(matrix.n_items, START_DAMPING)
     accelerate = Anderson()
-    gain, cycle, still, last_looks = np.inf, 0, 0, _LAST_LOOKS
+    gain, cycle, last_looks = np.inf, 0, _LAST_LOOKS
+    posteriors: list[float] = []
     while True:
         cycle += 1
         if early_looks and cycle in _LOOK_AROUND:
@@ -119,9 +121,12 @@ def maximise(
         settled = problem.settled(state.x)
         climbed = climb(settled, state.x, state.counts, state.density.nodes, damping, _STEPS)
         distance = distance_left(problem, state.x, climbed.before, matrix.n_examinees)
-        converged = gain < settings.tolerance and distance < settings.gradient_tolerance
-        still = still + 1 if gain < _NOTHING * abs(state.log_posterior) else 0
-        if run.e_steps >= settings.max_cycles or still >= _STILL_CYCLES:
+        posteriors.append(state.log_posterior)
+        gained = posteriors[-1] - posteriors[-_STILL_CYCLES - 1 :][0]
+        still = len(posteriors) > _STILL_CYCLES and gained < 0.1 * settings.tolerance
+        reach = settings.gradient_tolerance * (_STILL_DISTANCE if still else 1)
+        converged = gain < settings.tolerance and distance < reach
+        if run.e_steps >= settings.max_cycles or (still and not converged):
             break
         if converged:
             if last_looks == 0:
@@ -132,6 +137,7 @@ def maximise(
             if not jumped:
                 break
             accelerate.forget()
+            posteriors.clear()
             gain = np.inf
             continue
         damping = climbed.damping

@@ -160,11 +160,14 @@ def distance_left(problem: Problem, x: FloatArray, at: Objective, n_examinees: f
     longest = np.sqrt(np.maximum(decrements, 0.0).max(initial=0.0))
     if problem.fixed:
         return float(longest)
-    # With thetas known exactly, n examinees fix the mean to 1/sqrt(n) and log sd to 1/sqrt(2 n).
-    a = Curves(x, problem.log_slope).a
+    # With thetas known exactly, n examinees fix the mean to 1/sqrt(n) and log sd to 1/sqrt(2 n). An
+    # item at its steepest is a step on the grid and cannot follow a small move of theta.
+    low, high = bounds(log_slope=problem.log_slope)
+    follows = (x[:, SLOPE] > low[SLOPE]) & (x[:, SLOPE] < high[SLOPE])
+    a = np.where(follows, Curves(x, problem.log_slope).a, 0.0)
     location = abs(at.gradient[:, INTERCEPT] @ a) / np.sqrt(n_examinees)
-    by_slope = at.gradient[:, SLOPE] * (1.0 if problem.log_slope else a)
-    scale = abs(by_slope.sum()) / np.sqrt(2 * n_examinees)
+    scale = abs(at.gradient[:, SLOPE] @ (follows if problem.log_slope else a))
+    scale /= np.sqrt(2 * n_examinees)
     return float(max(longest, location, scale))
 
 

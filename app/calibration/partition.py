@@ -16,6 +16,7 @@ from app.calibration.calibrate import Calibration, CalibrationSettings, calibrat
 from app.calibration.expectation import LatentDensity, expect, population
 from app.calibration.linking import Linking, link_populations
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.uncertainty import ParameterErrors
 from app.engine.models.base import IntArray, ItemParameters
 from app.errors import CalibrationError, InvalidInputError
 
@@ -97,13 +98,17 @@ def join_parts(
         CalibrationError: A part that shares fewer than two examinees with the first.
     """
     columns = [np.empty(matrix.n_items) for _ in ItemParameters._fields]
-    for part, result, linking in zip(
-        parts, results, link_parts(matrix, parts, results), strict=True
-    ):
+    linkings = link_parts(matrix, parts, results)
+    for part, result, linking in zip(parts, results, linkings, strict=True):
         for column, values in zip(columns, linking.items(result.items), strict=True):
             column[part] = values
     items = ItemParameters(*columns)
     density = max((result.density for result in results), key=lambda d: len(d.nodes))
+    errors = [
+        result.errors.moved(linking)
+        for result, linking in zip(results, linkings, strict=True)
+        if result.errors is not None
+    ]
     warnings = [
         f"Part {number + 1} of {len(parts)}: {warning}"
         for number, result in enumerate(results)
@@ -120,7 +125,7 @@ def join_parts(
         n_answers=int(matrix.answers_per_item().sum()),
         converged=all(result.converged for result in results),
         cycles=sum(result.cycles for result in results),
-        errors=None,
+        errors=ParameterErrors.joined(parts, errors) if len(errors) == len(parts) else None,
         warnings=tuple(warnings),
         scale=settings.scale,
     )

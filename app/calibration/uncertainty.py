@@ -17,6 +17,7 @@ Source: Louis (1982), JRSS B 44, eq. 3.2'; Bock & Lieberman (1970), Psychometrik
 products; their coverage: Paek & Cai (2014), Educational and Psychological Measurement 74.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,6 +36,7 @@ from app.calibration.curves import (
     slopes_of_curves,
 )
 from app.calibration.expectation import LatentDensity, PosteriorBlock, posteriors
+from app.calibration.linking import Linking
 from app.calibration.matrix import BoolArray, ScoreMatrix
 from app.calibration.maximization import Problem
 from app.engine.models.base import FloatArray, IntArray
@@ -129,6 +131,41 @@ class ParameterErrors:
         half = _Z95 * self._coordinate(GUESSING)
         x = self.curves.x[:, GUESSING]
         return Interval(expit(x - half), expit(x + half))
+
+    def moved(self, linking: Linking) -> "ParameterErrors":
+        """The same errors on the linking's target scale; its own error is not added."""
+        curves = self.curves
+        a = curves.a
+        change = np.broadcast_to(np.eye(N_COORDINATES), self.covariance.shape).copy()
+        if not curves.log_slope:
+            change[:, SLOPE, SLOPE] = 1 / linking.slope
+        by_slope = a if curves.log_slope else np.ones_like(a)
+        change[:, INTERCEPT, SLOPE] = -by_slope * linking.intercept / linking.slope
+        x = curves.x.copy()
+        x[:, SLOPE] = x[:, SLOPE] - np.log(linking.slope) if curves.log_slope else a / linking.slope
+        x[:, INTERCEPT] -= a / linking.slope * linking.intercept
+        return ParameterErrors(
+            self.method,
+            Curves(x, curves.log_slope),
+            change @ self.covariance @ change.transpose(0, 2, 1),
+            self.estimated,
+        )
+
+    @classmethod
+    def joined(
+        cls, places: Sequence[IntArray], errors: Sequence["ParameterErrors"]
+    ) -> "ParameterErrors":
+        """Errors of several sets of items as one, each at its places."""
+        order = np.argsort(np.concatenate(places))
+        return cls(
+            errors[0].method,
+            Curves(
+                np.concatenate([part.curves.x for part in errors])[order],
+                errors[0].curves.log_slope,
+            ),
+            np.concatenate([part.covariance for part in errors])[order],
+            np.concatenate([part.estimated for part in errors])[order],
+        )
 
     def _coordinate(self, column: int) -> FloatArray:
         variance = np.maximum(self.covariance[:, column, column], 0.0)

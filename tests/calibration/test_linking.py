@@ -179,6 +179,31 @@ def test_linking_undoes_a_shift_of_one_parts_scale_and_the_published_formula_doe
     assert np.abs(-published.intercept / published.a - plain.b[parts[1]]).mean() > 0.3
 
 
+@pytest.mark.parametrize("negative_slopes", [False, True])
+def test_standard_errors_move_with_the_scale(negative_slopes: bool) -> None:
+    data = simulate(11, Family.TWO_PL, 400, 6)
+    errors = calibrate(data.matrix, CalibrationSettings(negative_slopes=negative_slopes)).errors
+    assert errors is not None
+    moved = errors.moved(_linking())
+    assert moved.a == pytest.approx(errors.a / SLOPE)
+    assert moved.b == pytest.approx(errors.b * SLOPE)
+    back = moved.moved(_linking().inverse())
+    assert back.intercept == pytest.approx(errors.intercept)
+    assert back.covariance == pytest.approx(errors.covariance)
+
+
+def test_parts_keep_the_standard_errors_of_their_items() -> None:
+    data = simulate(12, Family.TWO_PL, 400, 200)
+    whole = calibrate(data.matrix).errors
+    joined = calibrate_in_parts(
+        data.matrix, CalibrationSettings(), 100, np.random.default_rng(0)
+    ).errors
+    assert whole is not None
+    assert joined is not None
+    assert np.median(joined.b / whole.b) == pytest.approx(1, abs=0.05)
+    assert np.corrcoef(np.log(joined.b), np.log(whole.b))[0, 1] > 0.95
+
+
 def test_parts_without_common_examinees_cannot_be_linked() -> None:
     data = simulate(10, Family.TWO_PL, 60, 200)
     scores = data.matrix.scores.astype(float)
