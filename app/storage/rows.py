@@ -305,3 +305,54 @@ class IdempotencyRow(Base):
     response_headers: Mapped[Json | None]
     response_body: Mapped[bytes | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
+
+
+class ResponseSetRow(Base):
+    """Recorded answers of many examinees to many items, with the figures that lists show."""
+
+    __tablename__ = "response_sets"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    description: Mapped[str] = mapped_column(server_default="")
+    details: Mapped[Json] = mapped_column("metadata", server_default=_EMPTY_OBJECT)
+    n_examinees: Mapped[int] = mapped_column(server_default=text("0"))
+    n_items: Mapped[int] = mapped_column(server_default=text("0"))
+    n_sheets: Mapped[int] = mapped_column(server_default=text("0"))
+    outcomes: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
+    imports: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+    revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ResponseItemRow(Base):
+    """An item of a response set; `position` is its place in the bytes of every answer sheet."""
+
+    __tablename__ = "response_items"
+    __table_args__ = (UniqueConstraint("set_id", "key"),)
+
+    set_id: Mapped[str] = mapped_column(
+        ForeignKey("response_sets.id", ondelete="CASCADE"), primary_key=True
+    )
+    position: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str]
+
+
+class AnswerSheetRow(Base):
+    """All answers of one examinee in one trial: a byte an item, and the scores no byte stands for.
+
+    A row for each of the answers would be 19 million rows where this is 3,467.
+    """
+
+    __tablename__ = "answer_sheets"
+
+    set_id: Mapped[str] = mapped_column(
+        ForeignKey("response_sets.id", ondelete="CASCADE"), primary_key=True
+    )
+    examinee: Mapped[str] = mapped_column(primary_key=True)
+    trial: Mapped[int] = mapped_column(primary_key=True)
+    #: Order of the examinees: that of their first import.
+    position: Mapped[int]
+    codes: Mapped[bytes]
+    fractions: Mapped[bytes | None]

@@ -12,6 +12,7 @@ from app.storage.repositories.api_keys import ApiKeyRepository
 from app.storage.repositories.banks import BankRepository
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
+from app.storage.repositories.response_sets import ResponseSetRepository
 from app.storage.repositories.sessions import SessionRepository
 
 
@@ -45,6 +46,7 @@ class UnitOfWork:
         self.endpoints = EndpointRepository(self._db)
         self.banks = BankRepository(self._db)
         self.sessions = SessionRepository(self._db)
+        self.response_sets = ResponseSetRepository(self._db)
         return self
 
     async def __aexit__(

@@ -1,0 +1,226 @@
+"""Response sets: which examinee answered which item how, a row for each examinee and trial."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import NotFoundError, PreconditionFailedError
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.rows import AnswerSheetRow, ResponseItemRow, ResponseSetRow
+
+#: Rows that are in memory at a time, and that one statement writes.
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseSet:
+    """Recorded answers of many examinees to many items.
+
+    Attributes:
+        n_sheets: Examinees, each counted as often as it was tried.
+        outcomes: Answers by outcome.
+        imports: Where the answers come from, the newest last.
+    """
+
+    id: str
+    name: str
+    description: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    n_examinees: int = 0
+    n_items: int = 0
+    n_sheets: int = 0
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    imports: Sequence[Mapping[str, Any]] = ()
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSheet:
+    """Answers of one examinee in one trial, as bytes.
+
+    Attributes:
+        codes: One byte an item, by position; items beyond the end were not asked.
+        fractions: Scores that no code stands for, float64 little-endian; `None` where there are none.
+    """
+
+    examinee: str
+    trial: int
+    codes: bytes
+    fractions: bytes | None = None
+
+
+class ResponseSetRepository:
+    """Questions and changes about response sets, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(self, response_set: ResponseSet) -> None:
+        """Store a new set.
+
+        Raises:
+            AlreadyExistsError: Its name is taken (from the unit of work).
+        """
+        self._db.add(ResponseSetRow(**_values(response_set)))
+        await self._db.flush()
+
+    async def find(self, id_or_name: str, *, for_update: bool = False) -> ResponseSet:
+        """A set by its id or its name.
+
+        Raises:
+            NotFoundError: No such set.
+        """
+        query = select(ResponseSetRow).where(
+            or_(ResponseSetRow.id == id_or_name, ResponseSetRow.name == id_or_name)
+        )
+        # A name may look like another set's id; the id wins.
+        query = query.order_by((ResponseSetRow.id == id_or_name).desc()).limit(1)
+        query = query.execution_options(populate_existing=True)
+        if for_update:
+            query = query.with_for_update()
+        row = (await self._db.execute(query)).scalar_one_or_none()
+        if row is None:
+            raise NotFoundError("response set", id_or_name)
+        return _read(row)
+
+    async def list_page(self, request: PageRequest) -> Page[ResponseSet]:
+        """One page of sets."""
+        return await read_page(
+            self._db,
+            select(ResponseSetRow),
+            request,
+            key=ResponseSetRow.id,
+            kind="response set",
+            read=_read,
+        )
+
+    async def replace(self, response_set: ResponseSet) -> ResponseSet:
+        """Write the fields of a set that is locked; it goes to the next revision."""
+        values = _values(response_set) | {
+            "revision": response_set.revision + 1,
+            "updated_at": func.now(),
+        }
+        await self._db.execute(
+            update(ResponseSetRow).where(ResponseSetRow.id == response_set.id).values(**values)
+        )
+        return await self.find(response_set.id)
+
+    async def delete(self, set_id: str, revision: int) -> None:
+        """Remove a set with all its answers.
+
+        Raises:
+            NotFoundError: No such set.
+            PreconditionFailedError: It is not at `revision` any more.
+        """
+        found = await self.find(set_id, for_update=True)
+        if found.revision != revision:
+            raise PreconditionFailedError(
+                f"Response set {found.name!r} is at revision {found.revision}, If-Match names "
+                f"{revision}: read it again."
+            )
+        await self._db.execute(delete(ResponseSetRow).where(ResponseSetRow.id == found.id))
+
+    async def item_keys(self, set_id: str) -> list[str]:
+        """Keys of the items in order of position."""
+        query = (
+            select(ResponseItemRow.key)
+            .where(ResponseItemRow.set_id == set_id)
+            .order_by(ResponseItemRow.position)
+        )
+        return list((await self._db.scalars(query)).all())
+
+    async def add_items(self, set_id: str, first: int, keys: Sequence[str]) -> None:
+        """Add items at the positions from `first`."""
+        if keys:
+            rows = [
+                {"set_id": set_id, "position": position, "key": key}
+                for position, key in enumerate(keys, start=first)
+            ]
+            await self._db.execute(insert(ResponseItemRow), rows)
+
+    async def sheets(
+        self, set_id: str, examinees: Sequence[str] | None = None
+    ) -> AsyncIterator[StoredSheet]:
+        """The sheets of a set, or of some examinees; trials of one examinee follow each other."""
+        sheet = AnswerSheetRow
+        query = (
+            select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
+            .where(sheet.set_id == set_id)
+            .order_by(sheet.position, sheet.trial)
+            .execution_options(yield_per=_BATCH)
+        )
+        if examinees is not None:
+            query = query.where(sheet.examinee == func.any(list(examinees)))
+        async for row in await self._db.stream(query):
+            yield StoredSheet(*row)
+
+    async def add_sheets(self, set_id: str, sheets: Sequence[tuple[int, StoredSheet]]) -> None:
+        """Add sheets, each with the position of its examinee."""
+        for start in range(0, len(sheets), _BATCH):
+            rows = [
+                {
+                    "set_id": set_id,
+                    "examinee": sheet.examinee,
+                    "trial": sheet.trial,
+                    "position": position,
+                    "codes": sheet.codes,
+                    "fractions": sheet.fractions,
+                }
+                for position, sheet in sheets[start : start + _BATCH]
+            ]
+            await self._db.execute(insert(AnswerSheetRow), rows)
+
+    async def replace_sheets(self, set_id: str, sheets: Sequence[StoredSheet]) -> None:
+        """Write sheets over those of the same examinee and trial."""
+        sheet = AnswerSheetRow.__table__.c
+        statement = (
+            update(AnswerSheetRow.__table__)  # type: ignore[arg-type]  # a Table, typed wider
+            .where(
+                sheet.set_id == set_id,
+                sheet.examinee == bindparam("of_examinee"),
+                sheet.trial == bindparam("of_trial"),
+            )
+            .values(codes=bindparam("new_codes"), fractions=bindparam("new_fractions"))
+        )
+        connection = await self._db.connection()
+        for start in range(0, len(sheets), _BATCH):
+            rows = [
+                {
+                    "of_examinee": sheet.examinee,
+                    "of_trial": sheet.trial,
+                    "new_codes": sheet.codes,
+                    "new_fractions": sheet.fractions,
+                }
+                for sheet in sheets[start : start + _BATCH]
+            ]
+            await connection.execute(statement, rows)
+
+    async def examinee_positions(self, set_id: str, examinees: Sequence[str]) -> dict[str, int]:
+        """Positions of those of `examinees` that the set has."""
+        sheet = AnswerSheetRow
+        query = (
+            select(sheet.examinee, sheet.position)
+            .where(sheet.set_id == set_id, sheet.examinee == func.any(list(examinees)))
+            .distinct()
+        )
+        return dict((await self._db.execute(query)).all())
+
+
+def _values(response_set: ResponseSet) -> dict[str, Any]:
+    values = {f.name: getattr(response_set, f.name) for f in fields(ResponseSet)}
+    values["details"] = dict(values.pop("metadata"))
+    values["outcomes"] = dict(values["outcomes"])
+    values["imports"] = list(values["imports"])
+    return values
+
+
+def _read(row: ResponseSetRow) -> ResponseSet:
+    special: dict[str, Any] = {"metadata": row.details}
+    plain = {f.name: getattr(row, f.name) for f in fields(ResponseSet) if f.name not in special}
+    return ResponseSet(**plain, **special)
