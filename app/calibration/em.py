@@ -190,8 +190,7 @@ class _Run:
         self.e_steps += 1
         curves = Curves(x, self.problem.log_slope)
         counts = expect(self.matrix, curves.natural(), density)
-        prior = float(self.problem.priors.terms(curves).value.sum())
-        return _State(x, density, counts, counts.log_likelihood + prior)
+        return _State(x, density, counts, counts.log_likelihood + self.problem.log_prior(x))
 
     def look_around(self, state: _State) -> tuple[_State, bool]:
         settled = self.problem.settled(state.x)
@@ -221,7 +220,8 @@ class _Run:
     def _inside(self, x: FloatArray) -> FloatArray:
         low, high = bounds(log_slope=self.problem.log_slope)
         free = np.array([SLOPE, *self.problem.family.free])
-        x[:, free] = np.clip(x[:, free], low[free], high[free])
+        estimated = np.ix_(self.problem.movable(len(x)), free)
+        x[estimated] = np.clip(x[estimated], low[free], high[free])
         return x
 
     def _next_density(self, state: _State) -> LatentDensity:

@@ -63,7 +63,17 @@ class Problem:
         They maximise the log-posterior at these items, so holding them for one M-step keeps EM's
         ascent, and each item's objective its own.
         """
-        return replace(self, priors=self.priors.settled(Curves(x, self.log_slope)))
+        free_items = x[self.movable(len(x))]
+        return replace(self, priors=self.priors.settled(Curves(free_items, self.log_slope)))
+
+    def log_prior(self, x: FloatArray) -> float:
+        """Log prior density of the items that are estimated, floating means at their best."""
+        free_items = Curves(x[self.movable(len(x))], self.log_slope)
+        return float(self.priors.settled(free_items).terms(free_items).value.sum())
+
+    def movable(self, n_items: int) -> IntArray:
+        """Positions of the items that are estimated."""
+        return np.setdiff1d(np.arange(n_items), np.array(self.fixed, dtype=np.intp))
 
 
 def objective(problem: Problem, x: FloatArray, counts: Expectation, nodes: FloatArray) -> Objective:
@@ -119,12 +129,13 @@ def climb(
     """
     low, high = bounds(log_slope=problem.log_slope)
     free = np.array(problem.family.free)
-    movable = _movable(problem, len(x))
+    movable = problem.movable(len(x))
+    estimated = np.ix_(movable, free)
     before = at = objective(problem, x, counts, nodes)
     for _ in range(steps):
         trial = x.copy()
-        trial[np.ix_(movable, free)] += _damped_step(problem, x, at, damping)[movable]
-        trial[:, free] = np.clip(trial[:, free], low[free], high[free])
+        step = _damped_step(problem, x, at, damping)[movable]
+        trial[estimated] = np.clip(x[estimated] + step, low[free], high[free])
         then = objective(problem, trial, counts, nodes)
         better = then.value > at.value
         x = np.where(better[:, None], trial, x)
@@ -153,7 +164,7 @@ def distance_left(problem: Problem, x: FloatArray, at: Objective, n_examinees: f
     By Fisher's identity the gradient at the E-step's own position is that of the marginal
     log-posterior.
     """
-    movable = _movable(problem, len(x))
+    movable = problem.movable(len(x))
     gradient, information = _free_system(problem, x, at)
     steps = _solve(information[movable], gradient[movable])
     decrements = np.einsum("ja,ja->j", gradient[movable], steps)
@@ -183,10 +194,6 @@ def candidate_values(
     log_q = np.log(q)
     values: FloatArray = counts.right @ (np.log(p) - log_q).T + counts.seen @ log_q.T
     return values + problem.priors.terms(curves).value
-
-
-def _movable(problem: Problem, n_items: int) -> IntArray:
-    return np.setdiff1d(np.arange(n_items), np.array(problem.fixed, dtype=np.intp))
 
 
 def _free_system(problem: Problem, x: FloatArray, at: Objective) -> tuple[FloatArray, FloatArray]:

@@ -64,13 +64,14 @@ class PriorTerms(NamedTuple):
 class Priors:
     """Independent priors of the items; None leaves a parameter to the answers alone.
 
-    Fixed means on log a or b compete with N(0, 1) for the scale of theta: n examinees hold it with
-    a precision of n, m items with m / sd^2. With as many items as examinees a prior of b ~ N(0, 3)
-    shrinks the whole scale by a tenth. A floating mean of log a does not touch it.
+    Priors on b, and fixed means of log a, compete with N(0, 1) for the scale of theta: n examinees
+    hold it with a precision of n, m items with m / sd^2. With as many items as examinees a prior of
+    b ~ N(0, 3) shrinks the whole scale by a tenth, one of N(0, 10) by less than a hundredth. A
+    floating mean of log a does not touch it.
 
     Attributes:
         log_slope: On log a. Needs positive slopes; the 1PL's common slope has none.
-        difficulty: On b, in logits. Needs positive slopes. For small banks, see above.
+        difficulty: On b, in logits. Needs positive slopes. For small banks, or wide: see above.
         guessing: On logit c.
         ceiling: On the logit of (d - c) / (1 - c), which is logit d where c is small.
     """
@@ -92,13 +93,15 @@ class Priors:
         Slopes vary more there than in human tests, so log a gets 1.5 times BILOG-MG's spread.
         Guessing has flexMIRT's spread, about a mean that the items choose: near 0 for free answers,
         near 1/k for k options. A much wider one would overestimate the guessing of easy items,
-        which bends theta in a long test.
+        which bends theta in a long test. The prior on b is so wide that it only keeps items that
+        nobody masters from running away.
 
         Source: the forms of BILOG-MG (log-normal slopes with a floating mean) and flexMIRT
         (logit-normal guessing); Mislevy (1986), Psychometrika 51, on why they are needed.
         """
         return cls(
             log_slope=Normal(None, 0.75) if SLOPE in family.free else None,
+            difficulty=Normal(None, 10.0),
             guessing=Normal(None, 0.5) if GUESSING in family.free else None,
             ceiling=Normal(3.0, 1.0) if CEILING in family.free else None,
         )

@@ -119,6 +119,20 @@ def test_new_items_land_on_the_scale_of_their_anchors() -> None:
     assert np.isnan(result.errors.a[:15]).all()
 
 
+def test_new_items_may_guess_where_their_anchors_do_not() -> None:
+    rng = np.random.default_rng(15)
+    items = draw_items(rng, Family.THREE_PL, 30)
+    items.c[:15] = 0.0
+    matrix = answer(rng, items, rng.normal(size=3000))
+    known = items.take(np.arange(15))
+    anchors = ItemBank.from_intercepts(a=known.a, intercept=known.intercept)
+    result = calibrate_onto(matrix, anchors, CalibrationSettings(family=Family.THREE_PL))
+    assert result.converged
+    assert (result.items.c[:15] == 0).all()
+    assert result.items.c[15:] == pytest.approx(items.c[15:], abs=0.2)
+    assert result.items.c[15:].mean() == pytest.approx(items.c[15:].mean(), abs=0.06)
+
+
 def test_a_single_anchor_is_refused() -> None:
     data = simulate(12, Family.TWO_PL, 100, 5)
     anchors = ItemBank.from_difficulties(a=[1.0], b=[0.0], item_ids=["1"])
