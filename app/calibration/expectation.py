@@ -63,8 +63,8 @@ class LatentDensity:
         return LatentDensity(self.nodes, weights / weights.sum())
 
     def thinned(self, n_nodes: int = DEFAULT_NODES) -> "LatentDensity":
-        """Every so many-th node, until at most about `n_nodes` are left."""
-        step = -(-len(self.nodes) // (2 * n_nodes))
+        """Every so many-th node, so that at most `n_nodes` are left."""
+        step = -(-len(self.nodes) // n_nodes)
         weights = self.weights[::step]
         return LatentDensity(self.nodes[::step], weights / weights.sum())
 

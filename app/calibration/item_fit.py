@@ -104,7 +104,10 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
     residual -= residual.sum(axis=0) / np.maximum(given.sum(axis=0), 1)
     residual *= given
     complete = bool(given.all())
-    total, n_pairs, candidates = 0.0, 0, []
+    total, n_pairs = 0.0, 0
+    # The mean is not known before the end; where the model holds it is about -1 / n_items.
+    least = Q3_LIMIT - 3 / matrix.n_items
+    candidates: list[tuple[float, int, int]] = []
     norms = (residual**2).sum(axis=0)
     for start in range(0, matrix.n_items, _PAIR_BLOCK):
         block = slice(start, start + _PAIR_BLOCK)
@@ -119,8 +122,8 @@ def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDepe
         upper &= np.isfinite(q3)
         total += float(q3[upper].sum())
         n_pairs += int(upper.sum())
-        for i, j in np.argwhere(upper & (q3 > Q3_LIMIT - 0.1)):
-            candidates.append((float(q3[i, j]), start + int(i), int(j)))
+        i, j = np.nonzero(upper & (q3 > least))
+        candidates += zip(q3[i, j].tolist(), (start + i).tolist(), j.tolist(), strict=True)
     mean = total / max(n_pairs, 1)
     flagged = [pair for pair in candidates if pair[0] - mean > Q3_LIMIT]
     return LocalDependence(
