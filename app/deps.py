@@ -13,6 +13,7 @@ from app.services.banks import BankService
 from app.services.container import Services
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
+from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionService
 from app.storage.repositories.api_keys import Scope
 
@@ -58,6 +59,7 @@ AllServices = Annotated[Services, Depends(services)]
 ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
 Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
+ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 

@@ -14,7 +14,15 @@ from typing_extensions import override
 
 from app.api import errors
 from app.api.middleware import BodyLimit, RequestContext
-from app.api.routers import api_keys, banks, endpoints, health, scorers, sessions
+from app.api.routers import (
+    api_keys,
+    banks,
+    endpoints,
+    health,
+    response_sets,
+    scorers,
+    sessions,
+)
 from app.api.schemas.common import Problem
 from app.services.container import Services, open_services
 from app.settings import Settings
@@ -66,7 +74,7 @@ def create_app(
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(RequestContext)
-    for module in (health, banks, endpoints, sessions, scorers, api_keys):
+    for module in (health, banks, response_sets, endpoints, sessions, scorers, api_keys):
         app.include_router(module.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app

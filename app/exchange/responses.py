@@ -3,16 +3,17 @@
 | form | columns |
 |---|---|
 | wide | first column: names of examinees; every other column: one item |
-| long | exactly three: examinee, item, score, in any order |
+| long | examinee, item, score, in any order; also `trial`, where examinees answer repeatedly |
 
 A long file is recognised by its column names: `examinee`, `model`, `subject` or `subject_id`;
-`item` or `item_id`; `score` or `response`. An empty cell, NA, NaN, null or None means that there is
-no answer.
+`item` or `item_id`; `score` or `response`. It may also have `trial`, and `benchmark_id` and
+`test_condition`, which are not read. An empty cell, NA, NaN, null or None means no answer.
 """
 
 import csv
 import io
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -36,6 +37,10 @@ _LONG_ROLES = (
     ("item", frozenset({"item", "item_id"})),
     ("score", frozenset({"score", "response"})),
 )
+_TRIAL = "trial"
+_LONG_COLUMNS = {role for role, _ in _LONG_ROLES} | {_TRIAL, "benchmark_id", "test_condition"}
+_FIRST_TRIAL = 1
+_MAX_TRIAL = 1_000_000
 
 
 def read_responses(
@@ -56,19 +61,38 @@ def read_responses(
             of both, a missing name, no answers. Faults are listed with file, row (the header
             is row 1) and column, up to a cap.
     """
+    tables = read_trials(source, name=name, score_range=score_range)
+    if len(tables) > 1:
+        raise FileFormatError(
+            f"{name}: expected one answer of each examinee to each item, got {len(tables)} trials."
+        )
+    (table,) = tables.values()
+    return table
+
+
+def read_trials(
+    source: bytes | BinaryIO,
+    *,
+    name: str = "responses",
+    score_range: tuple[float, float] | None = SCORE_RANGE,
+) -> dict[int, ResponseTable]:
+    """Read recorded scores of examinees who may have answered repeatedly: trial to its table.
+
+    Arguments and faults are those of `read_responses`; a file without trials is trial 1.
+    """
     content = read_bytes(source, name)
     is_parquet = content.startswith(_PARQUET)
     header = _parquet_header(content, name) if is_parquet else _csv_header(content, name)
     _check_header(header, name)
     roles = _long_roles(header)
-    text = [0] if roles is None else [roles["examinee"], roles["item"]]
+    types = {0: pa.string()} if roles is None else _long_types(header, roles)
     table = (
-        _parquet_table(content, header, text, name)
+        _parquet_table(content, header, types, name)
         if is_parquet
-        else _csv_table(content, header, text, name)
+        else _csv_table(content, header, types, name)
     )
     if roles is None:
-        return _wide(table, header, name, score_range)
+        return {_FIRST_TRIAL: _wide(table, header, name, score_range)}
     return _long(table, header, roles, name, score_range)
 
 
@@ -102,28 +126,28 @@ def _long(
     roles: dict[str, int],
     name: str,
     score_range: tuple[float, float] | None,
-) -> ResponseTable:
+) -> dict[int, ResponseTable]:
     examinees, row_of = _encoded(table.column(roles["examinee"]), header[roles["examinee"]], name)
     items, column_of = _encoded(table.column(roles["item"]), header[roles["item"]], name)
     scores = _floats(table.column(roles["score"]))
-    n_cells = len(examinees) * len(items)
+    trials, trial_of = _trials(table, header, roles, name)
+    shape = (len(trials), len(examinees), len(items))
+    n_cells = math.prod(shape)
     if n_cells > MAX_CELLS:
         raise FileFormatError(
             f"{name}: expected at most {MAX_CELLS:,} cells, got {len(examinees):,} examinees x"
-            f" {len(items):,} items."
+            f" {len(items):,} items x {len(trials):,} trials."
         )
-    cell = row_of * len(items) + column_of
-    order = np.argsort(cell, kind="stable")
-    again = np.sort(order[1:][cell[order][1:] == cell[order][:-1]])
+    cell = row_of * len(items) + column_of + trial_of * (len(examinees) * len(items))
+    (outside,) = _outside(scores, score_range)
     problems = [
         FieldProblem(
             f"{name}:{row + 2}",
             "expected one score for each examinee and item, got another for"
             f" {examinees[row_of[row]]!r}, {items[column_of[row]]!r}",
         )
-        for row in again
+        for row in _again(cell, n_cells)
     ]
-    (outside,) = _outside(scores, score_range)
     problems += [
         _outside_problem(name, row + 2, header[roles["score"]], scores[row], score_range)
         for row in outside
@@ -131,7 +155,41 @@ def _long(
     raise_problems(name, problems)
     wide = np.full(n_cells, np.nan)
     wide[cell] = scores
-    return _table(examinees, items, wide.reshape(len(examinees), len(items)), name)
+    return {
+        trial: _table(examinees, items, scores, name)
+        for trial, scores in zip(trials, wide.reshape(shape), strict=True)
+    }
+
+
+def _again(cell: IntArray, n_cells: int) -> IntArray:
+    """Rows whose cell an earlier row has."""
+    seen = np.zeros(n_cells, bool)
+    seen[cell] = True
+    if np.count_nonzero(seen) == len(cell):
+        return np.empty(0, np.intp)
+    order = np.argsort(cell, kind="stable")
+    again: IntArray = np.sort(order[1:][cell[order][1:] == cell[order][:-1]])
+    return again
+
+
+def _trials(
+    table: Any, header: Sequence[str], roles: dict[str, int], name: str
+) -> tuple[list[int], IntArray]:
+    """Numbers of the trials, and the position of each row's trial among them."""
+    if _TRIAL not in roles:
+        return [_FIRST_TRIAL], np.zeros(table.num_rows, np.intp)
+    column = roles[_TRIAL]
+    numbers = _floats(table.column(column))
+    (wrong,) = np.nonzero((numbers != np.round(numbers)) | ~(np.abs(numbers) < _MAX_TRIAL))
+    raise_problems(
+        name,
+        [
+            FieldProblem(f"{name}:{row + 2}:{header[column]}", "expected a whole number")
+            for row in wrong
+        ],
+    )
+    trials, trial_of = np.unique(numbers, return_inverse=True)
+    return [int(trial) for trial in trials], trial_of.astype(np.intp)
 
 
 def _table(
@@ -151,7 +209,7 @@ def _csv_header(content: bytes, name: str) -> list[str]:
         raise FileFormatError(f"{name}:1: expected a CSV header, got {exc}.") from exc
 
 
-def _csv_table(content: bytes, header: Sequence[str], text: Sequence[int], name: str) -> Any:
+def _csv_table(content: bytes, header: Sequence[str], text: Mapping[int, Any], name: str) -> Any:
     positions = [str(i) for i in range(len(header))]
     ragged: list[FieldProblem] = []
 
@@ -176,7 +234,7 @@ def _csv_table(content: bytes, header: Sequence[str], text: Sequence[int], name:
             ),
         )
 
-    kinds = {p: pa.string() if int(p) in text else pa.float64() for p in positions}
+    kinds = {p: text.get(int(p), pa.float64()) for p in positions}
     try:
         table = read(kinds)
     except pa.ArrowInvalid as exc:
@@ -198,7 +256,9 @@ def _parquet_header(content: bytes, name: str) -> list[str]:
         raise FileFormatError(f"{name}: expected a Parquet file, got {exc}.") from exc
 
 
-def _parquet_table(content: bytes, header: Sequence[str], text: Sequence[int], name: str) -> Any:
+def _parquet_table(
+    content: bytes, header: Sequence[str], text: Mapping[int, Any], name: str
+) -> Any:
     try:
         table = pa_parquet.read_table(pa.BufferReader(content))
     except (pa.ArrowInvalid, OSError) as exc:
@@ -206,7 +266,7 @@ def _parquet_table(content: bytes, header: Sequence[str], text: Sequence[int], n
     columns = []
     problems = []
     for j, column in enumerate(table.columns):
-        wanted = pa.string() if j in text else pa.float64()
+        wanted = text.get(j, pa.float64())
         try:
             columns.append(pc.cast(column, wanted))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -217,7 +277,7 @@ def _parquet_table(content: bytes, header: Sequence[str], text: Sequence[int], n
 
 
 def _text_problems(
-    table: Any, header: Sequence[str], text: Sequence[int], name: str
+    table: Any, header: Sequence[str], text: Mapping[int, Any], name: str
 ) -> list[FieldProblem]:
     problems = []
     for j, column in enumerate(table.columns):
@@ -261,15 +321,23 @@ def _check_header(header: Sequence[str], name: str) -> None:
 
 
 def _long_roles(header: Sequence[str]) -> dict[str, int] | None:
-    if len(header) != len(_LONG_ROLES):
-        return None
-    roles = {
-        role: j
-        for j, text in enumerate(header)
-        for role, names in _LONG_ROLES
-        if text.strip().lower() in names
-    }
-    return roles if len(roles) == len(_LONG_ROLES) else None
+    """Column of each role, None in a wide file; a column without a role makes a file wide."""
+    roles: dict[str, int] = {}
+    for j, text in enumerate(header):
+        title = text.strip().lower()
+        role = next((role for role, names in _LONG_ROLES if title in names), title)
+        if role in roles or (role == title and role not in _LONG_COLUMNS):
+            return None
+        roles[role] = j
+    return roles if all(role in roles for role, _ in _LONG_ROLES) else None
+
+
+def _long_types(header: Sequence[str], roles: Mapping[str, int]) -> dict[int, Any]:
+    """Columns of a long file that are no numbers; names repeat, so each is kept once."""
+    names = pa.dictionary(pa.int32(), pa.string())
+    numbers = {roles["score"], roles.get(_TRIAL)}
+    coded = {roles["examinee"], roles["item"]}
+    return {j: names if j in coded else pa.string() for j in range(len(header)) if j not in numbers}
 
 
 def _names(column: Any, title: str, name: str) -> tuple[str, ...]:
@@ -285,7 +353,7 @@ def _names(column: Any, title: str, name: str) -> tuple[str, ...]:
 
 def _encoded(column: Any, title: str, name: str) -> tuple[tuple[str, ...], IntArray]:
     """Distinct names in order of first appearance, and the position of each row's name."""
-    encoded = pc.dictionary_encode(column.combine_chunks())
+    encoded = column.unify_dictionaries().combine_chunks()
     names = encoded.dictionary.to_pylist()
     if encoded.null_count or any(not text.strip() for text in names):
         _names(column, title, name)

@@ -10,6 +10,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.banks import BankService
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
+from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionQueue, SessionService
 from app.settings import Settings
 from app.storage.database import Database
@@ -27,6 +28,7 @@ class Services:
     api_keys: ApiKeyService
     endpoints: EndpointService
     banks: BankService
+    response_sets: ResponseSetService
     sessions: SessionService
     manual_sessions: ManualSessions
 
@@ -61,6 +63,7 @@ async def open_services(
                 api_keys=ApiKeyService(database),
                 endpoints=endpoints,
                 banks=banks,
+                response_sets=ResponseSetService(database),
                 sessions=SessionService(
                     database=database,
                     banks=banks,

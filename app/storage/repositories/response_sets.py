@@ -46,7 +46,7 @@ class StoredSheet:
 
     Attributes:
         codes: One byte an item, by position; items beyond the end were not asked.
-        fractions: Scores that no code stands for, float64 little-endian; `None` where there are none.
+        fractions: Scores that no code stands for, float64 little-endian; `None` without such.
     """
 
     examinee: str

@@ -1,0 +1,258 @@
+"""Response sets and their imports as JSON."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+
+from app.api.schemas.banks import BankName
+from app.api.schemas.common import Input, Metadata, Output, Text
+from app.api.schemas.versions import LongText
+from app.errors import FieldProblem, InvalidInputError
+from app.exchange.recorded import Choices, SourceFile
+from app.exchange.response_files import ResponseFormat
+from app.items import Outcome
+from app.services.response_import import MAX_PLACES, AnswerImport, FileRead, SkippedRows
+from app.services.response_sets import AnswerImportReport
+from app.storage.repositories.response_sets import ResponseSet
+
+#: Names and files that a report lists before it only counts the rest.
+MAX_LISTED = 100
+
+_Choice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+_Choices = Annotated[list[_Choice], Field(max_length=20)]
+FormatName = Annotated[
+    Literal["lm-eval", "inspect", "helm", "py-irt", "table"],
+    Field(description="Of the files; by default each one's content tells."),
+]
+
+
+class ResponseSetCreate(Input):
+    """A new, empty response set."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"name": "arc-2026", "description": "ARC, all models."}]}
+    )
+
+    name: BankName
+    description: LongText = ""
+    metadata: Metadata = Field(default_factory=dict)
+
+
+class OutcomeCounts(Output):
+    """Answers by outcome; only scored ones have a score."""
+
+    scored: int
+    unparsed: int
+    refused: int
+    error: int
+    truncated: int
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int]) -> Self:
+        """The outgoing shape."""
+        return cls(**{outcome.value: counts.get(outcome, 0) for outcome in Outcome})
+
+
+class ResponseSetRead(Output):
+    """A stored response set: examinees, items, and which of them met."""
+
+    id: str
+    object: Literal["response_set"] = "response_set"
+    name: str
+    description: str
+    metadata: dict[str, str]
+    n_examinees: int
+    n_items: int
+    n_answers: int = Field(description="With a score.")
+    density: float | None = Field(description="Share of the answers that could be there.")
+    outcomes: OutcomeCounts
+    imports: list[dict[str, Any]] = Field(description="Where the answers come from.")
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, found: ResponseSet) -> Self:
+        """The outgoing shape of a set."""
+        outcomes = OutcomeCounts.of(found.outcomes)
+        n_possible = found.n_sheets * found.n_items
+        return cls(
+            id=found.id,
+            name=found.name,
+            description=found.description,
+            metadata=dict(found.metadata),
+            n_examinees=found.n_examinees,
+            n_items=found.n_items,
+            n_answers=outcomes.scored,
+            density=outcomes.scored / n_possible if n_possible else None,
+            outcomes=outcomes,
+            imports=[dict(entry) for entry in found.imports],
+            revision=found.revision,
+            created_at=found.created_at,
+            updated_at=found.updated_at,
+        )
+
+
+class AnswerFile(Input):
+    """A file inside a JSON body: as text, or in base64 where it is none."""
+
+    name: Annotated[
+        str, StringConstraints(min_length=1, max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")
+    ] = Field(
+        description=(
+            "How faults name the file. Its folder and name may say what was asked and who answered,"
+            " as in `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."
+        )
+    )
+    content: Annotated[Text, Field(min_length=1)] | None = None
+    content_base64: Annotated[str, StringConstraints(min_length=4)] | None = Field(
+        default=None, description="For `.eval`, Parquet and gzip files."
+    )
+
+    @model_validator(mode="after")
+    def _has_one_content(self) -> Self:
+        if (self.content is None) == (self.content_base64 is None):
+            raise ValueError("give content or content_base64, and not both")
+        return self
+
+    def to_domain(self, position: int) -> SourceFile:
+        """The same for the service.
+
+        Raises:
+            InvalidInputError: Not base64.
+        """
+        if self.content_base64 is None:
+            return SourceFile.of_bytes(self.name, (self.content or "").encode())
+        try:
+            content = base64.b64decode(self.content_base64, validate=True)
+        except binascii.Error as exc:
+            problem = FieldProblem(f"/files/{position}/content_base64", f"expected base64: {exc}")
+            raise InvalidInputError(f"{problem.detail}.", problems=[problem]) from exc
+        return SourceFile.of_bytes(self.name, content)
+
+
+class AnswerImportCreate(Input):
+    """Files of recorded answers.
+
+    Those that only name the model of others (`results_*.json`, `run_spec.json`) come along in the
+    same list.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "files": [
+                        {"name": "scores.csv", "content": "model,q1,q2\ngpt-5,1,0\nllama,1,\n"}
+                    ],
+                    "dry_run": True,
+                }
+            ]
+        }
+    )
+
+    files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000)]
+    format: FormatName | None = None
+    filters: _Choices = Field(default_factory=list, description="lm-eval filters to take.")
+    metrics: _Choices = Field(
+        default_factory=list, description="The first of these that a row has is its score."
+    )
+    scorers: _Choices = Field(
+        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
+    )
+    examinee: _Choice | None = Field(
+        default=None, description="Who answered, for files of one examinee."
+    )
+    no_answer: Literal["wrong", "refused"] = Field(
+        default="wrong", description="What inspect's N counts as; inspect itself scores it 0."
+    )
+    dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
+
+    def to_domain(self) -> AnswerImport:
+        """The same for the service.
+
+        Raises:
+            InvalidInputError: A content that is not base64.
+        """
+        files = [file.to_domain(position) for position, file in enumerate(self.files)]
+        companions = ("results_", "run_spec.json")
+        return AnswerImport(
+            files=[
+                file.beside_others() if file.path.name.startswith(companions) else file
+                for file in files
+            ],
+            file_format=None if self.format is None else ResponseFormat(self.format),
+            choices=Choices(
+                filters=tuple(self.filters),
+                metrics=tuple(self.metrics),
+                scorers=tuple(self.scorers),
+                examinee=self.examinee,
+                refused_no_answer=self.no_answer == "refused",
+            ),
+        )
+
+
+class FileReadRead(Output):
+    """One file of an import."""
+
+    name: str
+    format: str
+    rows_read: int
+
+    @classmethod
+    def of(cls, file: FileRead) -> Self:
+        """The outgoing shape."""
+        return cls(name=file.name, format=file.file_format, rows_read=file.rows_read)
+
+
+class SkippedRowsRead(Output):
+    """Rows that were left out for one reason."""
+
+    reason: str
+    count: int
+    places: list[str] = Field(description=f"The first {MAX_PLACES}, `file:row: detail`.")
+
+    @classmethod
+    def of(cls, skipped: SkippedRows) -> Self:
+        """The outgoing shape."""
+        return cls(reason=skipped.reason, count=skipped.count, places=list(skipped.places))
+
+
+class AnswerImportRead(Output):
+    """What an import did, or with `dry_run` would do."""
+
+    object: Literal["response_import"] = "response_import"
+    dry_run: bool
+    response_set: ResponseSetRead
+    files: list[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
+    passed_over: list[str] = Field(description="Files that hold no answers.")
+    rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
+    accepted: int
+    skipped: list[SkippedRowsRead]
+    new_examinees: int
+    new_items: int
+    outcomes: OutcomeCounts = Field(description="By how much each became more.")
+    without_scores: list[str] = Field(
+        description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."
+    )
+
+    @classmethod
+    def of(cls, report: AnswerImportReport) -> Self:
+        """The outgoing shape."""
+        return cls(
+            dry_run=report.dry_run,
+            response_set=ResponseSetRead.of(report.response_set),
+            files=[FileReadRead.of(file) for file in report.files[:MAX_LISTED]],
+            passed_over=list(report.passed_over[:MAX_LISTED]),
+            rows_read=report.rows_read,
+            accepted=report.accepted,
+            skipped=[SkippedRowsRead.of(skipped) for skipped in report.skipped],
+            new_examinees=report.new_examinees,
+            new_items=report.new_items,
+            outcomes=OutcomeCounts.of(report.outcomes),
+            without_scores=list(report.without_scores[:MAX_LISTED]),
+        )

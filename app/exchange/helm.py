@@ -1,0 +1,102 @@
+"""HELM run folders: scores from `per_instance_stats.json`, names from `run_spec.json` beside it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.exchange.json_text import JsonText
+from app.exchange.recorded import (
+    FIRST_TRIAL,
+    Choices,
+    LeftOut,
+    Recorded,
+    Source,
+    answered,
+    choose,
+    open_text,
+    required_name,
+    score_or_reason,
+    text_of,
+)
+
+#: Metrics that say how good an answer is; the others in the file count tokens, time and the like.
+METRICS = frozenset({
+    "exact_match", "quasi_exact_match", "prefix_exact_match", "quasi_prefix_exact_match",
+    "final_number_exact_match", "math_equiv", "math_equiv_chain_of_thought",
+    "ifeval_strict_accuracy", "f1_score", "rouge_l", "bleu_4", "chain_of_thought_correctness",
+    "omni_math_accuracy", "wildbench_score_rescaled",
+})  # fmt: skip
+#: Parts of a run's name that say who answered, not what was asked.
+_EXAMINEE_ARGUMENTS = ("model=", "model_deployment=")
+
+
+def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
+    """Answers of a run; those to perturbed instances are left out.
+
+    Raises:
+        FileFormatError: Not such a file; several metrics and none chosen.
+        InvalidInputError: No `run_spec.json` names the model, and no examinee is given.
+    """
+    spec = _run_spec(source)
+    examinee = required_name(
+        choices.examinee or text_of(spec, "adapter_spec", "model"), "model", source.name
+    )
+    scenario = _scenario(text_of(spec, "name") or source.file.folder)
+    with open_text(source.file) as stream:
+        document = JsonText(stream.read(), source.name)
+    for row, entry in enumerate(document.entries(), start=1):
+        if not isinstance(entry, dict) or "instance_id" not in entry:
+            yield LeftOut(row, "unreadable", "expected an entry with an instance_id")
+        elif entry.get("perturbation"):
+            yield LeftOut(row, "perturbed")
+        else:
+            trial = entry.get("train_trial_index", 0)
+            if not isinstance(trial, int):
+                yield LeftOut(row, "unreadable", f"expected a train_trial_index, got {trial!r:.80}")
+                continue
+            stats = _stats(entry.get("stats"))
+            known = [name for name in stats if name in choices.metrics or name in METRICS]
+            metric = choose("metric", known or stats, choices.metrics, f"{source.name}:{row}")
+            item = f"{scenario}/{entry['instance_id']}"
+            score = _mean(stats[metric], row)
+            yield from answered(examinee, item, FIRST_TRIAL + trial, score, row)
+
+
+def _run_spec(source: Source) -> Mapping[str, Any]:
+    for file in source.beside("run_spec.json"):
+        with open_text(file) as stream:
+            try:
+                spec = json.load(stream)
+            except (ValueError, RecursionError):
+                continue
+        if isinstance(spec, dict):
+            return spec
+    return {}
+
+
+def _scenario(run_name: str) -> str:
+    """`mmlu:subject=anatomy,model=openai_gpt2` without the model."""
+    name, _, arguments = run_name.partition(":")
+    kept = [part for part in arguments.split(",") if not part.startswith(_EXAMINEE_ARGUMENTS)]
+    return ":".join(filter(None, (name, ",".join(kept))))
+
+
+def _stats(listed: Any) -> dict[str, Mapping[str, Any]]:
+    """Name of a metric to its figures, those under perturbation aside."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for stat in listed if isinstance(listed, list) else ():
+        name = stat.get("name") if isinstance(stat, dict) else None
+        if isinstance(name, dict) and not name.get("perturbation"):
+            found.setdefault(str(name.get("name")), stat)
+    return found
+
+
+def _mean(stat: Mapping[str, Any], row: int) -> float | LeftOut:
+    count = stat.get("count")
+    if count == 0:
+        return LeftOut(row, "not_scored", "the metric counts no value")
+    mean = stat.get("mean")
+    total = stat.get("sum")
+    if mean is None and isinstance(total, int | float) and isinstance(count, int | float):
+        mean = total / count
+    return score_or_reason(mean, row)

@@ -1,0 +1,252 @@
+"""Logs of inspect: `.json`, and `.eval`, a ZIP archive of one JSON file a sample."""
+
+import io
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+
+from app.errors import FileFormatError
+from app.exchange.json_text import JsonText
+from app.exchange.recorded import (
+    FIRST_TRIAL,
+    Choices,
+    LeftOut,
+    Recorded,
+    Source,
+    answered,
+    choose,
+    open_text,
+    required_name,
+    score_or_reason,
+    text_of,
+)
+from app.items import Outcome
+
+MAX_ENTRY_BYTES = 256 * 2**20
+MAX_ENTRIES = 1_000_000
+
+_ZSTD = 93
+_LOCAL_HEADER_BYTES = 30
+_NO_ANSWER = "N"
+_LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, _NO_ANSWER: 0.0}
+_WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+_CUT_OFF = frozenset({"max_tokens", "model_length"})
+
+
+def read_inspect_json(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
+    """Answers of a `.json` log; one sample at a time is decoded.
+
+    Raises:
+        FileFormatError: Not such a log; several scorers and none chosen.
+    """
+    with open_text(source.file) as stream:
+        document = JsonText(stream.read(), source.name)
+    log: _Log | None = None
+    row = 0
+    for key, value in document.members(streamed="samples"):
+        if key == "eval":
+            log = _log(value, choices, source.name)
+        elif key == "samples" and isinstance(value, dict):
+            if log is None:
+                raise FileFormatError(f"{source.name}: expected `eval` before `samples`.")
+            row += 1
+            yield from log.answers(value, row)
+    if log is None:
+        raise FileFormatError(f"{source.name}: expected an inspect log, found no `eval`.")
+
+
+def read_inspect_eval(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
+    """Answers of an `.eval` log. A crashed run has no `header.json`; its journal stands in.
+
+    Raises:
+        FileFormatError: Not such a log, an entry that is broken or too large; several scorers and
+            none chosen.
+    """
+    with source.file.open() as stream:
+        archive = _Archive(stream, source.name)
+        start = next((n for n in ("header.json", "_journal/start.json") if n in archive.names), "")
+        if not start:
+            raise FileFormatError(
+                f"{source.name}: expected header.json or _journal/start.json, found neither."
+            )
+        header = archive.json(start)
+        log = _log(header.get("eval") if isinstance(header, dict) else None, choices, source.name)
+        for row, sample in enumerate(_samples(archive), start=1):
+            if isinstance(sample, dict):
+                yield from log.answers(sample, row)
+            else:
+                yield LeftOut(row, "unreadable", "expected a sample")
+
+
+def _samples(archive: "_Archive") -> Iterator[Any]:
+    whole = [n for n in archive.names if n.startswith("samples/") and n.endswith(".json")]
+    if whole:
+        yield from map(archive.json, whole)
+        return
+    # Only what was summed up before the end is there.
+    for name in archive.names:
+        if name == "summaries.json" or name.startswith("_journal/summaries/"):
+            summaries = archive.json(name)
+            yield from summaries if isinstance(summaries, list) else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Log:
+    """What all samples of a log share."""
+
+    examinee: str
+    task: str
+    choices: Choices
+    name: str
+
+    def answers(self, sample: Mapping[str, Any], row: int) -> Iterator[Recorded | LeftOut]:
+        if "id" not in sample:
+            yield LeftOut(row, "unreadable", "expected a sample with an id")
+            return
+        item = f"{self.task}/{sample['id']}"
+        epoch = sample.get("epoch", FIRST_TRIAL)
+        if not isinstance(epoch, int):
+            yield LeftOut(row, "unreadable", f"expected a whole epoch, got {epoch!r:.80}")
+            return
+        outcome = _failure(sample)
+        if outcome is None:
+            value = self._value(sample, row)
+            if value != _NO_ANSWER or not self.choices.refused_no_answer:
+                score = value if isinstance(value, LeftOut) else _score(value, row)
+                yield from answered(self.examinee, item, epoch, score, row)
+                return
+            outcome = Outcome.REFUSED
+        yield Recorded(self.examinee, item, epoch, None, outcome, row)
+
+    def _value(self, sample: Mapping[str, Any], row: int) -> Any:
+        values = _values(sample.get("scores"))
+        if not values:
+            return LeftOut(row, "not_scored", "the sample has no scores")
+        place = f"{self.name}: sample {sample['id']!r}"
+        return values[choose("scorer", values, self.choices.scorers, place)]
+
+
+def _log(header: Any, choices: Choices, name: str) -> _Log:
+    if not isinstance(header, Mapping):
+        raise FileFormatError(f"{name}: expected an inspect log, its `eval` is no object.")
+    return _Log(
+        examinee=required_name(choices.examinee or text_of(header, "model"), "model", name),
+        task=required_name(text_of(header, "task"), "task", name),
+        choices=choices,
+        name=name,
+    )
+
+
+def _failure(sample: Mapping[str, Any]) -> Outcome | None:
+    """Why a sample has no answer that may be marked, if it has none."""
+    if sample.get("error"):
+        return Outcome.ERROR
+    output = sample.get("output")
+    options = output.get("choices") if isinstance(output, Mapping) else None
+    first = options[0] if isinstance(options, list) and options else None
+    stopped = first.get("stop_reason") if isinstance(first, Mapping) else None
+    if stopped == "content_filter":
+        return Outcome.REFUSED
+    if sample.get("limit") or stopped in _CUT_OFF:
+        return Outcome.TRUNCATED
+    return None
+
+
+def _values(scores: Any) -> dict[str, Any]:
+    """Scorer, or `scorer.key` where it gives several values, to value."""
+    found: dict[str, Any] = {}
+    for scorer, score in scores.items() if isinstance(scores, Mapping) else ():
+        value = score.get("value") if isinstance(score, Mapping) else score
+        if isinstance(value, Mapping):
+            found |= {f"{scorer}.{key}": part for key, part in value.items()}
+        elif isinstance(value, list):
+            found |= {f"{scorer}.{n}": part for n, part in enumerate(value)}
+        else:
+            found[scorer] = value
+    return found
+
+
+def _score(value: Any, row: int) -> float | LeftOut:
+    if isinstance(value, str):
+        text = value.strip()
+        known = _LETTERS.get(text, _WORDS.get(text.lower()))
+        if known is not None:
+            return known
+        try:
+            value = float(text)
+        except ValueError:
+            return LeftOut(
+                row, "not_a_number", f"expected C, I, P, N or a number, got {text!r:.80}"
+            )
+    if value is None:
+        return LeftOut(row, "not_scored", "the score is null")
+    if isinstance(value, float) and math.isnan(value):
+        return LeftOut(row, "not_scored", "the score is NaN")
+    return score_or_reason(value, row)
+
+
+class _Archive:
+    """The JSON files of a ZIP archive, also those packed with zstd, which `zipfile` cannot read."""
+
+    def __init__(self, stream: BinaryIO, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        try:
+            self._archive = zipfile.ZipFile(stream)
+        except (zipfile.BadZipFile, OSError, ValueError) as exc:
+            raise FileFormatError(f"{name}: expected a ZIP archive: {exc}.") from exc
+        entries = self._archive.infolist()
+        if len(entries) > MAX_ENTRIES:
+            raise FileFormatError(f"{name}: expected at most {MAX_ENTRIES} entries.")
+        self._entries = {entry.filename: entry for entry in entries}
+        self.names = list(self._entries)
+
+    def json(self, name: str) -> Any:
+        """An entry, decoded; the bare constant NaN is taken.
+
+        Raises:
+            FileFormatError: Too large, broken, or not JSON.
+        """
+        place = f"{self._name}:{name}"
+        try:
+            content = self._content(self._entries[name])
+        except NotImplementedError as exc:
+            raise FileFormatError(
+                f"{place}: packed in a way that cannot be read here ({exc}); write the log again "
+                "with `inspect log convert --to json`."
+            ) from exc
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as exc:
+            raise FileFormatError(f"{place}: broken entry: {exc}.") from exc
+        if len(content) > MAX_ENTRY_BYTES:
+            raise FileFormatError(f"{place}: expected at most {MAX_ENTRY_BYTES} bytes, got more.")
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError) as exc:
+            raise FileFormatError(f"{place}: expected JSON: {exc}.") from exc
+
+    def _content(self, entry: zipfile.ZipInfo) -> bytes:
+        if entry.compress_type != _ZSTD:
+            with self._archive.open(entry) as unpacked:
+                return unpacked.read(MAX_ENTRY_BYTES + 1)
+        # Sizes that the archive states are not trusted: what comes out is counted.
+        packed = pa.BufferReader(self._packed(entry))
+        with pa.input_stream(packed, compression="zstd") as unpacked:
+            content: bytes = unpacked.read(MAX_ENTRY_BYTES + 1)
+        if len(content) <= MAX_ENTRY_BYTES and zlib.crc32(content) != entry.CRC:
+            raise zipfile.BadZipFile("wrong checksum")
+        return content
+
+    def _packed(self, entry: zipfile.ZipInfo) -> bytes:
+        self._stream.seek(entry.header_offset)
+        head = self._stream.read(_LOCAL_HEADER_BYTES)
+        if len(head) < _LOCAL_HEADER_BYTES or not head.startswith(b"PK\x03\x04"):
+            raise zipfile.BadZipFile("no local header")
+        names = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        self._stream.seek(names, io.SEEK_CUR)
+        return self._stream.read(min(entry.compress_size, MAX_ENTRY_BYTES))

@@ -1,0 +1,120 @@
+"""Reading large JSON piece by piece: lines of a file, members of an object, entries of a list."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from app.errors import FileFormatError
+from app.exchange.recorded import LeftOut, SourceFile, open_text
+
+MAX_LINE_BYTES = 64 * 2**20
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()  # takes the bare constant NaN, which these tools write
+
+
+def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut]]:
+    """Number (from 1) and object of each line that is not blank; a line that is none, and why.
+
+    Raises:
+        FileFormatError: A line above `MAX_LINE_BYTES`.
+    """
+    with open_text(file) as stream:
+        row = 0
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            row += 1
+            if len(line) > MAX_LINE_BYTES:
+                raise FileFormatError(
+                    f"{file.name}:{row}: expected a line of at most {MAX_LINE_BYTES} bytes."
+                )
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as exc:
+                yield row, LeftOut(row, "unreadable", f"expected a JSON object: {exc}")
+                continue
+            if isinstance(value, dict):
+                yield row, value
+            else:
+                yield row, LeftOut(row, "unreadable", "expected a JSON object")
+
+
+class JsonText:
+    """A JSON document of which one piece at a time is decoded.
+
+    Args:
+        content: UTF-8, with or without a byte order mark.
+        name: How faults name it.
+
+    Raises:
+        FileFormatError: On creation or while reading: not UTF-8, or not JSON.
+    """
+
+    def __init__(self, content: bytes, name: str) -> None:
+        try:
+            self._text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as exc:
+            raise FileFormatError(f"{name}: expected UTF-8 text: {exc.reason}.") from exc
+        self._name = name
+        self._at = 0
+
+    def members(self, streamed: str) -> Iterator[tuple[str, Any]]:
+        """Key and value of each member of the object; entries of the list `streamed` one by one."""
+        self._expect("{")
+        if self._take("}"):
+            return
+        while True:
+            key = self._value()
+            if not isinstance(key, str):
+                self._fail("expected a name")
+            self._expect(":")
+            if key == streamed and self._peek() == "[":
+                for entry in self.entries():
+                    yield key, entry
+            else:
+                yield key, self._value()
+            if self._take("}"):
+                return
+            self._expect(",")
+
+    def entries(self) -> Iterator[Any]:
+        """The entries of the list."""
+        self._expect("[")
+        if self._take("]"):
+            return
+        while True:
+            yield self._value()
+            if self._take("]"):
+                return
+            self._expect(",")
+
+    def _value(self) -> Any:
+        self._skip_space()
+        try:
+            value, self._at = _DECODER.raw_decode(self._text, self._at)
+        except (ValueError, RecursionError) as exc:
+            raise FileFormatError(f"{self._name}: expected JSON: {exc}.") from exc
+        return value
+
+    def _skip_space(self) -> None:
+        found = _SPACE.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+
+    def _peek(self) -> str:
+        self._skip_space()
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, mark: str) -> bool:
+        found = self._peek() == mark
+        self._at += found
+        return found
+
+    def _expect(self, mark: str) -> None:
+        if not self._take(mark):
+            self._fail(f"expected {mark}")
+
+    def _fail(self, expected: str) -> None:
+        got = self._text[self._at : self._at + 20]
+        raise FileFormatError(f"{self._name}: {expected} at character {self._at}, got {got!r}.")

@@ -1,0 +1,165 @@
+"""lm-evaluation-harness `samples_{task}_{date}.jsonl`: one row for each document and filter.
+
+An item is known by its task and `doc_hash`, because `doc_id` shifts with `--limit` and
+`--samples`. Files from before the hash get it computed as lm-eval does.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.exchange.json_text import json_lines
+from app.exchange.recorded import (
+    FIRST_TRIAL,
+    Choices,
+    LeftOut,
+    Recorded,
+    Source,
+    SourceFile,
+    answered,
+    choice_error,
+    choose,
+    open_text,
+    score_or_reason,
+    text_of,
+)
+from app.items import Outcome
+
+_FILE = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
+#: The filter of tasks that filter nothing; also what rows from before the field are.
+_NO_FILTER = "none"
+_PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
+_ROW_FIELDS = frozenset({
+    "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics",
+    "doc_hash", "prompt_hash", "target_hash",
+})  # fmt: skip
+
+
+def is_sample(row: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is a row of such a file."""
+    return "doc_id" in row and ("resps" in row or "filtered_resps" in row)
+
+
+def read_lm_eval(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
+    """Answers of a sample file.
+
+    The examinee is the one chosen, else the model that the `results_*.json` beside the file names,
+    else the file's folder. An empty response is an API's null that lm-eval filled in and
+    marked wrong: it counts as an error.
+
+    Raises:
+        FileFormatError: Several filters or metrics and none chosen, or a chosen one is not there.
+    """
+    file = source.file
+    named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
+    task = named["task"] if named else file.path.stem
+    examinee = choices.examinee or _model(source, named["date"] if named else "*")
+    filters = _Filters(choices.filters)
+    for row, sample in json_lines(file):
+        if isinstance(sample, LeftOut):
+            yield sample
+        elif not is_sample(sample):
+            yield LeftOut(row, "unreadable", "expected doc_id and resps")
+        elif filters.take(sample.get("filter", _NO_FILTER)):
+            yield from _answers(sample, examinee, task, choices, f"{file.name}:{row}", row)
+        else:
+            yield LeftOut(row, "other_filter", str(sample.get("filter")))
+    filters.require_one(file.name)
+
+
+@dataclass(slots=True)
+class _Filters:
+    """Which filters were seen, and which of them counts."""
+
+    wanted: tuple[str, ...]
+    seen: dict[str, bool] = field(default_factory=dict)
+
+    def take(self, name: str) -> bool:
+        fits = not self.wanted or name in self.wanted or name == _NO_FILTER
+        return self.seen.setdefault(name, fits)
+
+    def require_one(self, place: str) -> None:
+        """Refuse answers that would count twice, known only when all rows were seen."""
+        taken = [name for name, fits in self.seen.items() if fits]
+        if len(taken) > 1:
+            raise choice_error("filter", taken, (), place)
+        if self.seen and not taken:
+            raise choice_error("filter", list(self.seen), self.wanted, place)
+
+
+def _answers(
+    sample: Mapping[str, Any], examinee: str, task: str, choices: Choices, place: str, row: int
+) -> Iterator[Recorded | LeftOut]:
+    item = f"{task}/{_doc_hash(sample)}"
+    responses = sample.get("resps")
+    metric = choose("metric", _metrics(sample), choices.metrics, place)
+    value = sample.get(metric)
+    repeats = responses[0] if isinstance(responses, list) and responses else None
+    if (
+        isinstance(value, list)
+        and isinstance(repeats, list)
+        and len(value) == len(repeats) > 1
+        and not isinstance(repeats[0], list)
+    ):
+        marks = list(zip(value, repeats, strict=True))
+    else:
+        marks = [(value, repeats)]
+    for trial, (mark, response) in enumerate(marks, start=FIRST_TRIAL):
+        if _is_null(response):
+            yield Recorded(examinee, item, trial, None, Outcome.ERROR, row)
+        else:
+            yield from answered(examinee, item, trial, score_or_reason(mark, row), row)
+
+
+def _doc_hash(sample: Mapping[str, Any]) -> str:
+    given = text_of(sample, "doc_hash")
+    if given is not None:
+        return given
+    if "doc" not in sample:
+        return str(sample["doc_id"])
+    return hashlib.sha256(
+        json.dumps(sample["doc"], indent=2, ensure_ascii=False).encode()
+    ).hexdigest()
+
+
+def _metrics(sample: Mapping[str, Any]) -> list[str]:
+    listed = sample.get("metrics")
+    if isinstance(listed, list) and listed:
+        return [str(name) for name in listed]
+    return [
+        name
+        for name, value in sample.items()
+        if name not in _ROW_FIELDS and isinstance(value, bool | int | float | list)
+    ]
+
+
+def _is_null(response: Any) -> bool:
+    """Whether nothing came back: an empty text, or only such."""
+    if isinstance(response, list):
+        return bool(response) and all(_is_null(part) for part in response)
+    return response is None or response == ""
+
+
+def _model(source: Source, date: str) -> str:
+    results = source.beside(f"results_{date}.json") or source.beside("results_*.json")
+    for file in results:
+        name = _named_in(file)
+        if name is not None:
+            return name
+    return source.file.folder or source.file.path.stem
+
+
+def _named_in(file: SourceFile) -> str | None:
+    with open_text(file) as stream:
+        try:
+            results = json.load(stream)
+        except (ValueError, RecursionError):
+            return None
+    if not isinstance(results, dict):
+        return None
+    arguments = text_of(results, "config", "model_args") or ""
+    found = _PRETRAINED.search(arguments)
+    return text_of(results, "model_name") or (found[1] if found else None)

@@ -1,0 +1,245 @@
+"""Recorded answers of other tools: the canonical record, its files, and what has to be chosen."""
+
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO, NamedTuple
+
+from typing_extensions import override
+
+from app.engine.responses import ResponseTable
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.files import MAX_TEXT_BYTES
+from app.items import Outcome
+
+_GZIP = b"\x1f\x8b"
+FIRST_TRIAL = 1
+
+
+class Recorded(NamedTuple):
+    """One recorded answer. A tuple, because files hold millions.
+
+    Attributes:
+        trial: Which of several answers of one examinee to one item, from 1.
+        score: In [0, 1]; None unless the outcome is `SCORED`.
+        row: Line or entry of the file, from 1.
+    """
+
+    examinee: str
+    item: str
+    trial: int
+    score: float | None
+    outcome: Outcome
+    row: int
+
+
+class LeftOut(NamedTuple):
+    """A row that gives no answer, and why."""
+
+    row: int
+    reason: str
+    detail: str = ""
+
+
+class TrialTable(NamedTuple):
+    """All answers of one trial in a tabular file."""
+
+    trial: int
+    table: ResponseTable
+
+
+Part = Recorded | LeftOut | TrialTable
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A named file that can be read from its beginning more than once.
+
+    Attributes:
+        path: Names it in reports; files of one folder belong together.
+        folder: Name of that folder.
+        open: Opens it.
+        asked_for: Named by the user, not found in a folder or beside another file.
+    """
+
+    path: PurePosixPath
+    folder: str
+    open: Callable[[], BinaryIO] = field(repr=False)
+    asked_for: bool = True
+
+    @classmethod
+    def of_bytes(cls, path: str, content: bytes) -> "SourceFile":
+        """A file whose content is in memory."""
+        named = PurePosixPath(path)
+        return cls(named, named.parent.name, lambda: io.BytesIO(content))
+
+    def beside_others(self) -> "SourceFile":
+        """The same file as one that came along with others."""
+        return replace(self, asked_for=False)
+
+    @property
+    def name(self) -> str:
+        """The path as text."""
+        return str(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file with those that came along with it."""
+
+    file: SourceFile
+    all_files: Sequence[SourceFile] = ()
+
+    @property
+    def name(self) -> str:
+        """How reports name the file."""
+        return self.file.name
+
+    def beside(self, pattern: str) -> list[SourceFile]:
+        """Files of the same folder whose name fits a shell pattern."""
+        folder = self.file.path.parent
+        return [
+            file
+            for file in self.all_files
+            if file.path.parent == folder and fnmatchcase(file.path.name, pattern)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What a file does not settle by itself.
+
+    Attributes:
+        filters: lm-eval filters to take; one of them a file.
+        metrics: Metrics to take; the first that a row has.
+        scorers: inspect scorers to take, `scorer` or `scorer.key`; the first that a sample has.
+        examinee: Name of the examinee of every file that holds one examinee.
+        refused_no_answer: Count inspect's N (no answer) as refused; inspect itself scores it 0.
+    """
+
+    filters: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    scorers: tuple[str, ...] = ()
+    examinee: str | None = None
+    refused_no_answer: bool = False
+
+
+def choose(what: str, offered: Iterable[str], wanted: Sequence[str], place: str) -> str:
+    """The one of `offered` that counts: the only one, or the first that is wanted.
+
+    Raises:
+        FileFormatError: Several and none wanted, or a wanted one that is not there; lists them.
+    """
+    names = list(dict.fromkeys(offered))
+    for name in wanted:
+        if name in names:
+            return name
+    if len(names) == 1 and not wanted:
+        return names[0]
+    raise choice_error(what, names, wanted, place)
+
+
+def choice_error(
+    what: str, names: Sequence[str], wanted: Sequence[str], place: str
+) -> FileFormatError:
+    """The fault of a file that needs a choice, or lacks what was chosen; lists what is there."""
+    listed = ", ".join(sorted(names)) or "none"
+    if wanted or not names:
+        return FileFormatError(
+            f"{place}: expected the {what} {' or '.join(map(repr, wanted)) or '(any)'}, "
+            f"found: {listed}."
+        )
+    return FileFormatError(
+        f"{place}: answers come with {len(names)} {what}s, and each would count: {listed}. "
+        f"Choose one {what}."
+    )
+
+
+def score_or_reason(value: Any, row: int) -> float | LeftOut:
+    """A score in [0, 1] from a JSON value; a value that is none, with the reason."""
+    if isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, int | float):
+        return LeftOut(row, "not_a_number", f"expected a score, got {value!r:.80}")
+    if value != value:
+        return LeftOut(row, "not_scored", "the score is NaN")
+    if not 0 <= value <= 1:
+        return LeftOut(row, "score_out_of_range", f"expected a score in [0, 1], got {value:g}")
+    return float(value)
+
+
+def open_text(file: SourceFile) -> BinaryIO:
+    """The file's bytes, unzipped if it is a gzip file; at most `MAX_TEXT_BYTES` are given out."""
+    stream = file.open()
+    head = stream.read(2)
+    stream.seek(0)
+    plain = gzip.GzipFile(fileobj=stream) if head == _GZIP else stream
+    return io.BufferedReader(_Capped(stream, plain, file.name), 1 << 20)
+
+
+class _Capped(io.RawIOBase):
+    """A stream that refuses to give more than the cap."""
+
+    def __init__(self, file: BinaryIO, stream: BinaryIO | gzip.GzipFile, name: str) -> None:
+        self._file = file
+        self._stream = stream
+        self._name = name
+        self._left = MAX_TEXT_BYTES
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, buffer: Any) -> int:
+        try:
+            chunk = self._stream.read(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+            raise FileFormatError(
+                f"{self._name}: expected a gzip file, got a broken one: {exc}."
+            ) from exc
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise FileFormatError(
+                f"{self._name}: expected at most {MAX_TEXT_BYTES} bytes, got more."
+            )
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    @override
+    def close(self) -> None:
+        self._file.close()  # which a gzip stream on it would leave open
+        super().close()
+
+
+def text_of(mapping: Mapping[str, Any], *path: str) -> str | None:
+    """A text at a path of nested objects, None where there is none."""
+    value: Any = mapping
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def required_name(name: str | None, what: str, place: str) -> str:
+    """A name that must be known before a file can be read.
+
+    Raises:
+        InvalidInputError: It is not.
+    """
+    if name is None:
+        raise InvalidInputError(f"{place} does not name its {what}; give one.")
+    return name
+
+
+def answered(
+    examinee: str, item: str, trial: int, score: float | LeftOut, row: int
+) -> Iterator[Recorded | LeftOut]:
+    """The record of a score, or of why there is none."""
+    if isinstance(score, LeftOut):
+        yield score
+    else:
+        yield Recorded(examinee, item, trial, score, Outcome.SCORED, row)

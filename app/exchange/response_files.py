@@ -1,0 +1,184 @@
+"""Which tool wrote a file of recorded answers, and its answers in canonical form.
+
+| format | files |
+|---|---|
+| `lm-eval` | `samples_{task}_{date}.jsonl` of lm-evaluation-harness |
+| `inspect` | `.json` and `.eval` logs of inspect |
+| `helm` | `per_instance_stats.json` of a HELM run folder |
+| `py-irt` | JSON lines of `subject_id` and `responses` |
+| `table` | CSV, CSV.GZ or Parquet, wide or long |
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from app.errors import FileFormatError, UnknownNameError
+from app.exchange.helm import read_helm
+from app.exchange.inspect_logs import read_inspect_eval, read_inspect_json
+from app.exchange.json_text import MAX_LINE_BYTES
+from app.exchange.lm_eval import is_sample, read_lm_eval
+from app.exchange.py_irt import is_examinee, read_py_irt
+from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
+from app.exchange.responses import read_trials
+
+_HEAD_BYTES = 1 << 20
+_ZIP = b"PK\x03\x04"
+_PARQUET = b"PAR1"
+_TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet")
+_INSPECT = re.compile(rb'"eval"\s*:\s*\{')
+_HELM = re.compile(rb'^\s*\[\s*\{.*"stats"\s*:\s*\[', re.DOTALL)
+
+
+class ResponseFormat(StrEnum):
+    """Who wrote a file."""
+
+    LM_EVAL = "lm-eval"
+    INSPECT = "inspect"
+    HELM = "helm"
+    PY_IRT = "py-irt"
+    TABLE = "table"
+
+
+def format_named(name: str) -> ResponseFormat:
+    """The format of that name.
+
+    Raises:
+        UnknownNameError: There is none.
+    """
+    if name not in set(ResponseFormat):
+        raise UnknownNameError("format", name, list(ResponseFormat))
+    return ResponseFormat(name)
+
+
+def files_at(paths: Iterable[Path]) -> list[SourceFile]:
+    """The files at some places of the disk: folders with all that is in them.
+
+    Files that name the model of another one come along with it.
+
+    Raises:
+        FileFormatError: Nothing is there.
+    """
+    found: dict[Path, SourceFile] = {}
+    for path in paths:
+        if path.is_dir():
+            for part in sorted(path.rglob("*")):
+                if part.is_file():
+                    found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
+        elif path.is_file():
+            found[path.resolve()] = _on_disk(path, asked_for=True)
+            for pattern in ("results_*.json", "run_spec.json"):
+                for part in sorted(path.parent.glob(pattern)):
+                    found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
+        else:
+            raise FileFormatError(f"{path}: there is no such file or folder.")
+    return list(found.values())
+
+
+def _on_disk(path: Path, *, asked_for: bool) -> SourceFile:
+    def opened() -> BinaryIO:
+        try:
+            return path.open("rb")
+        except OSError as exc:
+            raise FileFormatError(f"{path}: cannot be read: {exc.strerror}.") from exc
+
+    folder = path.absolute().parent.name  # also of a bare name: it may be the name of a model
+    return SourceFile(PurePosixPath(path.as_posix()), folder, opened, asked_for)
+
+
+def sources_of(
+    files: Sequence[SourceFile], file_format: ResponseFormat | None = None
+) -> tuple[list[tuple[ResponseFormat, Source]], list[str]]:
+    """The files that hold answers, with their format; and names of those passed over.
+
+    Args:
+        files: All there are.
+        file_format: Of every file that was asked for; in folders, only files of this one are taken.
+
+    Raises:
+        FileFormatError: No file holds answers, or one that was asked for is of no known format.
+    """
+    taken: list[tuple[ResponseFormat, Source]] = []
+    passed_over: list[str] = []
+    for file in files:
+        detected = detect(file)
+        if file.asked_for:
+            chosen = file_format or detected
+            if chosen is None:
+                raise FileFormatError(
+                    f"{file.name}: holds no answers in a format that is known "
+                    f"({', '.join(ResponseFormat)})."
+                )
+            taken.append((chosen, Source(file, files)))
+        elif detected is not None and file_format in {None, detected}:
+            taken.append((detected, Source(file, files)))
+        else:
+            passed_over.append(file.name)
+    if not taken:
+        raise FileFormatError(
+            f"Expected a file of answers ({', '.join(ResponseFormat)}), found none among "
+            f"{len(files)} files."
+        )
+    return taken, passed_over
+
+
+def detect(file: SourceFile) -> ResponseFormat | None:
+    """The format of a file by its content; None if it is of none."""
+    with file.open() as raw:
+        mark = raw.read(4)
+    if mark == _ZIP:
+        return ResponseFormat.INSPECT
+    if mark == _PARQUET:
+        return ResponseFormat.TABLE
+    with open_text(file) as stream:
+        head = stream.read(_HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
+    if head.lstrip()[:1] not in {b"{", b"["}:
+        is_table = file.asked_for or file.name.lower().endswith(_TABLE_SUFFIXES)
+        return ResponseFormat.TABLE if is_table else None
+    if _HELM.match(head) and b'"instance_id"' in head:
+        return ResponseFormat.HELM
+    row = _first_row(file)
+    if row is not None and is_sample(row):
+        return ResponseFormat.LM_EVAL
+    if row is not None and is_examinee(row):
+        return ResponseFormat.PY_IRT
+    if _INSPECT.search(head) and b'"task"' in head:
+        return ResponseFormat.INSPECT
+    return None
+
+
+def _first_row(file: SourceFile) -> dict[str, object] | None:
+    with open_text(file) as stream:
+        line = stream.readline(MAX_LINE_BYTES)
+    try:
+        row = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def read_answers(file_format: ResponseFormat, source: Source, choices: Choices) -> Iterator[Part]:
+    """The answers of one file as they come.
+
+    Raises:
+        FileFormatError: The file as a whole cannot be read, or needs a choice.
+    """
+    match file_format:
+        case ResponseFormat.LM_EVAL:
+            yield from read_lm_eval(source, choices)
+        case ResponseFormat.HELM:
+            yield from read_helm(source, choices)
+        case ResponseFormat.PY_IRT:
+            yield from read_py_irt(source, choices)
+        case ResponseFormat.INSPECT:
+            with source.file.open() as stream:
+                is_archive = stream.read(4) == _ZIP
+            reader = read_inspect_eval if is_archive else read_inspect_json
+            yield from reader(source, choices)
+        case ResponseFormat.TABLE:
+            with source.file.open() as stream:
+                for trial, table in read_trials(stream, name=source.name).items():
+                    yield TrialTable(trial, table)

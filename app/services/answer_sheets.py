@@ -1,0 +1,235 @@
+"""Answers of one examinee to all items of a response set, a byte an item.
+
+| code | meaning |
+|---|---|
+| 0, 1 | wrong, right |
+| 2 | a score between, kept apart as float64 |
+| 251-254 | truncated, error, refused, unparsed: an answer without a score |
+| 255 | never asked |
+
+So 3,467 examinees on 5,600 items take 19 MB. Bytes of 255 at the end are not stored: items that
+came later need no change of what is there.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.engine.bank import FloatArray
+from app.engine.models.base import IntArray
+from app.engine.responses import ResponseTable
+from app.errors import InvalidInputError
+from app.items import Outcome
+from app.storage.repositories.response_sets import StoredSheet
+
+CodeArray = NDArray[np.uint8]
+
+WRONG, RIGHT, FRACTION = 0, 1, 2
+NOT_RUN = 255
+CODE_OF = {
+    Outcome.TRUNCATED: 251,
+    Outcome.ERROR: 252,
+    Outcome.REFUSED: 253,
+    Outcome.UNPARSED: 254,
+}
+#: The first code of an answer without a score.
+_UNSCORED = min(CODE_OF.values())
+
+
+@dataclass(slots=True, eq=False)
+class Sheet:
+    """Answers of one examinee in one trial; grows to the last item that was answered."""
+
+    codes: bytearray = field(default_factory=bytearray)
+    fractions: "array[float] | None" = None  # quoted: subscripted at run time from 3.12 only
+
+    @classmethod
+    def of_scores(cls, scores: FloatArray) -> "Sheet":
+        """A sheet of scores, NaN where there is none."""
+        codes = np.full(scores.shape, FRACTION, np.uint8)
+        codes[scores == 0] = WRONG
+        codes[scores == 1] = RIGHT
+        codes[np.isnan(scores)] = NOT_RUN
+        sheet = cls(bytearray(codes.tobytes()))
+        if (codes == FRACTION).any():
+            sheet.fractions = array("d", scores.tobytes())
+        return sheet
+
+    @classmethod
+    def of_stored(cls, stored: StoredSheet) -> "Sheet":
+        """A sheet as it was stored."""
+        sheet = cls(bytearray(stored.codes))
+        if stored.fractions is not None:
+            fractions = np.zeros(len(stored.codes))
+            codes = np.frombuffer(stored.codes, np.uint8)
+            fractions[codes == FRACTION] = np.frombuffer(stored.fractions, "<f8")
+            sheet.fractions = array("d", fractions.tobytes())
+        return sheet
+
+    def stored(self, examinee: str, trial: int) -> StoredSheet:
+        """The sheet as it will be stored."""
+        codes = bytes(self.codes).rstrip(bytes([NOT_RUN]))
+        fractions = None
+        if self.fractions is not None:
+            chosen = np.frombuffer(codes, np.uint8) == FRACTION
+            fractions = np.frombuffer(self.fractions)[: len(codes)][chosen].astype("<f8").tobytes()
+        return StoredSheet(examinee, trial, codes, fractions or None)
+
+    def grow(self, n_items: int) -> int:
+        """Reach to so many items at least; returns by how many cells it grew."""
+        more = n_items - len(self.codes)
+        if more <= 0:
+            return 0
+        self.codes.extend(bytes([NOT_RUN]) * more)
+        if self.fractions is not None:
+            self.fractions.extend([0.0] * more)
+        return more
+
+    def put(self, column: int, code: int, score: float) -> None:
+        """Write one answer; the sheet reaches to `column`."""
+        self.codes[column] = code
+        if code == FRACTION:
+            if self.fractions is None:
+                self.fractions = array("d", bytes(8 * len(self.codes)))
+            self.fractions[column] = score
+
+    def score(self, column: int) -> float | None:
+        """The score of one answer, None where it has none."""
+        code = self.codes[column]
+        if code == FRACTION and self.fractions is not None:
+            return self.fractions[column]
+        return float(code) if code <= RIGHT else None
+
+    def scores(self, n_items: int) -> FloatArray:
+        """All scores, NaN where there is none, shape (n_items,)."""
+        codes = np.frombuffer(self.codes, np.uint8)
+        scores = np.full(n_items, np.nan)
+        scores[: len(codes)][codes <= RIGHT] = codes[codes <= RIGHT]
+        if self.fractions is not None:
+            chosen = codes == FRACTION
+            scores[: len(codes)][chosen] = np.frombuffer(self.fractions)[chosen]
+        return scores
+
+    def counts(self) -> dict[str, int]:
+        """Answers by outcome."""
+        found = np.bincount(np.frombuffer(self.codes, np.uint8), minlength=NOT_RUN + 1)
+        counts = {outcome.value: int(found[code]) for outcome, code in CODE_OF.items()}
+        return {Outcome.SCORED.value: int(found[: FRACTION + 1].sum()), **counts}
+
+    def moved(self, columns: IntArray) -> "Sheet":
+        """The same answers with item j in column `columns[j]`."""
+        old = np.frombuffer(self.codes, np.uint8)
+        into = columns[: len(old)]
+        codes = np.full(int(into.max(initial=-1)) + 1, NOT_RUN, np.uint8)
+        codes[into] = old
+        sheet = Sheet(bytearray(codes.tobytes()))
+        if self.fractions is not None:
+            fractions = np.zeros(len(codes))
+            fractions[into] = np.frombuffer(self.fractions)
+            sheet.fractions = array("d", fractions.tobytes())
+        return sheet
+
+    def merge(self, other: "Sheet") -> "Merged":
+        """Take over the answers of `other` that are new here.
+
+        An answer with a score replaces one without; else the first one stays.
+        """
+        self.grow(len(other.codes))
+        other.grow(len(self.codes))
+        n_items = len(self.codes)
+        mine = np.frombuffer(self.codes, np.uint8)
+        theirs = np.frombuffer(other.codes, np.uint8)
+        given, held = theirs != NOT_RUN, mine != NOT_RUN
+        scored, was_scored = theirs < _UNSCORED, mine < _UNSCORED
+        taken = given & (~held | (scored & ~was_scored))
+        left = given & ~taken
+        differs = self.scores(n_items) != other.scores(n_items)
+        conflicts = left & scored & was_scored & differs
+        merged = Merged(
+            taken=int(taken.sum()),
+            replaced=int((taken & held).sum()),
+            duplicates=int((left & ~conflicts).sum()),
+            conflicts=int(conflicts.sum()),
+        )
+        codes = np.where(taken, theirs, mine)
+        if other.fractions is not None or self.fractions is not None:
+            zeros = np.zeros(n_items)
+            fractions = np.where(
+                taken,
+                zeros if other.fractions is None else np.frombuffer(other.fractions),
+                zeros if self.fractions is None else np.frombuffer(self.fractions),
+            )
+            self.fractions = array("d", fractions.tobytes())
+        self.codes = bytearray(codes.tobytes())
+        return merged
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of answers that were put on a sheet with others.
+
+    Attributes:
+        taken: Written, those included that replaced an answer without a score.
+        replaced: Of those, the ones that replaced another.
+        duplicates: Left out, because the same answer was there, or one with a score.
+        conflicts: Left out, because another score was there.
+    """
+
+    taken: int
+    replaced: int
+    duplicates: int
+    conflicts: int
+
+
+def code_of(outcome: Outcome, score: float | None) -> int:
+    """The code of one answer."""
+    if score is None:
+        return CODE_OF[outcome]
+    return int(score) if score in {0.0, 1.0} else FRACTION
+
+
+def table_of(items: Sequence[str], sheets: Iterable[StoredSheet], max_cells: int) -> ResponseTable:
+    """The scores of a response set; of repeated answers the mean.
+
+    Args:
+        items: Keys in order of position.
+        sheets: Trials of one examinee follow each other.
+        max_cells: Examinees x items at most.
+
+    Raises:
+        InvalidInputError: More cells.
+    """
+    examinees: list[str] = []
+    rows: list[FloatArray] = []
+    trials: list[FloatArray] = []
+
+    def close() -> None:
+        if trials:
+            rows.append(trials[0] if len(trials) == 1 else _mean(trials))
+            trials.clear()
+
+    for stored in sheets:
+        if not examinees or stored.examinee != examinees[-1]:
+            close()
+            examinees.append(stored.examinee)
+            if len(examinees) * len(items) > max_cells:
+                raise InvalidInputError(
+                    f"Expected at most {max_cells:,} cells, got more than {len(examinees):,} "
+                    f"examinees x {len(items):,} items."
+                )
+        trials.append(Sheet.of_stored(stored).scores(len(items)))
+    close()
+    scores = np.vstack(rows) if rows else np.empty((0, len(items)))
+    return ResponseTable(tuple(examinees), tuple(items), scores)
+
+
+def _mean(trials: Sequence[FloatArray]) -> FloatArray:
+    stacked = np.vstack(trials)
+    given = np.count_nonzero(~np.isnan(stacked), axis=0)
+    means: FloatArray = np.where(
+        given > 0, np.nansum(stacked, axis=0) / np.maximum(given, 1), np.nan
+    )
+    return means

@@ -1,0 +1,278 @@
+"""Recorded answers from files to the matrix of a set."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from app.errors import (
+    AlreadyExistsError,
+    FileFormatError,
+    InvalidInputError,
+    NotFoundError,
+    PreconditionFailedError,
+)
+from app.exchange.recorded import Choices, SourceFile
+from app.exchange.response_files import ResponseFormat, files_at
+from app.services.answer_sheets import Sheet
+from app.services.response_import import AnswerImport, SkippedRows
+from app.services.response_sets import AnswerImportReport, ResponseSetService
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+
+
+@pytest.fixture
+def sets(database: Database) -> ResponseSetService:
+    return ResponseSetService(database)
+
+
+def table(text: str, name: str = "scores.csv") -> AnswerImport:
+    return AnswerImport(files=[SourceFile.of_bytes(name, text.encode())])
+
+
+def inspect_log(samples: Sequence[dict[str, Any]], model: str = "m") -> SourceFile:
+    log = {"eval": {"task": "t", "model": model}, "samples": samples}
+    return SourceFile.of_bytes(f"{model}.json", json.dumps(log).encode())
+
+
+def reasons(report: AnswerImportReport) -> dict[str, int]:
+    return {skipped.reason: skipped.count for skipped in report.skipped}
+
+
+async def test_a_table_comes_back_as_the_matrix_that_it_was(sets: ResponseSetService) -> None:
+    report = await sets.import_set("s", table("model,q1,q2,q3\nm1,1,0,\nm2,0.25,,1\n"))
+    assert (report.rows_read, report.accepted, report.skipped) == (4, 4, ())
+    assert (report.new_examinees, report.new_items) == (2, 3)
+    matrix = await sets.matrix("s")
+    assert matrix.examinees == ("m1", "m2")
+    assert matrix.items == ("q1", "q2", "q3")
+    expected = np.array([[1, 0, np.nan], [0.25, np.nan, 1]])
+    np.testing.assert_array_equal(matrix.scores, expected)
+    stored = await sets.get("s")
+    assert stored == report.response_set
+    assert (stored.n_examinees, stored.n_items, stored.outcomes["scored"]) == (2, 3, 4)
+    assert stored.imports[0]["files"] == [{"name": "scores.csv", "format": "table", "rows_read": 4}]
+
+
+async def test_later_files_add_items_examinees_and_answers(sets: ResponseSetService) -> None:
+    await sets.import_set("s", table("model,q1,q2\nm1,1,\nm2,0,1\n"))
+    report = await sets.import_into("s", table("model,q3,q2\nm3,0.5,1\nm1,1,0\n"))
+    assert (report.accepted, report.new_examinees, report.new_items) == (4, 1, 1)
+    matrix = await sets.matrix("s")
+    assert matrix.examinees == ("m1", "m2", "m3")
+    assert matrix.items == ("q1", "q2", "q3")
+    nan = np.nan
+    expected = np.array([[1, 0, 1], [0, 1, nan], [nan, 1, 0.5]])
+    np.testing.assert_array_equal(matrix.scores, expected)
+    assert report.response_set.outcomes["scored"] == 7
+    assert report.response_set.revision == 3
+
+
+async def test_what_is_there_stays_and_another_score_is_reported(sets: ResponseSetService) -> None:
+    await sets.import_set("s", table("model,q1,q2,q3\nm1,1,0,0.5\n"))
+    report = await sets.import_into("s", table("model,q1,q2,q3,q4\nm1,1,1,0.25,1\n"))
+    assert report.accepted == 1
+    assert reasons(report) == {"conflict": 2, "duplicate": 1}
+    assert (await sets.matrix("s")).scores.tolist() == [[1, 0, 0.5, 1]]
+    again = await sets.import_into("s", table("model,q1\nm1,1\n"), dry_run=True)
+    assert reasons(again) == {"duplicate": 1}
+
+
+async def test_the_same_answer_in_two_files_counts_once(sets: ResponseSetService) -> None:
+    files = [
+        SourceFile.of_bytes(f"{n}.csv", f"model,q1,q2\nm1,1,{n}\nm2,1,1\n".encode()) for n in (0, 1)
+    ]
+    report = await sets.import_set("s", AnswerImport(files=files))
+    assert (report.rows_read, report.accepted) == (8, 4)
+    assert reasons(report) == {"duplicate": 3, "conflict": 1}
+    assert "1.csv: 'm1'" in str(report.skipped)
+
+
+async def test_a_scored_answer_takes_the_place_of_a_failed_one(sets: ResponseSetService) -> None:
+    failed = {"id": 1, "error": {"message": "boom"}}
+    scored = {"id": 1, "scores": {"s": {"value": "C"}}}
+    report = await sets.import_set("s", AnswerImport(files=[inspect_log([failed])]))
+    assert report.without_scores == ("m",)
+    assert report.response_set.outcomes == {
+        "scored": 0, "error": 1, "truncated": 0, "refused": 0, "unparsed": 0
+    }  # fmt: skip
+    report = await sets.import_into("s", AnswerImport(files=[inspect_log([scored])]))
+    assert (report.accepted, report.skipped) == (1, ())
+    assert report.response_set.outcomes["error"] == 0
+    assert report.response_set.outcomes["scored"] == 1
+    report = await sets.import_into("s", AnswerImport(files=[inspect_log([failed])]))
+    assert reasons(report) == {"duplicate": 1}
+    within = AnswerImport(files=[inspect_log([failed, scored], "m2")])
+    report = await sets.import_into("s", within)
+    assert reasons(report) == {"superseded": 1}
+    assert (await sets.matrix("s")).scores.tolist() == [[1], [1]]
+
+
+async def test_failures_are_kept_apart_from_wrong_and_from_missing(
+    sets: ResponseSetService,
+) -> None:
+    samples = [
+        {"id": "wrong", "scores": {"s": {"value": "I"}}},
+        {"id": "cut", "limit": {"type": "token"}, "scores": {"s": {"value": "I"}}},
+        {"id": "refused", "output": {"choices": [{"stop_reason": "content_filter"}]}},
+    ]
+    report = await sets.import_set("s", AnswerImport(files=[inspect_log(samples)]))
+    assert report.outcomes["scored"] == 1
+    assert report.outcomes["truncated"] == 1
+    assert report.outcomes["refused"] == 1
+    matrix = await sets.matrix("s")
+    np.testing.assert_array_equal(matrix.scores, [[0, np.nan, np.nan]])
+
+
+async def test_the_matrix_holds_the_mean_of_repeated_answers(sets: ResponseSetService) -> None:
+    text = "subject_id,item_id,trial,response\nm1,q1,1,1\nm1,q1,2,0\nm1,q2,2,1\nm2,q1,1,1\n"
+    report = await sets.import_set("s", table(text))
+    assert report.response_set.n_sheets == 3
+    assert report.response_set.n_examinees == 2
+    matrix = await sets.matrix("s")
+    np.testing.assert_array_equal(matrix.scores, [[0.5, 1], [1, np.nan]])
+    third = "subject_id,item_id,trial,response\nm2,q1,2,0\n"
+    report = await sets.import_into("s", table(third))
+    assert report.new_examinees == 0
+    assert (await sets.matrix("s")).scores[1, 0] == 0.5
+
+
+async def test_examinees_who_answered_nothing_are_named_and_not_stored(
+    sets: ResponseSetService,
+) -> None:
+    report = await sets.import_set("s", table("model,q1\nm1,1\nm2,\n"))
+    assert report.without_scores == ("m2",)
+    assert (report.new_examinees, report.response_set.n_examinees) == (1, 1)
+    assert (await sets.matrix("s")).examinees == ("m1",)
+
+
+async def test_a_dry_run_says_the_same_and_writes_nothing(sets: ResponseSetService) -> None:
+    request = table("model,q1\nm1,1\n")
+    dry = await sets.import_set("s", request, dry_run=True)
+    with pytest.raises(NotFoundError):
+        await sets.get("s")
+    real = await sets.import_set("s", request)
+    assert dry.accepted == real.accepted
+    assert dry.response_set.outcomes == real.response_set.outcomes
+    await sets.import_into("s", table("model,q2\nm2,1\n"), dry_run=True)
+    assert (await sets.get("s")) == real.response_set
+    assert (await sets.matrix("s")).items == ("q1",)
+
+
+async def test_a_faulty_file_stops_the_whole_import(sets: ResponseSetService) -> None:
+    files = [
+        SourceFile.of_bytes("good.csv", b"model,q1\nm1,1\n"),
+        SourceFile.of_bytes("bad.csv", b"model,q1\nm2,2\nm3,x\n"),
+    ]
+    with pytest.raises(FileFormatError) as caught:
+        await sets.import_set("s", AnswerImport(files=files))
+    assert [problem.pointer for problem in caught.value.problems] == ["bad.csv:3:q1"]
+    with pytest.raises(NotFoundError):
+        await sets.get("s")
+
+
+@pytest.mark.parametrize("name", ["", " s", "a/b", "a:b", "x" * 201])
+async def test_a_name_that_cannot_stand_in_a_url_is_refused(
+    sets: ResponseSetService, name: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="Expected a name"):
+        await sets.create(name)
+
+
+async def test_an_item_name_that_cannot_be_stored_is_refused(sets: ResponseSetService) -> None:
+    line = json.dumps({"subject_id": "m", "responses": {"q\x00": 1}})
+    with pytest.raises(InvalidInputError, match="expected a name of the item"):
+        await sets.import_set("s", table(line, "x.jsonl"))
+
+
+async def test_sets_are_listed_and_deleted_with_their_answers(sets: ResponseSetService) -> None:
+    first = await sets.create("one", description="d", metadata={"k": "v"})
+    await sets.import_set("two", table("model,q1\nm1,1\n"))
+    with pytest.raises(AlreadyExistsError):
+        await sets.create("one")
+    page = await sets.list_page(PageRequest())
+    assert [found.name for found in page.items] == ["two", "one"]
+    assert page.items[1] == first
+    two = await sets.get("two")
+    with pytest.raises(PreconditionFailedError):
+        await sets.delete("two", two.revision + 1)
+    await sets.delete("two", two.revision)
+    with pytest.raises(NotFoundError):
+        await sets.matrix("two")
+    await sets.import_set("two", table("model,q9\nm1,1\n"))
+    assert (await sets.matrix("two")).items == ("q9",)
+
+
+async def test_an_empty_set_has_an_empty_matrix(sets: ResponseSetService) -> None:
+    await sets.create("s")
+    assert (await sets.matrix("s")).scores.shape == (0, 0)
+
+
+async def test_real_lm_eval_files_are_imported(sets: ResponseSetService, shared_data: Path) -> None:
+    request = AnswerImport(
+        files=files_at([shared_data / "lm_eval"]), choices=Choices(metrics=("acc", "exact_match"))
+    )
+    report = await sets.import_set("real", request)
+    assert {file.file_format for file in report.files} == {ResponseFormat.LM_EVAL}
+    assert [file.rows_read for file in report.files] == [12, 12]
+    assert (report.accepted, report.skipped) == (24, ())
+    matrix = await sets.matrix("real")
+    assert matrix.examinees == ("lm_eval",)
+    lines = sorted((shared_data / "lm_eval").glob("*.jsonl"))
+    rows = [json.loads(line) for file in lines for line in file.read_text().splitlines()]
+    assert matrix.scores[0].tolist() == [row.get("acc", row.get("exact_match")) for row in rows]
+    assert [item.rpartition("/")[2] for item in matrix.items] == [row["doc_hash"] for row in rows]
+
+
+SCORES = npst.arrays(
+    np.float64, st.integers(0, 40), elements=st.sampled_from([0.0, 1.0, 0.5, 0.1, np.nan])
+)
+
+
+@given(SCORES)
+def test_a_sheet_stores_every_score_exactly(scores: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    sheet = Sheet.of_scores(scores)
+    again = Sheet.of_stored(sheet.stored("m", 1))
+    np.testing.assert_array_equal(again.scores(len(scores)), scores)
+    assert again.counts()["scored"] == np.count_nonzero(~np.isnan(scores))
+
+
+@given(SCORES, SCORES)
+def test_a_merge_keeps_the_first_score_and_counts_all(
+    first: np.ndarray[Any, np.dtype[np.float64]],
+    second: np.ndarray[Any, np.dtype[np.float64]],
+) -> None:
+    sheet = Sheet.of_scores(first)
+    merged = sheet.merge(Sheet.of_scores(second))
+    n_items = max(len(first), len(second))
+    one = np.append(first, np.full(n_items - len(first), np.nan))
+    two = np.append(second, np.full(n_items - len(second), np.nan))
+    np.testing.assert_array_equal(sheet.scores(n_items), np.where(np.isnan(one), two, one))
+    n_given = np.count_nonzero(~np.isnan(two))
+    assert merged.taken + merged.duplicates + merged.conflicts == n_given
+
+
+@given(SCORES, st.randoms(use_true_random=False))
+def test_moving_a_sheet_moves_every_answer_with_its_item(
+    scores: np.ndarray[Any, np.dtype[np.float64]], random: Any
+) -> None:
+    columns = np.array(random.sample(range(60), len(scores)), np.intp)
+    moved = Sheet.of_scores(scores).moved(columns).scores(60)
+    np.testing.assert_array_equal(moved[columns], scores)
+    assert np.count_nonzero(~np.isnan(moved)) == np.count_nonzero(~np.isnan(scores))
+
+
+async def test_each_reason_names_its_first_places_and_counts_all(
+    sets: ResponseSetService,
+) -> None:
+    line = json.dumps({"subject_id": "m", "responses": {"q": 1}}) + "\n"
+    report = await sets.import_set("s", table(line * 30, "x.jsonl"))
+    (skipped,) = report.skipped
+    places = tuple(f"x.jsonl:{row}: 'm', 'q'" for row in range(2, 12))
+    assert skipped == SkippedRows("duplicate", 29, places)
