@@ -46,6 +46,7 @@ Method = Literal["observed", "scale-corrected"]
 MAX_FULL_COORDINATES = 600
 _Z95 = 1.959963984540054
 _NO_ONE = 1e-8  # examinees at a node, below which it adds nothing
+_LEAST_INFORMATION = 1e-12  # a coordinate with less has a standard error of a million
 _LEAST_EIGENVALUE = 1e-8  # relative to the largest of the item's own block
 
 
@@ -306,7 +307,7 @@ def _invert_blocks(within: FloatArray, estimated: BoolArray) -> FloatArray:
 
 def _inverse(information: FloatArray) -> FloatArray:
     """Inverse of each symmetric matrix, scaled by its diagonal, with eigenvalues kept positive."""
-    scale = np.sqrt(np.maximum(np.einsum("jaa->ja", information), np.finfo(float).tiny))
+    scale = np.sqrt(np.maximum(np.einsum("jaa->ja", information), _LEAST_INFORMATION))
     outer = scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(information / outer)
     values = np.maximum(values, _LEAST_EIGENVALUE)

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.calibration.calibrate import (
     CalibrationSettings,
@@ -13,7 +15,7 @@ from app.calibration.expectation import LatentDensity, expect
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.priors import Normal, Priors
 from app.engine.bank import ItemBank
-from app.errors import InvalidInputError
+from app.errors import CalibrationError, InvalidInputError
 from tests.calibration.simulated import answer, draw_items, simulate
 
 
@@ -47,8 +49,8 @@ def test_maximum_likelihood_beats_the_parameters_that_made_the_answers() -> None
 
 def test_the_same_answers_give_the_same_bank() -> None:
     data = simulate(4, Family.THREE_PL, 300, 10)
-    settings = CalibrationSettings(family=Family.THREE_PL)
-    first, second = (calibrate(data.matrix, settings).items for _ in range(2))
+    design = CalibrationSettings(family=Family.THREE_PL)
+    first, second = (calibrate(data.matrix, design).items for _ in range(2))
     assert all((x == y).all() for x, y in zip(first, second, strict=True))
 
 
@@ -157,3 +159,33 @@ def test_a_fixed_prior_on_b_pulls_the_difficulties_towards_it() -> None:
     free = calibrate(data.matrix, CalibrationSettings(priors=Priors.none()))
     pulled = calibrate(data.matrix, CalibrationSettings(priors=Priors(difficulty=Normal(0.0, 0.3))))
     assert np.abs(pulled.b).mean() < 0.8 * np.abs(free.b).mean()
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    n_examinees=st.integers(2, 25),
+    n_items=st.integers(2, 8),
+    missing=st.sampled_from([0.0, 0.5]),
+    family=st.sampled_from(Family),
+    priors=st.sampled_from([None, Priors.none()]),
+)
+def test_however_few_the_answers_the_bank_is_finite_or_refused(
+    seed: int,
+    n_examinees: int,
+    n_items: int,
+    missing: float,
+    family: Family,
+    priors: Priors | None,
+) -> None:
+    matrix = simulate(seed, family, n_examinees, n_items, missing).matrix
+    try:
+        result = calibrate(
+            matrix, CalibrationSettings(family=family, priors=priors, max_cycles=150)
+        )
+    except CalibrationError:
+        return
+    bank = result.bank()
+    assert np.isfinite(bank.b).all()
+    assert np.isfinite(result.log_likelihood)
+    assert np.isfinite(result.score(matrix).theta).all()
