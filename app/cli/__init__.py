@@ -5,8 +5,8 @@ import sys
 
 import typer
 
-#: Subcommand -> one line of help. Module `app.cli.NAME` holds `command` (a function) or `app` (a
-#: group of subcommands).
+#: Subcommand -> one line of help. Module `app.cli.NAME`, with `_` for `-`, holds `command` (a
+#: function) or `app` (a group of subcommands).
 COMMANDS = {
     "demo": "Run one adaptive test against a scripted model; nothing to set up.",
     "run": "Measure one endpoint from the shell, with live progress.",
@@ -15,6 +15,7 @@ COMMANDS = {
     "migrate": "Bring the database schema up to date.",
     "keys": "Create, list and revoke API keys.",
     "banks": "Import, list, show and lint item banks.",
+    "response-sets": "Import, list and show recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",
     "calibrate": "Estimate item parameters from a response file.",
@@ -40,7 +41,7 @@ def build(wanted: str | None) -> typer.Typer:
         if name != wanted:
             cli.command(name, help=help_line)(_not_imported)
             continue
-        module = importlib.import_module(f"app.cli.{name}")
+        module = importlib.import_module(f"app.cli.{name.replace('-', '_')}")
         if hasattr(module, "app"):
             cli.add_typer(module.app, name=name, help=help_line)
         else:

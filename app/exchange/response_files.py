@@ -50,7 +50,7 @@ def format_named(name: str) -> ResponseFormat:
         UnknownNameError: There is none.
     """
     if name not in set(ResponseFormat):
-        raise UnknownNameError("format", name, list(ResponseFormat))
+        raise UnknownNameError("format", name, [known.value for known in ResponseFormat])
     return ResponseFormat(name)
 
 

@@ -1,0 +1,100 @@
+"""`sextant response-sets` as the shell calls it, on a database of its own."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import build
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+    command = build("response-sets")
+    return lambda *words: CliRunner().invoke(command, ["response-sets", *map(str, words)])
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    file = tmp_path / "scores.csv"
+    file.write_text("model,q1,q2\nm1,1,0\nm2,,1\nm3,,\n", encoding="utf-8")
+    return file
+
+
+def test_answers_are_imported_listed_and_shown(run: Run, scores: Path) -> None:
+    dry = run("import", "arc", "--from", scores, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "nothing was written" in dry.stderr
+    assert "arc" not in run("list").stdout
+
+    result = run("import", "arc", "--from", scores)
+    assert result.exit_code == 0, result.output
+    assert "3 answers read, 3 accepted (3 scored); 2 new examinees, 2 new items" in result.stdout
+    assert "1 examinees without a score: m3" in result.stdout
+    again = run("import", "arc", "--from", scores)
+    assert "3 skipped (duplicate):" in again.stdout
+    assert run("list").stdout.splitlines()[1].split()[:4] == ["arc", "2", "2", "3"]
+    shown = run("show", "arc").stdout
+    assert "answers     3 scored" in shown
+    assert "3 of 3 from " in shown
+    assert "0 of 3 from " in shown
+
+
+def test_a_folder_is_searched_for_files_of_answers(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / "some-model"
+    folder.mkdir(parents=True)
+    row = {"doc_id": 0, "doc": {"q": 1}, "resps": [["x"]], "filter": "none", "metrics": ["acc"]}
+    (folder / "samples_arc_2026-11-20T10-00-00.jsonl").write_text(json.dumps(row | {"acc": 1.0}))
+    (folder / "notes.txt").write_text("nothing here")
+    result = run("import", "arc", "--from", tmp_path / "logs")
+    assert result.exit_code == 0, result.output
+    assert "lm-eval, 1 read" in result.stdout
+    assert "1 files hold no answers and were passed over" in result.stdout
+
+
+def test_the_files_that_a_shell_expands_are_all_taken(run: Run, scores: Path) -> None:
+    second = scores.with_name("more.csv")
+    second.write_text("model,q1\nm9,1\n", encoding="utf-8")
+    result = run("import", "arc", "--from", scores, second)
+    assert "3 new examinees" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("import", "arc"), "--from"),
+        (("import", "arc", "--from", "nowhere"), "no such file"),
+        (("import", "a/b", "--from", "FILE"), "without / :"),
+        (("import", "arc", "--from", "FILE", "--format", "lmeval"), "Did you mean 'lm-eval'"),
+        (("import", "arc", "--from", "FILE", "--format", "inspect"), "expected {"),
+        (("show", "arc"), "There is no response set 'arc'"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_message(
+    run: Run, scores: Path, words: tuple[str, ...], message: str
+) -> None:
+    result = run(*(scores if word == "FILE" else word for word in words))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_real_lm_eval_files_ask_for_the_metric_and_then_come_in(
+    run: Run, shared_data: Path
+) -> None:
+    folder = shared_data / "lm_eval"
+    refused = run("import", "real", "--from", folder)
+    assert refused.exit_code == 2
+    assert "acc, acc_norm. Choose one metric" in refused.stderr
+    words = ("--metric", "acc_norm", "--metric", "exact_match", "--examinee", "llama")
+    result = run("import", "real", "--from", folder, *words)
+    assert result.exit_code == 0, result.output
+    assert "24 answers read, 24 accepted" in result.stdout
+    assert "1 new examinees, 24 new items" in result.stdout

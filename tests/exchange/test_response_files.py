@@ -1,0 +1,591 @@
+"""Recorded answers in the formats of other tools, with the traps of each."""
+
+import gzip
+import io
+import json
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.responses import ResponseTable
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.matrices import write_csv, write_parquet
+from app.exchange.py_irt import write_py_irt
+from app.exchange.recorded import Choices, LeftOut, Recorded, SourceFile, TrialTable
+from app.exchange.response_files import (
+    ResponseFormat,
+    detect,
+    files_at,
+    read_answers,
+    sources_of,
+)
+from app.exchange.responses import read_responses
+from app.items import Outcome
+
+Part = Recorded | LeftOut | TrialTable
+
+SAMPLES = "samples_gsm8k_2026-11-20T10-00-00.123456.jsonl"
+
+
+def read(*files: SourceFile, **choices: Any) -> list[Part]:
+    sources, _ = sources_of(files)
+    return [
+        part
+        for file_format, source in sources
+        for part in read_answers(file_format, source, Choices(**choices))
+    ]
+
+
+def records(*files: SourceFile, **choices: Any) -> list[Recorded]:
+    parts = read(*files, **choices)
+    assert all(isinstance(part, Recorded) for part in parts), parts
+    return [part for part in parts if isinstance(part, Recorded)]
+
+
+def reasons(*files: SourceFile, **choices: Any) -> list[tuple[int, str]]:
+    return [(p.row, p.reason) for p in read(*files, **choices) if isinstance(p, LeftOut)]
+
+
+def lines(name: str, rows: Sequence[Mapping[str, Any]]) -> SourceFile:
+    return SourceFile.of_bytes(name, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+def sample(doc_id: int = 0, **fields: Any) -> dict[str, Any]:
+    return {
+        "doc_id": doc_id,
+        "doc": {"question": f"q{doc_id}"},
+        "resps": [["an answer"]],
+        "filter": "none",
+        "metrics": ["exact_match"],
+        "doc_hash": f"h{doc_id}",
+        "exact_match": 1.0,
+    } | fields
+
+
+# lm-eval
+
+
+def test_two_filters_need_a_choice_that_lists_them() -> None:
+    rows = [
+        sample(n, filter=name, exact_match=score)
+        for name, score in (("strict-match", 0.0), ("flexible-extract", 1.0))
+        for n in range(2)
+    ]
+    file = lines(f"m/{SAMPLES}", rows)
+    with pytest.raises(FileFormatError, match="2 filters.*flexible-extract, strict-match"):
+        read(file)
+    parts = read(file, filters=("flexible-extract",))
+    taken = [part for part in parts if isinstance(part, Recorded)]
+    assert [record.score for record in taken] == [1.0, 1.0]
+    assert reasons(file, filters=("flexible-extract",)) == [
+        (1, "other_filter"),
+        (2, "other_filter"),
+    ]
+    with pytest.raises(FileFormatError, match="the filter 'strict', found: flexible-extract, str"):
+        read(file, filters=("strict",))
+
+
+def test_two_metrics_need_a_choice_that_lists_them() -> None:
+    row = sample(metrics=["acc", "acc_norm"], acc=0.0, acc_norm=1.0)
+    file = lines(f"m/{SAMPLES}", [row])
+    with pytest.raises(FileFormatError, match=r":1: .* 2 metrics.*: acc, acc_norm"):
+        read(file)
+    assert [r.score for r in records(file, metrics=("acc_norm",))] == [1.0]
+    assert [r.score for r in records(file, metrics=("f1", "acc"))] == [0.0]
+    with pytest.raises(FileFormatError, match="the metric 'f1', found: acc, acc_norm"):
+        read(file, metrics=("f1",))
+
+
+def test_items_join_by_document_even_where_their_ids_are_shifted() -> None:
+    whole = lines(f"one/{SAMPLES}", [sample(0), sample(1)])
+    shifted = lines(f"two/{SAMPLES}", [sample(0, doc={"question": "q1"}, doc_hash="h1")])
+    one, two = records(whole), records(shifted)
+    assert two[0].item == one[1].item == "gsm8k/h1"
+    assert (one[0].examinee, two[0].examinee) == ("one", "two")
+
+
+def test_old_files_without_hash_filter_and_metrics_join_with_new_ones(shared_data: Path) -> None:
+    (path,) = (shared_data / "lm_eval").glob("samples_metabench_gsm8k*")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    new = lines(f"m/{path.name}", rows)
+    old = lines(
+        f"m/{path.name}", [{k: v for k, v in row.items() if "hash" not in k} for row in rows]
+    )
+    assert [r.item for r in records(old)] == [r.item for r in records(new)]
+
+
+def test_a_null_that_was_filled_in_is_an_error_and_not_wrong() -> None:
+    file = lines(
+        f"m/{SAMPLES}", [sample(resps=[[""]], exact_match=0.0), sample(1, exact_match=0.0)]
+    )
+    null, wrong = records(file)
+    assert (null.outcome, null.score) == (Outcome.ERROR, None)
+    assert (wrong.outcome, wrong.score) == (Outcome.SCORED, 0.0)
+
+
+def test_choices_by_likelihood_are_scored_as_they_are() -> None:
+    resps = [[["-30.3", "False"]], [["-32.7", "False"]]]
+    row = sample(resps=resps, metrics=["acc"], acc=True)
+    assert [r.score for r in records(lines(f"m/{SAMPLES}", [row]))] == [1.0]
+
+
+def test_a_score_for_each_repeat_is_a_trial_for_each() -> None:
+    row = sample(resps=[["a", "", "c"]], exact_match=[1.0, 0.0, 0.0])
+    found = records(lines(f"m/{SAMPLES}", [row]))
+    assert [(r.trial, r.score, r.outcome.value) for r in found] == [
+        (1, 1.0, "scored"),
+        (2, None, "error"),
+        (3, 0.0, "scored"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ({"model_name": "org/model"}, "org/model"),
+        ({"config": {"model_args": "dtype=float16,pretrained=org/model,x=1"}}, "org/model"),
+        ({"results": {}}, "org__model"),
+    ],
+)
+def test_the_model_is_named_by_the_results_beside_it_else_by_its_folder(
+    results: dict[str, Any], expected: str
+) -> None:
+    beside = SourceFile.of_bytes(
+        "out/org__model/results_2026-11-20T10-00-00.123456.json", json.dumps(results).encode()
+    ).beside_others()
+    elsewhere = SourceFile.of_bytes(
+        "out/other/results_2026-11-20T10-00-00.123456.json", b'{"model_name": "other"}'
+    ).beside_others()
+    file = lines(f"out/org__model/{SAMPLES}", [sample()])
+    (found,) = records(file, beside, elsewhere)
+    assert found.examinee == expected
+    (given,) = records(file, beside, examinee="mine")
+    assert given.examinee == "mine"
+
+
+def test_lines_that_cannot_be_used_are_named_with_their_reason() -> None:
+    rows = [sample(n) for n in range(5)]
+    rows[1]["exact_match"] = 2.0
+    rows[2]["exact_match"] = "yes"
+    rows[3]["exact_match"] = math.nan
+    content = "\n".join([*map(json.dumps, rows), "{broken", "[]", ""])
+    file = SourceFile.of_bytes(f"m/{SAMPLES}", content.encode())
+    assert reasons(file) == [
+        (2, "score_out_of_range"),
+        (3, "not_a_number"),
+        (4, "not_scored"),
+        (6, "unreadable"),
+        (7, "unreadable"),
+    ]
+
+
+# inspect
+
+
+def log(samples: Sequence[Any], **header: Any) -> dict[str, Any]:
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {"task": "arc", "model": "openai/gpt-5"} | header,
+        "samples": samples,
+    }
+
+
+def inspect_json(samples: Sequence[Any], **header: Any) -> SourceFile:
+    return SourceFile.of_bytes("log.json", json.dumps(log(samples, **header), indent=2).encode())
+
+
+def scored(value: Any, identifier: int | str = 1, **fields: Any) -> dict[str, Any]:
+    return {"id": identifier, "epoch": 1, "scores": {"match": {"value": value}}} | fields
+
+
+@pytest.mark.parametrize(
+    ("value", "score"),
+    [
+        ("C", 1.0), ("I", 0.0), ("P", 0.5), ("N", 0.0), ("yes", 1.0), ("False", 0.0),
+        (True, 1.0), (0.25, 0.25), ("0.75", 0.75), (1, 1.0),
+    ],
+)  # fmt: skip
+def test_inspect_values_become_scores(value: Any, score: float) -> None:
+    (found,) = records(inspect_json([scored(value)]))
+    assert (found.score, found.outcome) == (score, Outcome.SCORED)
+    assert (found.examinee, found.item, found.trial) == ("openai/gpt-5", "arc/1", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [(math.nan, "not_scored"), (None, "not_scored"), ("NaN", "not_scored"), (7, "score_out_of_range"),
+     ("good", "not_a_number"), (math.inf, "score_out_of_range")],
+)  # fmt: skip
+def test_inspect_values_that_are_no_scores_are_left_out(value: Any, reason: str) -> None:
+    file = inspect_json([scored(value), scored("C", 2)])
+    assert reasons(file) == [(1, reason)]
+
+
+def test_no_answer_can_count_as_refused() -> None:
+    file = inspect_json([scored("N")])
+    assert [r.outcome for r in records(file, refused_no_answer=True)] == [Outcome.REFUSED]
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({"error": {"message": "boom"}}, Outcome.ERROR),
+        ({"limit": {"type": "token", "limit": 100}}, Outcome.TRUNCATED),
+        ({"output": {"choices": [{"stop_reason": "max_tokens"}]}}, Outcome.TRUNCATED),
+        ({"output": {"choices": [{"stop_reason": "content_filter"}]}}, Outcome.REFUSED),
+        ({"output": {"choices": [{"stop_reason": "stop"}]}, "error": None}, Outcome.SCORED),
+    ],
+)
+def test_inspect_samples_that_failed_are_not_wrong(
+    fields: dict[str, Any], outcome: Outcome
+) -> None:
+    (found,) = records(inspect_json([scored("I", **fields)]))
+    assert found.outcome is outcome
+    assert (found.score is None) == (outcome is not Outcome.SCORED)
+
+
+def test_epochs_are_trials_and_samples_without_scores_are_left_out() -> None:
+    samples = [scored("C", "a", epoch=1), scored("I", "a", epoch=2), {"id": "b", "epoch": 1}]
+    found = [p for p in read(inspect_json(samples)) if isinstance(p, Recorded)]
+    assert [(r.item, r.trial, r.score) for r in found] == [("arc/a", 1, 1.0), ("arc/a", 2, 0.0)]
+    assert reasons(inspect_json(samples)) == [(3, "not_scored")]
+
+
+def test_several_scorers_or_parts_of_one_need_a_choice() -> None:
+    both = {"id": 1, "scores": {"a": {"value": "C"}, "b": {"value": {"x": 0, "y": 1}}}}
+    with pytest.raises(FileFormatError, match=r"3 scorers.*: a, b\.x, b\.y"):
+        read(inspect_json([both]))
+    assert [r.score for r in records(inspect_json([both]), scorers=("b.y",))] == [1.0]
+    one = {"id": 1, "scores": {"b": {"value": {"x": 0.5}}}}
+    assert [r.score for r in records(inspect_json([one]))] == [0.5]
+
+
+def archive(
+    entries: Mapping[str, Any], *, zstd: Sequence[str] = (), broken: bool = False
+) -> SourceFile:
+    """A ZIP archive; entries named in `zstd` are packed with method 93, as newer inspect does."""
+    out = io.BytesIO()
+    directory = bytearray()
+    for name, value in entries.items():
+        content = json.dumps(value).encode()
+        if name in zstd:
+            method, packed = 93, pa.compress(content, codec="zstd", asbytes=True)
+        else:
+            method, packed = 0, content
+        crc = zlib.crc32(content) ^ broken
+        at, encoded = out.tell(), name.encode()
+        common = struct.pack("<HHHHHIIIHH", 20, 0, method, 0, 33, crc, len(packed), len(content),
+                             len(encoded), 0)  # fmt: skip
+        out.write(b"PK\x03\x04" + common + encoded + packed)
+        directory += b"PK\x01\x02" + struct.pack("<H", 20) + common
+        directory += struct.pack("<HHHII", 0, 0, 0, 0, at) + encoded
+    start = out.tell()
+    n_entries = len(entries)
+    out.write(directory + b"PK\x05\x06")
+    out.write(struct.pack("<HHHHIIH", 0, 0, n_entries, n_entries, len(directory), start, 0))
+    return SourceFile.of_bytes("log.eval", out.getvalue())
+
+
+HEADER = {"eval": {"task": "arc", "model": "m"}}
+
+
+@pytest.mark.parametrize("zstd", [(), ("samples/1_epoch_1.json",), ("header.json",)])
+def test_an_eval_archive_is_read_also_where_it_is_packed_with_zstd(zstd: tuple[str, ...]) -> None:
+    entries = {
+        "header.json": HEADER,
+        "summaries.json": [scored("I")],
+        "samples/1_epoch_1.json": scored("C"),
+        "samples/2_epoch_1.json": scored(math.nan, 2),
+    }
+    parts = read(archive(entries, zstd=zstd))
+    assert isinstance(parts[0], Recorded)
+    assert (parts[0].item, parts[0].score) == ("arc/1", 1.0)
+    assert parts[1] == LeftOut(2, "not_scored", "the score is NaN")
+
+
+def test_a_deflated_archive_of_the_standard_library_is_read() -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("header.json", json.dumps(HEADER))
+        packed.writestr("samples/1_epoch_1.json", json.dumps(scored("C")))
+    assert [r.score for r in records(SourceFile.of_bytes("log.eval", out.getvalue()))] == [1.0]
+
+
+def test_a_crashed_run_is_read_from_its_journal() -> None:
+    start = {"_journal/start.json": HEADER}
+    summaries = {"_journal/summaries/1.json": [scored("C"), scored("I", 2, error="boom")]}
+    found = records(archive(start | summaries))
+    assert [(r.item, r.outcome.value) for r in found] == [("arc/1", "scored"), ("arc/2", "error")]
+    whole = start | summaries | {"samples/3_epoch_1.json": scored("C", 3)}
+    assert [r.item for r in records(archive(whole))] == ["arc/3"]
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (archive({"x.json": 1}), "header.json or _journal/start.json"),
+        (archive({"header.json": [1]}), "`eval` is no object"),
+        (archive({"header.json": HEADER}, broken=True), "header.json: broken entry"),
+        (archive({"header.json": HEADER}, zstd=["header.json"], broken=True), "wrong checksum"),
+        (SourceFile.of_bytes("log.eval", b"PK\x03\x04garbage"), "expected a ZIP archive"),
+        (SourceFile.of_bytes("l.json", b'{"eval": {"task": "t", "model": "m"}, "sam'), "JSON"),
+        (SourceFile.of_bytes("l.json", b'{"samples": [{"id": 1}], "eval": {"task": 1}}'), "before"),
+    ],
+)
+def test_a_broken_log_is_refused_with_its_name(file: SourceFile, message: str) -> None:
+    with pytest.raises(FileFormatError, match=message) as caught:
+        read(file)
+    assert str(caught.value).startswith(file.name)
+
+
+def test_an_entry_larger_than_it_says_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.exchange.inspect_logs.MAX_ENTRY_BYTES", 1000)
+    for zstd in ((), ("header.json",)):
+        file = archive({"header.json": HEADER | {"padding": "x" * 5000}}, zstd=zstd)
+        with pytest.raises(FileFormatError, match="at most 1000 bytes"):
+            read(file)
+
+
+# HELM
+
+
+def stat(name: str, mean: float | None, **fields: Any) -> dict[str, Any]:
+    return {"name": {"name": name, "split": "test"}, "count": 1, "mean": mean} | fields
+
+
+def helm(entries: Sequence[Any], run: str = "mmlu:subject=x,model=org_m") -> list[SourceFile]:
+    spec = {"name": run, "adapter_spec": {"model": "org/m"}}
+    return [
+        SourceFile.of_bytes("run/per_instance_stats.json", json.dumps(entries, indent=1).encode()),
+        SourceFile.of_bytes("run/run_spec.json", json.dumps(spec).encode()).beside_others(),
+    ]
+
+
+def entry(name: str, *stats: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"instance_id": name, "train_trial_index": 0, "stats": list(stats)} | fields
+
+
+def test_a_helm_run_gives_the_means_of_its_metric() -> None:
+    entries = [
+        entry("id1", stat("exact_match", 1.0), stat("num_prompt_tokens", 512.0)),
+        entry("id1", stat("exact_match", 0.0), train_trial_index=1),
+        entry("id2", stat("exact_match", None, sum=1, count=4)),
+        entry("id3", stat("exact_match", 0.0, count=0)),
+        entry("id1", stat("exact_match", 0.0), perturbation={"name": "robustness"}),
+    ]
+    found = [part for part in read(*helm(entries)) if isinstance(part, Recorded)]
+    assert [(r.examinee, r.item, r.trial, r.score) for r in found] == [
+        ("org/m", "mmlu:subject=x/id1", 1, 1.0),
+        ("org/m", "mmlu:subject=x/id1", 2, 0.0),
+        ("org/m", "mmlu:subject=x/id2", 1, 0.25),
+    ]
+    assert reasons(*helm(entries)) == [(4, "not_scored"), (5, "perturbed")]
+
+
+def test_figures_under_perturbation_inside_an_entry_are_not_taken() -> None:
+    worst = stat("exact_match", 0.0)
+    worst["name"]["perturbation"] = {"name": "robustness", "computed_on": "worst"}
+    assert [r.score for r in records(*helm([entry("id1", worst, stat("exact_match", 1.0))]))] == [1]
+
+
+def test_several_helm_metrics_need_a_choice() -> None:
+    both = entry("id1", stat("exact_match", 0.0), stat("quasi_exact_match", 1.0), stat("x", 0.5))
+    with pytest.raises(FileFormatError, match="2 metrics.*exact_match, quasi_exact_match"):
+        read(*helm([both]))
+    assert [r.score for r in records(*helm([both]), metrics=("quasi_exact_match",))] == [1.0]
+    assert [r.score for r in records(*helm([both]), metrics=("x",))] == [0.5]
+
+
+def test_a_helm_run_without_its_spec_needs_a_name() -> None:
+    file, _ = helm([entry("id1", stat("exact_match", 1.0))])
+    with pytest.raises(InvalidInputError, match="does not name its model"):
+        read(file)
+    (found,) = records(file, examinee="m")
+    assert (found.examinee, found.item) == ("m", "run/id1")
+
+
+# py-irt and tables
+
+
+def test_py_irt_lines_leave_absent_answers_missing() -> None:
+    rows = [
+        {"subject_id": "m1", "responses": {"q1": 1, "q2": 0}},
+        {"subject_id": "m2", "responses": {"q2": 0.5, "q3": None}},
+        {"subject_id": "m3", "responses": {}},
+        {"subject_id": "", "responses": {"q1": 1}},
+    ]
+    file = lines("answers.jsonl", rows)
+    found = [part for part in read(file) if isinstance(part, Recorded)]
+    assert [(r.examinee, r.item, r.score) for r in found] == [
+        ("m1", "q1", 1.0),
+        ("m1", "q2", 0.0),
+        ("m2", "q2", 0.5),
+    ]
+    assert reasons(file) == [(2, "not_scored"), (3, "no_answers"), (4, "unreadable")]
+
+
+def test_a_long_table_with_trials_is_one_table_for_each() -> None:
+    text = (
+        "subject_id,item_id,trial,response,benchmark_id\n"
+        "m1,q1,1,1,arc\nm1,q1,2,0,arc\nm2,q2,1,0.5,arc\n"
+    )
+    first, second = read(SourceFile.of_bytes("long.csv", text.encode()))
+    assert isinstance(first, TrialTable)
+    assert isinstance(second, TrialTable)
+    assert (first.trial, second.trial) == (1, 2)
+    np.testing.assert_array_equal(first.table.scores, [[1, np.nan], [np.nan, 0.5]])
+    np.testing.assert_array_equal(second.table.scores[0], [0, np.nan])
+
+
+def test_trials_in_a_parquet_file_are_read_alike() -> None:
+    out = io.BytesIO()
+    columns = {"item": ["q1", "q1"], "examinee": ["m", "m"], "score": [1, 0], "trial": [1, 2]}
+    pa.parquet.write_table(pa.table(columns), out)
+    found = read(SourceFile.of_bytes("x.parquet", out.getvalue()))
+    assert [part.table.scores.tolist() for part in found if isinstance(part, TrialTable)] == [
+        [[1.0]],
+        [[0.0]],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "pointer"),
+    [
+        ("examinee,item,trial,score\nm,q,1,1\nm,q,1,0\n", "t.csv:3"),
+        ("examinee,item,trial,score\nm,q,1.5,1\n", "t.csv:2:trial"),
+        ("examinee,item,trial,score\nm,q,,1\n", "t.csv:2:trial"),
+        ("model,q1\nm1,2\n", "t.csv:2:q1"),
+        ("model,q1\nm1,x\n", "t.csv:2:q1"),
+        ("model,q1\nm1,1\nm1,0\n", "t.csv:3:model"),
+    ],
+)
+def test_a_faulty_table_is_refused_with_row_and_column(text: str, pointer: str) -> None:
+    with pytest.raises(FileFormatError) as caught:
+        read(SourceFile.of_bytes("t.csv", text.encode()))
+    assert [problem.pointer for problem in caught.value.problems] == [pointer]
+
+
+def test_a_reader_of_one_table_refuses_trials() -> None:
+    with pytest.raises(FileFormatError, match="got 2 trials"):
+        read_responses(b"examinee,item,trial,score\nm,q,1,1\nm,q,2,1\n")
+
+
+# all of them
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        (lines("x", [sample()]), "lm-eval"),
+        (SourceFile.of_bytes("x", gzip.compress(json.dumps(sample()).encode())), "lm-eval"),
+        (inspect_json([]), "inspect"),
+        (archive({"header.json": HEADER}), "inspect"),
+        (helm([entry("id1", stat("exact_match", 1.0))])[0], "helm"),
+        (lines("x", [{"subject_id": "m", "responses": {}}]), "py-irt"),
+        (SourceFile.of_bytes("x", b"\xef\xbb\xbfmodel,q1\nm,1\n"), "table"),
+        (SourceFile.of_bytes("x.csv.gz", gzip.compress(b"model,q1\nm,1\n")), "table"),
+    ],
+)
+def test_the_content_tells_the_format(file: SourceFile, expected: str) -> None:
+    assert detect(file) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"model_name": "m", "results": {}}',
+        b'[{"instance_id": 1, "stats": {"x": 1}}]',
+        b"[]",
+        b"{}",
+    ],
+)
+def test_files_of_another_kind_are_not_taken_for_answers(content: bytes) -> None:
+    file = SourceFile.of_bytes("x.json", content)
+    assert detect(file) is None
+    with pytest.raises(FileFormatError, match="in a format that is known"):
+        read(file)
+    with pytest.raises(FileFormatError, match="found none among 1 files"):
+        read(file.beside_others())
+
+
+def test_a_format_can_be_forced_and_picks_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("model,q1\nm,1\n")
+    (tmp_path / "b.jsonl").write_text('{"subject_id": "m", "responses": {"q": 1}}\n')
+    sources, passed_over = sources_of(files_at([tmp_path]), ResponseFormat.PY_IRT)
+    assert [source.file.path.name for _, source in sources] == ["b.jsonl"]
+    assert passed_over == [(tmp_path / "a.csv").as_posix()]
+    forced, _ = sources_of(files_at([tmp_path / "a.csv"]), ResponseFormat.PY_IRT)
+    assert [file_format.value for file_format, _ in forced] == ["py-irt"]
+
+
+def test_a_file_given_by_name_finds_the_results_beside_it(tmp_path: Path) -> None:
+    (tmp_path / SAMPLES).write_text(json.dumps(sample()))
+    (tmp_path / "results_2026-11-20T10-00-00.123456.json").write_text('{"model_name": "org/m"}')
+    (found,) = records(*files_at([tmp_path / SAMPLES]))
+    assert found.examinee == "org/m"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gzip.compress(b"model,q1\nm,1\n" * 100)[:-20],
+        lambda: b"\x1f\x8bgarbage",
+    ],
+)
+def test_a_broken_gzip_file_is_refused(make: Callable[[], bytes]) -> None:
+    with pytest.raises(FileFormatError, match="expected a gzip file"):
+        read(SourceFile.of_bytes("x.csv.gz", make()))
+
+
+def test_a_file_above_the_cap_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.exchange.recorded.MAX_TEXT_BYTES", 1000)
+    file = lines("x.jsonl", [{"subject_id": "m", "responses": {f"q{n}": 1 for n in range(200)}}])
+    with pytest.raises(FileFormatError, match="at most 1000 bytes"):
+        read(file)
+
+
+TABLES = st.builds(
+    lambda rows, width: ResponseTable(
+        tuple(f"m{i}" for i in range(len(rows))),
+        tuple(f"q,{j}" for j in range(width)),
+        np.array([row[:width] for row in rows]).reshape(len(rows), width),
+    ),
+    st.lists(
+        st.lists(st.sampled_from([0.0, 1.0, 0.1, math.nan]), min_size=4, max_size=4),
+        min_size=1,
+        max_size=5,
+    ),
+    st.integers(1, 4),
+).filter(lambda table: table.n_answers > 0)
+
+
+@given(TABLES)
+def test_a_written_table_reads_back_exactly(table: ResponseTable) -> None:
+    for content in (b"".join(write_csv(table)), write_parquet(table)):
+        again = read_responses(content)
+        assert (again.examinees, again.items) == (table.examinees, table.items)
+        np.testing.assert_array_equal(again.scores, table.scores)
+
+
+def test_py_irt_lines_are_written_for_right_and_wrong_only() -> None:
+    scores = np.array([[1.0, math.nan], [0.0, 1.0]])
+    table = ResponseTable(("m1", "m2"), ("q1", "q2"), scores)
+    written = b"".join(write_py_irt(table))
+    assert [json.loads(line) for line in written.splitlines()] == [
+        {"subject_id": "m1", "responses": {"q1": 1}},
+        {"subject_id": "m2", "responses": {"q1": 0, "q2": 1}},
+    ]
+    partial = ResponseTable(("m1",), ("q1",), np.array([[0.5]]))
+    with pytest.raises(InvalidInputError, match="'m1' has 0.5 on 'q1'"):
+        write_py_irt(partial)
