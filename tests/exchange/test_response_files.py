@@ -82,7 +82,7 @@ def test_two_filters_need_a_choice_that_lists_them() -> None:
         for n in range(2)
     ]
     file = lines(f"m/{SAMPLES}", rows)
-    with pytest.raises(FileFormatError, match="2 filters.*flexible-extract, strict-match"):
+    with pytest.raises(FileFormatError, match=r"2 filters.*flexible-extract, strict-match"):
         read(file)
     parts = read(file, filters=("flexible-extract",))
     taken = [part for part in parts if isinstance(part, Recorded)]
@@ -224,8 +224,10 @@ def test_inspect_values_become_scores(value: Any, score: float) -> None:
 
 @pytest.mark.parametrize(
     ("value", "reason"),
-    [(math.nan, "not_scored"), (None, "not_scored"), ("NaN", "not_scored"), (7, "score_out_of_range"),
-     ("good", "not_a_number"), (math.inf, "score_out_of_range")],
+    [
+        (math.nan, "not_scored"), (None, "not_scored"), ("NaN", "not_scored"),
+        (7, "score_out_of_range"), (math.inf, "score_out_of_range"), ("good", "not_a_number"),
+    ],
 )  # fmt: skip
 def test_inspect_values_that_are_no_scores_are_left_out(value: Any, reason: str) -> None:
     file = inspect_json([scored(value), scored("C", 2)])
@@ -401,7 +403,7 @@ def test_figures_under_perturbation_inside_an_entry_are_not_taken() -> None:
 
 def test_several_helm_metrics_need_a_choice() -> None:
     both = entry("id1", stat("exact_match", 0.0), stat("quasi_exact_match", 1.0), stat("x", 0.5))
-    with pytest.raises(FileFormatError, match="2 metrics.*exact_match, quasi_exact_match"):
+    with pytest.raises(FileFormatError, match=r"2 metrics.*exact_match, quasi_exact_match"):
         read(*helm([both]))
     assert [r.score for r in records(*helm([both]), metrics=("quasi_exact_match",))] == [1.0]
     assert [r.score for r in records(*helm([both]), metrics=("x",))] == [0.5]
@@ -587,5 +589,5 @@ def test_py_irt_lines_are_written_for_right_and_wrong_only() -> None:
         {"subject_id": "m2", "responses": {"q1": 0, "q2": 1}},
     ]
     partial = ResponseTable(("m1",), ("q1",), np.array([[0.5]]))
-    with pytest.raises(InvalidInputError, match="'m1' has 0.5 on 'q1'"):
+    with pytest.raises(InvalidInputError, match=r"'m1' has 0\.5 on 'q1'"):
         write_py_irt(partial)

@@ -1,0 +1,173 @@
+"""Response sets over HTTP."""
+
+import base64
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.exchange.matrices import write_parquet
+from app.exchange.responses import read_responses
+from tests.api.conftest import Client, NewClient
+
+SCORES = "model,q1,q2\nm1,1,0\nm2,,1\n"
+
+
+async def made(client: Client, name: str = "arc", **fields: Any) -> httpx2.Response:
+    response = await client.post("/v1/response-sets", json={"name": name, **fields})
+    assert response.status_code == 201, response.text
+    return response
+
+
+def text_file(content: str = SCORES, name: str = "scores.csv") -> dict[str, Any]:
+    return {"files": [{"name": name, "content": content}]}
+
+
+async def test_a_set_is_made_read_listed_and_deleted(client: Client) -> None:
+    response = await made(client, description="d", metadata={"k": "v"})
+    created = response.json()
+    assert response.headers["location"] == f"/v1/response-sets/{created['id']}"
+    assert (created["n_examinees"], created["n_answers"], created["density"]) == (0, 0, None)
+    for reference in (created["id"], "arc"):
+        read = await client.get(f"/v1/response-sets/{reference}")
+        assert read.json() == created
+        assert read.headers["etag"] == '"1"'
+    assert (await client.get("/v1/response-sets")).json()["data"] == [created]
+    taken = await client.post("/v1/response-sets", json={"name": "arc"})
+    assert (taken.status_code, taken.json()["code"]) == (409, "already_exists")
+    bare = await client.delete("/v1/response-sets/arc")
+    assert (bare.status_code, bare.json()["code"]) == (428, "precondition_required")
+    stale = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
+    assert (stale.status_code, stale.json()["code"]) == (412, "precondition_failed")
+    gone = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"1"'})
+    assert gone.status_code == 204
+    assert (await client.get("/v1/response-sets/arc")).status_code == 404
+
+
+async def test_answers_are_imported_with_a_report(client: Client) -> None:
+    await made(client)
+    url = "/v1/response-sets/arc/imports"
+    dry = await client.post(url, json=text_file() | {"dry_run": True})
+    assert dry.status_code == 200, dry.text
+    assert (await client.get("/v1/response-sets/arc")).json()["n_answers"] == 0
+    response = await client.post(url, json=text_file())
+    assert response.status_code == 201, response.text
+    report = response.json()
+    assert (report["rows_read"], report["accepted"], report["skipped"]) == (3, 3, [])
+    assert report["files"] == [{"name": "scores.csv", "format": "table", "rows_read": 3}]
+    found = (await client.get("/v1/response-sets/arc")).json()
+    assert report["response_set"] == found
+    assert found["outcomes"]["scored"] == 3
+    assert found["density"] == 0.75
+    again = (await client.post(url, json=text_file("model,q1\nm1,0\n"))).json()
+    (skipped,) = again["skipped"]
+    assert (skipped["reason"], skipped["count"]) == ("conflict", 1)
+    assert again["accepted"] == 0
+
+
+async def test_binary_files_and_the_names_beside_them_come_in(client: Client) -> None:
+    await made(client)
+    row = {"doc_id": 0, "doc_hash": "h", "resps": [["x"]], "filter": "f", "metrics": ["acc"]}
+    files = [
+        {"name": "m/samples_t_2026-11-20T10-00-00.jsonl", "content": json.dumps(row | {"acc": 1})},
+        {"name": "m/results_2026-11-20T10-00-00.json", "content": '{"model_name": "org/m"}'},
+        {
+            "name": "x.parquet",
+            "content_base64": base64.b64encode(
+                write_parquet(read_responses(SCORES.encode()))
+            ).decode(),
+        },
+    ]
+    response = await client.post("/v1/response-sets/arc/imports", json={"files": files})
+    assert response.status_code == 201, response.text
+    report = response.json()
+    assert [file["format"] for file in report["files"]] == ["lm-eval", "table"]
+    assert report["passed_over"] == ["m/results_2026-11-20T10-00-00.json"]
+    matrix = (await client.get("/v1/response-sets/arc/matrix")).text
+    assert matrix == "examinee,t/h,q1,q2\norg/m,1,,\nm1,,1,0\nm2,,,1\n"
+
+
+async def test_the_matrix_is_given_out_in_every_format(client: Client) -> None:
+    await made(client)
+    await client.post("/v1/response-sets/arc/imports", json=text_file())
+    url = "/v1/response-sets/arc/matrix"
+    csv = await client.get(url)
+    assert csv.headers["content-type"].startswith("text/csv")
+    assert csv.text == "examinee,q1,q2\nm1,1,0\nm2,,1\n"
+    lines = (await client.get(url, params={"format": "jsonl"})).text.splitlines()
+    assert json.loads(lines[1]) == {"subject_id": "m2", "responses": {"q2": 1}}
+    parquet = await client.get(url, params={"format": "parquet"})
+    assert read_responses(parquet.content).items == ("q1", "q2")
+    other = await client.get(url, params={"format": "xlsx"})
+    assert other.status_code == 422
+    await client.post("/v1/response-sets/arc/imports", json=text_file("model,q9\nm1,0.5\n"))
+    partial = await client.get(url, params={"format": "jsonl"})
+    assert (partial.status_code, partial.json()["code"]) == (422, "invalid_input")
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, "/files"),
+        ({"files": []}, "/files"),
+        ({"files": [{"name": "x"}]}, "/files/0"),
+        ({"files": [{"name": "x", "content": "a", "content_base64": "YWJj"}]}, "/files/0"),
+        ({"files": [{"name": "x", "content_base64": "a?b="}]}, "/files/0/content_base64"),
+        (text_file("model,q1\nm1,2\n"), "scores.csv:2:q1"),
+        (text_file() | {"format": "excel"}, "/format"),
+        (text_file() | {"no_answer": "right"}, "/no_answer"),
+        (text_file() | {"metrics": [""]}, "/metrics/0"),
+    ],
+)
+async def test_an_import_that_makes_no_sense_is_refused_at_its_place(
+    client: Client, body: dict[str, Any], pointer: str
+) -> None:
+    await made(client)
+    response = await client.post("/v1/response-sets/arc/imports", json=body)
+    assert response.status_code == 422, response.text
+    assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
+
+
+async def test_a_needed_choice_is_asked_for(client: Client) -> None:
+    await made(client)
+    row = {"doc_id": 0, "resps": [["x"]], "metrics": ["a", "b"], "a": 1, "b": 0}
+    body = text_file(json.dumps(row), "x.jsonl")
+    refused = await client.post("/v1/response-sets/arc/imports", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_file")
+    assert "a, b. Choose one metric" in refused.json()["detail"]
+    taken = await client.post("/v1/response-sets/arc/imports", json=body | {"metrics": ["b"]})
+    assert taken.status_code == 201
+
+
+async def test_readers_may_look_but_not_import(client: Client, client_with: NewClient) -> None:
+    await made(client)
+    reader = await client_with("read")
+    assert (await reader.get("/v1/response-sets/arc/matrix")).status_code == 200
+    for call in (
+        reader.post("/v1/response-sets", json={"name": "x"}),
+        reader.post("/v1/response-sets/arc/imports", json=text_file()),
+        reader.delete("/v1/response-sets/arc", headers={"If-Match": '"1"'}),
+    ):
+        assert (await call).status_code == 403
+
+
+async def test_a_repeated_import_with_its_key_is_made_once(client: Client) -> None:
+    await made(client)
+    headers = {"Idempotency-Key": "k1"}
+    url = "/v1/response-sets/arc/imports"
+    first = await client.post(url, json=text_file(), headers=headers)
+    second = await client.post(url, json=text_file(), headers=headers)
+    assert second.json() == first.json()
+    assert len((await client.get("/v1/response-sets/arc")).json()["imports"]) == 1
+
+
+async def test_what_is_not_there_is_not_found(client: Client) -> None:
+    for call in (
+        client.get("/v1/response-sets/none"),
+        client.get("/v1/response-sets/none/matrix"),
+        client.post("/v1/response-sets/none/imports", json=text_file()),
+        client.delete("/v1/response-sets/none", headers={"If-Match": '"1"'}),
+    ):
+        response = await call
+        assert (response.status_code, response.json()["code"]) == (404, "not_found")
