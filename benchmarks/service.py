@@ -30,6 +30,8 @@ from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 
 ROOT = Path(__file__).parents[1]
+#: Seconds between two polls of one client.
+POLL_EVERY_S = 0.25
 
 
 @contextlib.contextmanager
@@ -70,8 +72,11 @@ async def prepare(url: str) -> str:
     return secret
 
 
-async def poll(base_url: str, key: str, ids: list[str], done: asyncio.Event) -> list[float]:
-    """Poll sessions round and round; seconds that each poll took."""
+async def poll(
+    base_url: str, key: str, ids: list[str], done: asyncio.Event, *, delay_s: float
+) -> list[float]:
+    """Poll sessions round and round, beginning after a delay; seconds that each poll took."""
+    await asyncio.sleep(delay_s)
     taken: list[float] = []
     headers = {"Authorization": f"Bearer {key}"}
     async with httpx2.AsyncClient(base_url=base_url, headers=headers, timeout=30) as client:
@@ -83,7 +88,7 @@ async def poll(base_url: str, key: str, ids: list[str], done: asyncio.Event) -> 
             answer = await client.get(f"/v1/sessions/{session_id}")
             taken.append(time.perf_counter() - before)
             assert answer.status_code == 200, answer.text
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(POLL_EVERY_S)
     return taken
 
 
@@ -105,10 +110,17 @@ async def measure(
         ]
         ids = [session["id"] for session in created]
         done = asyncio.Event()
-        polls = [asyncio.create_task(poll(base_url, key, ids, done)) for _ in range(clients)]
-        for session_id in ids:
-            async for _ in client.events(f"/v1/sessions/{session_id}/events"):
-                pass
+        polls = [
+            asyncio.create_task(
+                poll(base_url, key, ids, done, delay_s=POLL_EVERY_S * nth / clients)
+            )
+            for nth in range(clients)
+        ]
+        for session_id in reversed(ids):
+            while (  # noqa: ASYNC110 (it is another process that is watched)
+                await client.get(f"/v1/sessions/{session_id}")
+            )["status"] != "completed":
+                await asyncio.sleep(POLL_EVERY_S)
         took = time.perf_counter() - began
         done.set()
         latencies = 1000 * np.concatenate([await task for task in polls])
@@ -120,7 +132,7 @@ async def measure(
         ("items asked and scored", f"{total} ({', '.join(sorted(statuses))})"),
         ("wall clock", f"{took:.1f} s"),
         ("items per second", f"{total / took:.0f}"),
-        ("polls", f"{latencies.size} by {clients} clients"),
+        ("polls", f"{latencies.size} by {clients} clients, every {POLL_EVERY_S:g} s"),
         (
             "poll p50 / p95 / p99",
             " / ".join(f"{q:.0f}" for q in np.percentile(latencies, [50, 95, 99])) + " ms",

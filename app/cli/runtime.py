@@ -6,6 +6,8 @@ import signal
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
+import uvloop
+
 from app.errors import DatabaseUnavailableError
 from app.services.container import Services, open_services
 from app.settings import Settings
@@ -79,4 +81,5 @@ def run_until_signal(main: Coroutine[Any, Any, T]) -> T:
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
-    return asyncio.run(cancellable())
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(cancellable())

@@ -1,12 +1,15 @@
 """`sextant worker`: one more worker on the same database, here or on another machine."""
 
 import contextlib
+import os
 
 from app.cli.console import err, fail_clearly
 from app.cli.runtime import run_until_signal, runtime
 from app.observability import configure_logging
 from app.settings import Settings
 from app.worker.loop import work
+
+_NICENESS = 10
 
 
 @fail_clearly
@@ -18,6 +21,8 @@ def command() -> None:
     """
     settings = Settings()
     configure_logging(settings)
+    # On a machine shared with the API, people who look at a session come first.
+    os.nice(_NICENESS)
 
     async def serve() -> None:
         async with runtime(settings) as services:

@@ -84,7 +84,7 @@ class ApiKeyService:
             UnauthenticatedError: Nobody's, or the key is revoked or expired.
         """
         presented = _hash(secret)
-        async with self._database.unit_of_work() as uow:
+        async with self._database.reading() as uow:
             found = await uow.api_keys.by_secret_hash(presented)
         if found is None or not hmac.compare_digest(found[1], presented):
             raise UnauthenticatedError("The API key is not known here.")

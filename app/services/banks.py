@@ -54,6 +54,8 @@ __all__ = ["BankImport", "BankItem", "BankService", "BankSpec", "LoadedVersion"]
 MAX_BATCH = 1000
 
 _CACHED_VERSIONS = 8
+#: Banks of up to so many items are fetched at once: one query instead of hundreds.
+_FETCHED_WHOLE = 1024
 _CACHED_ITEMS = 20_000
 
 
@@ -105,6 +107,7 @@ class BankService:
         self._versions: Lru[str, LoadedVersion] = Lru(_CACHED_VERSIONS)
         self._items: Lru[tuple[str, int, int], BankItem] = Lru(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
+        self._fetching = asyncio.Lock()
 
     async def create_bank(self, spec: BankSpec) -> BankOverview:
         """Make an empty bank.
@@ -516,19 +519,30 @@ class BankService:
         Raises:
             NotFoundError: The version has no item at one of them.
         """
-        found = {
+        found = self._kept_items(version, positions)
+        if len(found) < len(positions):
+            # Sessions that start together miss the same items: the first one fetches for all.
+            async with self._fetching:
+                found = self._kept_items(version, positions)
+                missing = [position for position in positions if position not in found]
+                if missing and version.bank.n_items <= _FETCHED_WHOLE:
+                    missing = list(range(version.bank.n_items))
+                if missing:
+                    async with self._database.unit_of_work() as uow:
+                        stored = await uow.banks.items_at(version.id, missing)
+                    for position, row in zip(missing, stored, strict=True):
+                        found[position] = bank_item(row, position, version.default_scorer)
+                        self._items.put(
+                            (version.id, version.bank_revision, position), found[position]
+                        )
+        return found
+
+    def _kept_items(self, version: LoadedVersion, positions: Sequence[int]) -> dict[int, BankItem]:
+        return {
             position: item
             for position in positions
             if (item := self._items.get((version.id, version.bank_revision, position)))
         }
-        missing = [position for position in positions if position not in found]
-        if missing:
-            async with self._database.unit_of_work() as uow:
-                stored = await uow.banks.items_at(version.id, missing)
-            for position, row in zip(missing, stored, strict=True):
-                found[position] = bank_item(row, position, version.default_scorer)
-                self._items.put((version.id, version.bank_revision, position), found[position])
-        return found
 
 
 def _shown(item: Item, bank: Bank, reveal: bool) -> Item:

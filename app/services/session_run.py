@@ -38,6 +38,8 @@ from app.storage.repositories.sessions import (
     SessionEvent,
 )
 
+#: A prediction on the way is renewed this often, seconds: it costs as much as the rest of a step.
+PREDICTION_INTERVAL_S = 0.5
 #: Above this many items the whole-bank prediction is left for the end of the test: it costs a pass
 #: over the bank.
 LIVE_PREDICTION_MAX_ITEMS = 10_000
@@ -117,6 +119,8 @@ class SessionRun:
         self._usd: float | None = 0.0
         self._last_failure: Closing | None = None
         self._information = math.inf
+        self._accuracy: dict[str, Any] | None = None
+        self._predicted_at_s = -math.inf
         self._state: CatState = test.start()
         for item in administrations:
             self._state = test.administer(self._state, ItemIndex(item.position))
@@ -172,6 +176,9 @@ class SessionRun:
     def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
         """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
         estimate = self._state.belief.estimate()
+        if final or elapsed_s - self._predicted_at_s >= PREDICTION_INTERVAL_S:
+            self._accuracy = self._predicted(final=final)
+            self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
                 "theta": _finite(estimate.theta),
@@ -180,7 +187,7 @@ class SessionRun:
                 "method": estimate.method,
                 "at_bound": estimate.at_bound,
             },
-            "accuracy": self._accuracy(final=final),
+            "accuracy": self._accuracy,
             "progress": {
                 "items": self._closed,
                 "scored": len(self._state.responses),
@@ -347,7 +354,7 @@ class SessionRun:
             )
         return None
 
-    def _accuracy(self, *, final: bool) -> dict[str, Any] | None:
+    def _predicted(self, *, final: bool) -> dict[str, Any] | None:
         if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
             return None
         predicted = predict(self._version.bank, self._state.responses, self._state.belief)

@@ -147,7 +147,7 @@ class SessionService:
         Raises:
             NotFoundError: No such session.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self._database.reading() as uow:
             return await uow.sessions.get(session_id)
 
     async def list_page(
@@ -159,7 +159,7 @@ class SessionService:
         bank_id: str | None = None,
     ) -> Page[SessionRecord]:
         """One page of sessions."""
-        async with self._database.unit_of_work() as uow:
+        async with self._database.reading() as uow:
             return await uow.sessions.list_page(
                 request, status=status, endpoint_id=endpoint_id, bank_id=bank_id
             )
@@ -177,7 +177,7 @@ class SessionService:
         self, session_id: str, *, after: int = 0, limit: int = 500
     ) -> list[SessionEvent]:
         """Events after number `after`, in order."""
-        async with self._database.unit_of_work() as uow:
+        async with self._database.reading() as uow:
             return await uow.sessions.events(session_id, after=after, limit=limit)
 
     async def responses(
@@ -188,7 +188,7 @@ class SessionService:
         Raises:
             NotFoundError: No such session.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self._database.reading() as uow:
             record = await uow.sessions.get(session_id)
             items = await uow.sessions.administrations(session_id, after=after_step, limit=limit)
         version = await self._banks.load_version(record.bank_version_id)

@@ -2,13 +2,17 @@
 
 import asyncio
 import re
+import time
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
 from sqlalchemy import URL, event, make_url
 from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from app.errors import (
     AlreadyExistsError,
@@ -25,6 +29,9 @@ _CONNECT_TIMEOUT_S = 10
 _POOL_TIMEOUT_S = 30.0
 _HEALTH_TIMEOUT_S = 5
 _RECYCLE_S = 1800
+#: A connection that was used so recently is taken to be alive, seconds.
+_TRUSTED_S = 1.0
+_LAST_USE = "sextant_last_use"
 # `Key (bank_id, key)=(bnk_1, q7) already exists.`
 _DUPLICATE_KEY = re.compile(r"Key \((?P<columns>.*?)\)=\((?P<values>.*)\) already exists")
 
@@ -44,13 +51,17 @@ class Database:
             pool_size=pool_size,
             max_overflow=pool_size,
             pool_timeout=_POOL_TIMEOUT_S,
-            # A connection that died with a stopped server is replaced before its use.
-            pool_pre_ping=True,
             pool_recycle=_RECYCLE_S,
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
         )
         event.listen(self._engine.sync_engine, "handle_error", _translate)
+        event.listen(self._engine.sync_engine, "checkin", _note_use)
+        event.listen(self._engine.sync_engine, "checkout", self._ping_after_a_rest)
         self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
+        # The same pool, without BEGIN and COMMIT around each statement.
+        self._reading = async_sessionmaker(
+            self._engine.execution_options(isolation_level="AUTOCOMMIT"), expire_on_commit=False
+        )
 
     @property
     def conninfo(self) -> str:
@@ -64,11 +75,34 @@ class Database:
         """One transaction: commits on clean exit, rolls back on an error."""
         return UnitOfWork(self._sessions)
 
+    def reading(self) -> UnitOfWork:
+        """For questions: each statement sees the present state, and costs one round trip.
+
+        What takes several statements that must agree with each other, or writes, is a
+        `unit_of_work`.
+        """
+        return UnitOfWork(self._reading)
+
+    def _ping_after_a_rest(
+        self, connection: DBAPIConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection
+    ) -> None:
+        """Replace a connection that died with a stopped server before it is used.
+
+        SQLAlchemy's own pre-ping asks at every checkout: a round trip for each transaction.
+        """
+        rested_s = time.monotonic() - record.info.get(_LAST_USE, 0.0)
+        if rested_s < _TRUSTED_S:
+            return
+        try:
+            self._engine.sync_engine.dialect.do_ping(connection)
+        except psycopg.Error as error:
+            raise DisconnectionError from error
+
     async def healthy(self) -> bool:
         """Whether the database answers within a few seconds."""
         try:
-            # The pool hands out no connection that the server has not just answered on.
-            async with asyncio.timeout(_HEALTH_TIMEOUT_S), self.unit_of_work():
+            async with asyncio.timeout(_HEALTH_TIMEOUT_S), self.reading() as uow:
+                await uow.ping()
                 return True
         except (DatabaseUnavailableError, TimeoutError):
             return False
@@ -76,6 +110,10 @@ class Database:
     async def dispose(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+
+
+def _note_use(_: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
+    record.info[_LAST_USE] = time.monotonic()
 
 
 def _with_search_path(url: URL) -> URL:
@@ -89,8 +127,6 @@ def _with_search_path(url: URL) -> URL:
 
 def _translate(context: ExceptionContext) -> None:
     """Raise the error of our own tree that a driver's error stands for, if there is one."""
-    if context.is_pre_ping:  # the pool replaces that connection by itself
-        return
     # A cancelled task counts as a disconnect here, but it must stay a cancelled task.
     if not isinstance(context.original_exception, Exception):
         return

@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 import psycopg
+from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
@@ -56,6 +57,14 @@ class UnitOfWork:
         trace: TracebackType | None,
     ) -> None:
         await self._transaction.__aexit__(kind, error, trace)
+
+    async def ping(self) -> None:
+        """Ask the server for an answer.
+
+        Raises:
+            DatabaseUnavailableError: It gives none.
+        """
+        await self._db.execute(select(1))
 
     async def driver_connection(self) -> psycopg.AsyncConnection[Any]:
         """The driver's connection of this transaction, for libraries that bring their own SQL.

@@ -257,7 +257,7 @@ class SessionRepository:
         Raises:
             NotFoundError: No such session.
         """
-        query = _sessions().where(SessionRow.id == session_id)
+        query = _SESSIONS.where(SessionRow.id == session_id)
         if for_update:
             query = query.with_for_update(of=SessionRow)
         row = (await self._db.execute(query)).mappings().one_or_none()
@@ -278,7 +278,7 @@ class SessionRepository:
         Raises:
             NotFoundError: No session has the id `request.after`.
         """
-        query = _sessions()
+        query = _SESSIONS
         filters: list[tuple[ColumnElement[Any] | Any, str | None]] = [
             (SessionRow.status, status),
             (SessionRow.endpoint_id, endpoint_id),
@@ -579,23 +579,6 @@ class SessionRepository:
         ]
 
 
-def _sessions() -> Select[Any]:
-    return (
-        select(
-            *(
-                getattr(SessionRow, f.name)
-                for f in fields(SessionRecord)
-                if f.name not in _JOINED and f.name != "metadata"
-            ),
-            SessionRow.details.label("metadata"),
-            *(column.label(name) for name, column in _JOINED.items()),
-        )
-        .join(BankVersionRow, BankVersionRow.id == SessionRow.bank_version_id)
-        .join(BankRow, BankRow.id == BankVersionRow.bank_id)
-        .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
-    )
-
-
 _JOINED: dict[str, Any] = {
     "endpoint_name": EndpointRow.name,
     "endpoint_model": EndpointRow.model,
@@ -603,6 +586,18 @@ _JOINED: dict[str, Any] = {
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
 }
+_OWN = [f.name for f in fields(SessionRecord) if f.name not in {*_JOINED, "metadata"}]
+# Built once: putting a statement together costs more than sending it.
+_SESSIONS: Select[Any] = (
+    select(
+        *(getattr(SessionRow, name) for name in _OWN),
+        SessionRow.details.label("metadata"),
+        *(column.label(name) for name, column in _JOINED.items()),
+    )
+    .join(BankVersionRow, BankVersionRow.id == SessionRow.bank_version_id)
+    .join(BankRow, BankRow.id == BankVersionRow.bank_id)
+    .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
+)
 
 
 def _administration(row: AdministrationRow) -> Administration:
