@@ -71,7 +71,8 @@ FORMS: dict[str, Callable[[ResponseTable, Path], None]] = {
 def make_table(n_examinees: int, n_items: int, *, continuous: bool) -> ResponseTable:
     rng = np.random.default_rng(7)
     shape = (n_examinees, n_items)
-    scores = rng.random(shape).round(3) if continuous else rng.integers(0, 2, shape) * 1.0
+    drawn = rng.random(shape).round(3)
+    scores = drawn if continuous else drawn.round()
     scores[rng.random(shape) < SHARE_MISSING] = np.nan
     return ResponseTable(
         tuple(f"organisation-{i % 97}/model-{i}" for i in range(n_examinees)),

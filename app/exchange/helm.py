@@ -1,6 +1,7 @@
 """HELM run folders: scores from `per_instance_stats.json`, names from `run_spec.json` beside it."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -98,5 +99,8 @@ def _mean(stat: Mapping[str, Any], row: int) -> float | LeftOut:
     mean = stat.get("mean")
     total = stat.get("sum")
     if mean is None and isinstance(total, int | float) and isinstance(count, int | float):
-        mean = total / count
+        try:
+            mean = total / count
+        except OverflowError:  # whole numbers of hundreds of digits
+            mean = math.inf
     return score_or_reason(mean, row)

@@ -63,7 +63,7 @@ def read_lm_eval(source: Source, choices: Choices) -> Iterator[Recorded | LeftOu
             yield sample
         elif not is_sample(sample):
             yield LeftOut(row, "unreadable", "expected doc_id and resps")
-        elif filters.take(sample.get("filter", _NO_FILTER)):
+        elif filters.take(str(sample.get("filter", _NO_FILTER))):
             yield from _answers(sample, examinee, task, choices, f"{file.name}:{row}", row)
         else:
             yield LeftOut(row, "other_filter", str(sample.get("filter")))
@@ -94,10 +94,10 @@ def _answers(
     sample: Mapping[str, Any], examinee: str, task: str, choices: Choices, place: str, row: int
 ) -> Iterator[Recorded | LeftOut]:
     item = f"{task}/{_doc_hash(sample)}"
-    responses = sample.get("resps")
+    responses = sample.get("resps", sample.get("filtered_resps"))
     metric = choose("metric", _metrics(sample), choices.metrics, place)
     value = sample.get(metric)
-    repeats = responses[0] if isinstance(responses, list) and responses else None
+    repeats = responses[0] if isinstance(responses, list) and responses else responses
     if (
         isinstance(value, list)
         and isinstance(repeats, list)
@@ -139,7 +139,7 @@ def _metrics(sample: Mapping[str, Any]) -> list[str]:
 def _is_null(response: Any) -> bool:
     """Whether nothing came back: an empty text, or only such."""
     if isinstance(response, list):
-        return bool(response) and all(_is_null(part) for part in response)
+        return all(_is_null(part) for part in response)
     return response is None or response == ""
 
 

@@ -4,7 +4,7 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -76,10 +76,6 @@ class SourceFile:
         """A file whose content is in memory."""
         named = PurePosixPath(path)
         return cls(named, named.parent.name, lambda: io.BytesIO(content))
-
-    def beside_others(self) -> "SourceFile":
-        """The same file as one that came along with others."""
-        return replace(self, asked_for=False)
 
     @property
     def name(self) -> str:
@@ -168,7 +164,7 @@ def score_or_reason(value: Any, row: int) -> float | LeftOut:
     if value != value:
         return LeftOut(row, "not_scored", "the score is NaN")
     if not 0 <= value <= 1:
-        return LeftOut(row, "score_out_of_range", f"expected a score in [0, 1], got {value:g}")
+        return LeftOut(row, "score_out_of_range", f"expected a score in [0, 1], got {value!r:.40}")
     return float(value)
 
 

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -28,8 +29,10 @@ from app.exchange.responses import read_trials
 _HEAD_BYTES = 1 << 20
 _ZIP = b"PK\x03\x04"
 _PARQUET = b"PAR1"
+#: Files that only name the model of others.
+_COMPANIONS = ("results_*.json", "run_spec.json")
 _TABLE_SUFFIXES = (".csv", ".csv.gz", ".parquet")
-_INSPECT = re.compile(rb'"eval"\s*:\s*\{')
+_INSPECT = re.compile(rb'\s*\{\s*"(version|status|eval)"\s*:.*"task"\s*:', re.DOTALL)
 _HELM = re.compile(rb'^\s*\[\s*\{.*"stats"\s*:\s*\[', re.DOTALL)
 
 
@@ -70,7 +73,7 @@ def files_at(paths: Iterable[Path]) -> list[SourceFile]:
                     found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
         elif path.is_file():
             found[path.resolve()] = _on_disk(path, asked_for=True)
-            for pattern in ("results_*.json", "run_spec.json"):
+            for pattern in _COMPANIONS:
                 for part in sorted(path.parent.glob(pattern)):
                     found.setdefault(part.resolve(), _on_disk(part, asked_for=False))
         else:
@@ -105,7 +108,7 @@ def sources_of(
     passed_over: list[str] = []
     for file in files:
         detected = detect(file)
-        if file.asked_for:
+        if file.asked_for and not _names_others(file):
             chosen = file_format or detected
             if chosen is None:
                 raise FileFormatError(
@@ -123,6 +126,10 @@ def sources_of(
             f"{len(files)} files."
         )
     return taken, passed_over
+
+
+def _names_others(file: SourceFile) -> bool:
+    return any(fnmatchcase(file.path.name, pattern) for pattern in _COMPANIONS)
 
 
 def detect(file: SourceFile) -> ResponseFormat | None:
@@ -145,7 +152,7 @@ def detect(file: SourceFile) -> ResponseFormat | None:
         return ResponseFormat.LM_EVAL
     if row is not None and is_examinee(row):
         return ResponseFormat.PY_IRT
-    if _INSPECT.search(head) and b'"task"' in head:
+    if _INSPECT.match(head) and b'"eval"' in head:
         return ResponseFormat.INSPECT
     return None
 

@@ -37,6 +37,7 @@ CODE_OF = {
 }
 #: The first code of an answer without a score.
 _UNSCORED = min(CODE_OF.values())
+_FRACTION_BYTES = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -79,22 +80,31 @@ class Sheet:
         return StoredSheet(examinee, trial, codes, fractions or None)
 
     def grow(self, n_items: int) -> int:
-        """Reach to so many items at least; returns by how many cells it grew."""
+        """Reach to so many items at least; returns by how many bytes it grew."""
         more = n_items - len(self.codes)
         if more <= 0:
             return 0
         self.codes.extend(bytes([NOT_RUN]) * more)
-        if self.fractions is not None:
-            self.fractions.extend([0.0] * more)
-        return more
+        if self.fractions is None:
+            return more
+        self.fractions.extend([0.0] * more)
+        return more * (1 + _FRACTION_BYTES)
 
-    def put(self, column: int, code: int, score: float) -> None:
-        """Write one answer; the sheet reaches to `column`."""
+    def put(self, column: int, code: int, score: float) -> int:
+        """Write one answer; the sheet reaches to `column`. Returns by how many bytes it grew."""
         self.codes[column] = code
+        grown = 0
         if code == FRACTION:
             if self.fractions is None:
-                self.fractions = array("d", bytes(8 * len(self.codes)))
+                grown = _FRACTION_BYTES * len(self.codes)
+                self.fractions = array("d", bytes(grown))
             self.fractions[column] = score
+        return grown
+
+    @property
+    def n_bytes(self) -> int:
+        """What it takes in memory."""
+        return len(self.codes) * (1 if self.fractions is None else 1 + _FRACTION_BYTES)
 
     def score(self, column: int) -> float | None:
         """The score of one answer, None where it has none."""

@@ -12,7 +12,6 @@ import numpy as np
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.recorded import Choices, LeftOut, Recorded, SourceFile, TrialTable
 from app.exchange.response_files import ResponseFormat, read_answers, sources_of
-from app.exchange.responses import MAX_CELLS
 from app.items import Outcome
 from app.services.answer_sheets import NOT_RUN, Merged, Sheet, code_of
 from app.storage.repositories.response_sets import StoredSheet
@@ -20,6 +19,8 @@ from app.storage.repositories.response_sets import StoredSheet
 #: Places that a report names for each reason.
 MAX_PLACES = 10
 MAX_NAME_LENGTH = 512
+#: Sheets that are in memory at a time: 19 million scores between 0 and 1 take a sixth of it.
+MAX_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +92,7 @@ class Draft:
     rows_read: int = 0
     accepted: int = 0
     skips: _Skips = field(default_factory=_Skips)
-    n_cells: int = 0
+    n_bytes: int = 0
 
     @property
     def examinees(self) -> list[str]:
@@ -121,15 +122,15 @@ class Draft:
             _check_name("item", item, f"{file}:{row}")
             column = self.columns[item] = len(self.columns)
         if column >= len(sheet.codes):
-            self._count_cells(sheet.grow(column + 1))
+            self._count(sheet.grow(column + 1))
         if sheet.codes[column] == NOT_RUN:
-            sheet.put(column, code_of(outcome, score), score or 0.0)
+            self._count(sheet.put(column, code_of(outcome, score), score or 0.0))
             self.accepted += 1
             return
         place = f"{file}:{row}: {examinee!r}, {item!r}"
         held = sheet.score(column)
         if held is None and score is not None:
-            sheet.put(column, code_of(outcome, score), score)
+            self._count(sheet.put(column, code_of(outcome, score), score))
             self.skips.add("superseded", place)
         elif held is None or score is None or held == score:
             self.skips.add("duplicate", place)
@@ -147,7 +148,7 @@ class Draft:
         for examinee, scores in zip(table.examinees, table.scores, strict=True):
             _check_name("examinee", examinee, file)
             new = Sheet.of_scores(scores).moved(into)
-            self._count_cells(len(new.codes))
+            self._count(new.n_bytes)
             key = (examinee, part.trial)
             held = self.sheets.get(key)
             if held is None:
@@ -171,12 +172,9 @@ class Draft:
             for reason, count in self.skips.counts.most_common()
         )
 
-    def _count_cells(self, more: int) -> None:
-        self.n_cells += more
-        if self.n_cells > MAX_CELLS:
-            raise InvalidInputError(
-                f"Expected at most {MAX_CELLS:,} cells (examinees x items) in one import."
-            )
+    def _count(self, more: int) -> None:
+        self.n_bytes += more
+        _check_size(self.n_bytes)
 
 
 def read_draft(request: AnswerImport) -> Draft:
@@ -250,8 +248,11 @@ def change_of(
     changed: list[StoredSheet] = []
     outcomes: Counter[str] = Counter()
     accepted = draft.accepted
+    n_bytes = 0
     for (examinee, trial), drafted in draft.sheets.items():
         sheet = drafted.moved(into) if moves else drafted
+        n_bytes += sheet.n_bytes
+        _check_size(n_bytes)
         stored = held.get((examinee, trial))
         if stored is None:
             ready = sheet.stored(examinee, trial)
@@ -275,6 +276,14 @@ def change_of(
         outcomes=outcomes,
         skipped=draft.skipped(),
     )
+
+
+def _check_size(n_bytes: int) -> None:
+    if n_bytes > MAX_BYTES:
+        raise InvalidInputError(
+            f"The import takes more than {MAX_BYTES / 2**20:.0f} MB as examinees x items: import "
+            "in parts, or benchmarks that share no examinees into sets of their own."
+        )
 
 
 def _check_name(what: str, name: str, place: str) -> None:

@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,15 @@ def test_a_null_that_was_filled_in_is_an_error_and_not_wrong() -> None:
     assert (wrong.outcome, wrong.score) == (Outcome.SCORED, 0.0)
 
 
+@pytest.mark.parametrize(
+    "fields", [{"resps": []}, {"filtered_resps": ["x"]}, {"filter": ["odd"], "resps": [["x"]]}]
+)
+def test_rows_with_odd_responses_are_still_scored(fields: dict[str, Any]) -> None:
+    row = {"doc_id": 0, "metrics": ["acc"], "acc": 0.0, "doc_hash": "h"} | fields
+    (found,) = records(lines(f"m/{SAMPLES}", [row]))
+    assert found.score == (None if fields == {"resps": []} else 0.0)
+
+
 def test_choices_by_likelihood_are_scored_as_they_are() -> None:
     resps = [[["-30.3", "False"]], [["-32.7", "False"]]]
     row = sample(resps=resps, metrics=["acc"], acc=True)
@@ -162,10 +172,10 @@ def test_the_model_is_named_by_the_results_beside_it_else_by_its_folder(
 ) -> None:
     beside = SourceFile.of_bytes(
         "out/org__model/results_2026-11-20T10-00-00.123456.json", json.dumps(results).encode()
-    ).beside_others()
+    )
     elsewhere = SourceFile.of_bytes(
         "out/other/results_2026-11-20T10-00-00.123456.json", b'{"model_name": "other"}'
-    ).beside_others()
+    )
     file = lines(f"out/org__model/{SAMPLES}", [sample()])
     (found,) = records(file, beside, elsewhere)
     assert found.examinee == expected
@@ -226,7 +236,8 @@ def test_inspect_values_become_scores(value: Any, score: float) -> None:
     ("value", "reason"),
     [
         (math.nan, "not_scored"), (None, "not_scored"), ("NaN", "not_scored"),
-        (7, "score_out_of_range"), (math.inf, "score_out_of_range"), ("good", "not_a_number"),
+        (7, "score_out_of_range"), (10**400, "score_out_of_range"),
+        (math.inf, "score_out_of_range"), ("good", "not_a_number"),
     ],
 )  # fmt: skip
 def test_inspect_values_that_are_no_scores_are_left_out(value: Any, reason: str) -> None:
@@ -342,7 +353,10 @@ def test_a_crashed_run_is_read_from_its_journal() -> None:
         (archive({"header.json": HEADER}, zstd=["header.json"], broken=True), "wrong checksum"),
         (SourceFile.of_bytes("log.eval", b"PK\x03\x04garbage"), "expected a ZIP archive"),
         (SourceFile.of_bytes("l.json", b'{"eval": {"task": "t", "model": "m"}, "sam'), "JSON"),
-        (SourceFile.of_bytes("l.json", b'{"samples": [{"id": 1}], "eval": {"task": 1}}'), "before"),
+        (
+            SourceFile.of_bytes("l.json", b'{"version": 2, "samples": [{}], "eval": {"task": 1}}'),
+            "before",
+        ),
     ],
 )
 def test_a_broken_log_is_refused_with_its_name(file: SourceFile, message: str) -> None:
@@ -370,7 +384,7 @@ def helm(entries: Sequence[Any], run: str = "mmlu:subject=x,model=org_m") -> lis
     spec = {"name": run, "adapter_spec": {"model": "org/m"}}
     return [
         SourceFile.of_bytes("run/per_instance_stats.json", json.dumps(entries, indent=1).encode()),
-        SourceFile.of_bytes("run/run_spec.json", json.dumps(spec).encode()).beside_others(),
+        SourceFile.of_bytes("run/run_spec.json", json.dumps(spec).encode()),
     ]
 
 
@@ -385,6 +399,7 @@ def test_a_helm_run_gives_the_means_of_its_metric() -> None:
         entry("id2", stat("exact_match", None, sum=1, count=4)),
         entry("id3", stat("exact_match", 0.0, count=0)),
         entry("id1", stat("exact_match", 0.0), perturbation={"name": "robustness"}),
+        entry("id4", stat("exact_match", None, sum=10**400, count=3)),
     ]
     found = [part for part in read(*helm(entries)) if isinstance(part, Recorded)]
     assert [(r.examinee, r.item, r.trial, r.score) for r in found] == [
@@ -392,7 +407,11 @@ def test_a_helm_run_gives_the_means_of_its_metric() -> None:
         ("org/m", "mmlu:subject=x/id1", 2, 0.0),
         ("org/m", "mmlu:subject=x/id2", 1, 0.25),
     ]
-    assert reasons(*helm(entries)) == [(4, "not_scored"), (5, "perturbed")]
+    assert reasons(*helm(entries)) == [
+        (4, "not_scored"),
+        (5, "perturbed"),
+        (6, "score_out_of_range"),
+    ]
 
 
 def test_figures_under_perturbation_inside_an_entry_are_not_taken() -> None:
@@ -518,7 +537,7 @@ def test_files_of_another_kind_are_not_taken_for_answers(content: bytes) -> None
     with pytest.raises(FileFormatError, match="in a format that is known"):
         read(file)
     with pytest.raises(FileFormatError, match="found none among 1 files"):
-        read(file.beside_others())
+        read(replace(file, asked_for=False))
 
 
 def test_a_format_can_be_forced_and_picks_in_a_folder(tmp_path: Path) -> None:

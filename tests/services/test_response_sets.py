@@ -276,3 +276,17 @@ async def test_each_reason_names_its_first_places_and_counts_all(
     (skipped,) = report.skipped
     places = tuple(f"x.jsonl:{row}: 'm', 'q'" for row in range(2, 12))
     assert skipped == SkippedRows("duplicate", 29, places)
+
+
+async def test_a_small_file_that_would_fill_the_memory_is_refused(
+    sets: ResponseSetService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.response_import.MAX_BYTES", 10_000)
+    rows = [{"subject_id": f"m{n}", "responses": {f"q{n}": 0.5}} for n in range(100)]
+    text = "\n".join(map(json.dumps, rows))
+    with pytest.raises(InvalidInputError, match="import in parts"):
+        await sets.import_set("s", table(text, "x.jsonl"))
+    await sets.import_set("s", table("\n".join(map(json.dumps, rows[:30])), "x.jsonl"))
+    late = [{"subject_id": f"n{n}", "responses": {"late": 1}} for n in range(400)]
+    with pytest.raises(InvalidInputError, match="import in parts"):
+        await sets.import_into("s", table("\n".join(map(json.dumps, late)), "x.jsonl"))

@@ -178,13 +178,8 @@ class AnswerImportCreate(Input):
         Raises:
             InvalidInputError: A content that is not base64.
         """
-        files = [file.to_domain(position) for position, file in enumerate(self.files)]
-        companions = ("results_", "run_spec.json")
         return AnswerImport(
-            files=[
-                file.beside_others() if file.path.name.startswith(companions) else file
-                for file in files
-            ],
+            files=[file.to_domain(position) for position, file in enumerate(self.files)],
             file_format=None if self.format is None else ResponseFormat(self.format),
             choices=Choices(
                 filters=tuple(self.filters),
