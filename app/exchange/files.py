@@ -20,9 +20,8 @@ def read_bytes(source: bytes | BinaryIO, name: str) -> bytes:
         FileFormatError: Too large, or a broken gzip file.
     """
     stream: BinaryIO = io.BytesIO(source) if isinstance(source, bytes) else source
-    head = stream.read(2)
-    content = head + stream.read(MAX_TEXT_BYTES)
-    if head == _GZIP:
+    content = stream.read(MAX_TEXT_BYTES + 1)
+    if content.startswith(_GZIP):
         try:
             with gzip.open(io.BytesIO(content)) as unzipped:
                 content = unzipped.read(MAX_TEXT_BYTES + 1)

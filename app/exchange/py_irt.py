@@ -16,9 +16,8 @@ from app.exchange.recorded import (
     FIRST_TRIAL,
     Choices,
     LeftOut,
-    Recorded,
     Source,
-    answered,
+    TrialTable,
     score_or_reason,
     text_of,
 )
@@ -29,7 +28,7 @@ def is_examinee(row: Mapping[str, Any]) -> bool:
     return "subject_id" in row and "responses" in row
 
 
-def read_py_irt(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:  # noqa: ARG001 (nothing to choose; all readers are called alike)
+def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftOut]:  # noqa: ARG001 (nothing to choose; all readers are called alike)
     """Answers of a file; null is an answer that was not given."""
     for row, line in json_lines(source.file):
         if isinstance(line, LeftOut):
@@ -42,12 +41,21 @@ def read_py_irt(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut
             continue
         if not responses:
             yield LeftOut(row, "no_answers", f"{examinee!r} answered nothing")
+        scores: dict[str, float] = {}
         for item, value in responses.items():
-            if value is None:
-                yield LeftOut(row, "not_scored", f"{item!r} is null")
+            score = (
+                LeftOut(row, "not_scored", f"{item!r} is null")
+                if value is None
+                else score_or_reason(value, row)
+            )
+            if isinstance(score, LeftOut):
+                yield score
             else:
-                score = score_or_reason(value, row)
-                yield from answered(examinee, item, FIRST_TRIAL, score, row)
+                scores[item] = score
+        if scores:
+            given = np.array([list(scores.values())])
+            table = ResponseTable((examinee,), tuple(scores), given)
+            yield TrialTable(FIRST_TRIAL, table, row)
 
 
 def write_py_irt(table: ResponseTable) -> Iterator[bytes]:

@@ -46,10 +46,15 @@ class LeftOut(NamedTuple):
 
 
 class TrialTable(NamedTuple):
-    """All answers of one trial in a tabular file."""
+    """Answers of one trial, of many examinees or many to items: quicker than one by one.
+
+    Attributes:
+        row: Line of the file that holds all of them, if one does.
+    """
 
     trial: int
     table: ResponseTable
+    row: int | None = None
 
 
 Part = Recorded | LeftOut | TrialTable

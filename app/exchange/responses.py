@@ -21,6 +21,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
 import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+from numpy.typing import NDArray
 
 from app.engine.bank import FloatArray, IntArray
 from app.engine.responses import ResponseTable
@@ -91,6 +92,7 @@ def read_trials(
         if is_parquet
         else _csv_table(content, header, types, name)
     )
+    del content  # of long files as large as all that follows
     if roles is None:
         return {_FIRST_TRIAL: _wide(table, header, name, score_range)}
     return _long(table, header, roles, name, score_range)
@@ -138,7 +140,10 @@ def _long(
             f"{name}: expected at most {MAX_CELLS:,} cells, got {len(examinees):,} examinees x"
             f" {len(items):,} items x {len(trials):,} trials."
         )
-    cell = row_of * len(items) + column_of + trial_of * (len(examinees) * len(items))
+    cell = row_of.astype(np.intp)
+    cell *= len(items)
+    cell += column_of
+    cell += trial_of * (len(examinees) * len(items))
     (outside,) = _outside(scores, score_range)
     problems = [
         FieldProblem(
@@ -175,9 +180,9 @@ def _again(cell: IntArray, n_cells: int) -> IntArray:
 def _trials(
     table: Any, header: Sequence[str], roles: dict[str, int], name: str
 ) -> tuple[list[int], IntArray]:
-    """Numbers of the trials, and the position of each row's trial among them."""
+    """Numbers of the trials, and the position of each row's trial (of all rows) among them."""
     if _TRIAL not in roles:
-        return [_FIRST_TRIAL], np.zeros(table.num_rows, np.intp)
+        return [_FIRST_TRIAL], np.zeros(1, np.intp)
     column = roles[_TRIAL]
     numbers = _floats(table.column(column))
     (wrong,) = np.nonzero((numbers != np.round(numbers)) | ~(np.abs(numbers) < _MAX_TRIAL))
@@ -351,13 +356,13 @@ def _names(column: Any, title: str, name: str) -> tuple[str, ...]:
     return names
 
 
-def _encoded(column: Any, title: str, name: str) -> tuple[tuple[str, ...], IntArray]:
+def _encoded(column: Any, title: str, name: str) -> tuple[tuple[str, ...], NDArray[np.int32]]:
     """Distinct names in order of first appearance, and the position of each row's name."""
     encoded = column.unify_dictionaries().combine_chunks()
     names = encoded.dictionary.to_pylist()
     if encoded.null_count or any(not text.strip() for text in names):
         _names(column, title, name)
-    return tuple(names), encoded.indices.to_numpy().astype(np.intp)
+    return tuple(names), encoded.indices.to_numpy()
 
 
 def _floats(column: Any) -> FloatArray:

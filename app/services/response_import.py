@@ -140,13 +140,14 @@ class Draft:
     def add_table(self, part: TrialTable, file: str) -> None:
         """Put a table's rows on their sheets."""
         table = part.table
+        place = file if part.row is None else f"{file}:{part.row}"
         for item in table.items:
             if item not in self.columns:
-                _check_name("item", item, file)
+                _check_name("item", item, place)
                 self.columns[item] = len(self.columns)
         into = np.array([self.columns[item] for item in table.items], np.intp)
         for examinee, scores in zip(table.examinees, table.scores, strict=True):
-            _check_name("examinee", examinee, file)
+            _check_name("examinee", examinee, place)
             new = Sheet.of_scores(scores).moved(into)
             self._count(new.n_bytes)
             key = (examinee, part.trial)
@@ -157,8 +158,8 @@ class Draft:
                 continue
             merged = held.merge(new)
             self.accepted += merged.taken - merged.replaced
-            self.skips.add("superseded", f"{file}: {examinee!r}", merged.replaced)
-            self.note(merged, f"{file}: {examinee!r}")
+            self.skips.add("superseded", f"{place}: {examinee!r}", merged.replaced)
+            self.note(merged, f"{place}: {examinee!r}")
 
     def note(self, merged: Merged, place: str) -> None:
         """Count what was left out of a sheet."""

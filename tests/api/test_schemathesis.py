@@ -68,10 +68,14 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
                 "parameters": {"content": parameters},
             },
         )
+        await post("/response-sets", {"name": "recorded"})
+        scores = {"name": "scores.csv", "content": "model,q1,q2\nm1,1,0\nm2,,1\n"}
+        await post("/response-sets/recorded/imports", {"files": [scores]})
         endpoint = await post("/endpoints", {"name": "simulated", "kind": "scripted"})
         session = await post("/sessions", {"mode": "manual", "bank": "demo"})
     return {
         "bank": "demo",
+        "response_set": "recorded",
         "version": "latest",
         "item": "q1",
         "endpoint_id": endpoint["id"],

@@ -447,11 +447,10 @@ def test_py_irt_lines_leave_absent_answers_missing() -> None:
         {"subject_id": "", "responses": {"q1": 1}},
     ]
     file = lines("answers.jsonl", rows)
-    found = [part for part in read(file) if isinstance(part, Recorded)]
-    assert [(r.examinee, r.item, r.score) for r in found] == [
-        ("m1", "q1", 1.0),
-        ("m1", "q2", 0.0),
-        ("m2", "q2", 0.5),
+    found = [part for part in read(file) if isinstance(part, TrialTable)]
+    assert [(p.row, p.table.examinees, p.table.items, p.table.scores.tolist()) for p in found] == [
+        (1, ("m1",), ("q1", "q2"), [[1.0, 0.0]]),
+        (2, ("m2",), ("q2",), [[0.5]]),
     ]
     assert reasons(file) == [(2, "not_scored"), (3, "no_answers"), (4, "unreadable")]
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from app.api.schemas.banks import BankName
 from app.api.schemas.common import Input, Metadata, Output, Text
 from app.api.schemas.versions import LongText
 from app.errors import FieldProblem, InvalidInputError
@@ -22,6 +21,15 @@ from app.storage.repositories.response_sets import ResponseSet
 #: Names and files that a report lists before it only counts the rest.
 MAX_LISTED = 100
 
+SetName = Annotated[
+    str,
+    StringConstraints(
+        min_length=1,
+        max_length=200,
+        pattern=r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$",
+    ),
+    Field(description="Unique; stands in URLs, so without `/` and `:`."),
+]
 _Choice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 _Choices = Annotated[list[_Choice], Field(max_length=20)]
 FormatName = Annotated[
@@ -37,7 +45,7 @@ class ResponseSetCreate(Input):
         json_schema_extra={"examples": [{"name": "arc-2026", "description": "ARC, all models."}]}
     )
 
-    name: BankName
+    name: SetName
     description: LongText = ""
     metadata: Metadata = Field(default_factory=dict)
 
