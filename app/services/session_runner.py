@@ -207,7 +207,7 @@ class SessionRunner:
             attempted = await complete_with_retries(
                 live.examinee,
                 request,
-                live.endpoint.endpoint.settings.retry,
+                live.endpoint.retry,
                 # Jitter only spreads calls in time; it does not touch the measurement.
                 np.random.default_rng([live.record.seed, step]),
                 on_wait=self._waiting_note(live, step),
@@ -242,9 +242,7 @@ class SessionRunner:
             unparsed_is_wrong=live.version.unparsed_policy == "wrong",
             tokens_in=completion.tokens_in,
             tokens_out=completion.tokens_out,
-            usd=live.endpoint.endpoint.settings.price.usd(
-                completion.tokens_in, completion.tokens_out
-            ),
+            usd=live.endpoint.price.usd(completion.tokens_in, completion.tokens_out),
             latency_ms=completion.latency_s * 1000,
             attempts=attempts,
         )

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.endpoints import Endpoint
 from app.storage.repositories.sessions import (
     ENDED,
     LIVE,
@@ -109,11 +108,12 @@ class SessionService:
             InvalidInputError: A design that makes no sense for this bank or endpoint.
             NotFoundError: No such endpoint or bank version.
         """
-        plan = SessionPlan.from_dict(spec.plan)
         version_id = spec.bank_version_id
         if version_id is None:
             version_id = await self._banks.resolve_version(spec.bank or "")
         version = await self._banks.load_version(version_id)
+        plan = SessionPlan.from_dict(spec.plan)
+        check_reachable(spec.plan, plan, version)
         endpoint = None
         if spec.mode == "live":
             require_content(version)
@@ -125,8 +125,7 @@ class SessionService:
             if endpoint_id is None:
                 raise InvalidInputError("A live session needs an endpoint.")
             endpoint = await self._endpoints.ready(endpoint_id)
-        check_plan(plan, endpoint.endpoint.settings.price if endpoint else None)
-        check_reachable(spec.plan, plan, version)
+        check_plan(plan, endpoint.price if endpoint else None)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         new = NewSession(
             id=new_id("ses"),
@@ -260,7 +259,7 @@ class SessionService:
         version = await self._banks.load_version(parent.bank_version_id)
         endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
         plan = SessionPlan.from_dict({**parent.design, **changes})
-        check_plan(plan, endpoint.endpoint.settings.price if endpoint else None)
+        check_plan(plan, endpoint.price if endpoint else None)
         check_reachable(changes, plan, version)
         kept = renumbered([item for item in administrations if item.closing is not None])
         new = NewSession(
@@ -392,7 +391,7 @@ class SessionService:
             "scorer": version.default_scorer.name,
             "unparsed_policy": version.unparsed_policy,
             "prompt_template_hash": version.prompt_style.template_hash,
-            "endpoint": _public(endpoint.endpoint) if endpoint else None,
+            "endpoint": endpoint.public() if endpoint else None,
             "private_endpoints": self._private_endpoints,
             "seed": seed,
         }
@@ -426,16 +425,3 @@ class SessionService:
                 stop_reason=stop_reason,
                 stop_detail=stop_detail,
             )
-
-
-def _public(endpoint: Endpoint) -> dict[str, Any]:
-    """What identifies the examinee, no secrets."""
-    settings = endpoint.settings
-    return {
-        "id": endpoint.id,
-        "kind": settings.kind,
-        "base_url": settings.base_url,
-        "model": settings.model,
-        "sampling": asdict(settings.sampling),
-        "revision": endpoint.revision,
-    }
