@@ -4,7 +4,7 @@
 
 Each form of the same 3,467 x 5,600 answers is imported by a process of its own into an embedded
 Postgres, through the service that the API and the command line use, and read back as the matrix
-that is calibrated. Memory is the peak of that process; Postgres is shown beside it.
+that is calibrated. Memory is the peak of that process, without Postgres.
 """
 
 import argparse

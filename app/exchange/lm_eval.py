@@ -66,7 +66,7 @@ def read_lm_eval(source: Source, choices: Choices) -> Iterator[Recorded | LeftOu
         elif filters.take(str(sample.get("filter", _NO_FILTER))):
             yield from _answers(sample, examinee, task, choices, f"{file.name}:{row}", row)
         else:
-            yield LeftOut(row, "other_filter", str(sample.get("filter")))
+            yield LeftOut(row, "other_filter", repr(sample.get("filter")))
     filters.require_one(file.name)
 
 

@@ -90,10 +90,10 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file with those that came along with it."""
+    """A file with all that came along in its folder."""
 
     file: SourceFile
-    all_files: Sequence[SourceFile] = ()
+    folder: Sequence[SourceFile] = ()
 
     @property
     def name(self) -> str:
@@ -102,12 +102,7 @@ class Source:
 
     def beside(self, pattern: str) -> list[SourceFile]:
         """Files of the same folder whose name fits a shell pattern."""
-        folder = self.file.path.parent
-        return [
-            file
-            for file in self.all_files
-            if file.path.parent == folder and fnmatchcase(file.path.name, pattern)
-        ]
+        return [file for file in self.folder if fnmatchcase(file.path.name, pattern)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +143,8 @@ def choice_error(
     what: str, names: Sequence[str], wanted: Sequence[str], place: str
 ) -> FileFormatError:
     """The fault of a file that needs a choice, or lacks what was chosen; lists what is there."""
-    listed = ", ".join(sorted(names)) or "none"
+    # A file can name things by half a surrogate pair, which no answer of the API can hold.
+    listed = ", ".join(sorted(names)).encode(errors="replace").decode() or "none"
     if wanted or not names:
         return FileFormatError(
             f"{place}: expected the {what} {' or '.join(map(repr, wanted)) or '(any)'}, "

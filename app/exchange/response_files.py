@@ -89,7 +89,9 @@ def _on_disk(path: Path, *, asked_for: bool) -> SourceFile:
             raise FileFormatError(f"{path}: cannot be read: {exc.strerror}.") from exc
 
     folder = path.absolute().parent.name  # also of a bare name: it may be the name of a model
-    return SourceFile(PurePosixPath(path.as_posix()), folder, opened, asked_for)
+    # A name that is no UTF-8 could not be kept with what was imported from it.
+    name, folder = (text.encode(errors="replace").decode() for text in (path.as_posix(), folder))
+    return SourceFile(PurePosixPath(name), folder, opened, asked_for)
 
 
 def sources_of(
@@ -106,7 +108,11 @@ def sources_of(
     """
     taken: list[tuple[ResponseFormat, Source]] = []
     passed_over: list[str] = []
+    folders: dict[PurePosixPath, list[SourceFile]] = {}
     for file in files:
+        folders.setdefault(file.path.parent, []).append(file)
+    for file in files:
+        folder = folders[file.path.parent]
         detected = detect(file)
         if file.asked_for and not _names_others(file):
             chosen = file_format or detected
@@ -115,9 +121,9 @@ def sources_of(
                     f"{file.name}: holds no answers in a format that is known "
                     f"({', '.join(ResponseFormat)})."
                 )
-            taken.append((chosen, Source(file, files)))
+            taken.append((chosen, Source(file, folder)))
         elif detected is not None and file_format in {None, detected}:
-            taken.append((detected, Source(file, files)))
+            taken.append((detected, Source(file, folder)))
         else:
             passed_over.append(file.name)
     if not taken:

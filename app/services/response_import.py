@@ -149,14 +149,16 @@ class Draft:
         for examinee, scores in zip(table.examinees, table.scores, strict=True):
             _check_name("examinee", examinee, place)
             new = Sheet.of_scores(scores).moved(into)
-            self._count(new.n_bytes)
             key = (examinee, part.trial)
             held = self.sheets.get(key)
             if held is None:
                 self.sheets[key] = new
+                self._count(new.n_bytes)
                 self.accepted += int(np.count_nonzero(~np.isnan(scores)))
                 continue
+            before = held.n_bytes
             merged = held.merge(new)
+            self._count(held.n_bytes - before)
             self.accepted += merged.taken - merged.replaced
             self.skips.add("superseded", f"{place}: {examinee!r}", merged.replaced)
             self.note(merged, f"{place}: {examinee!r}")

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import math
+import os
 import struct
 import zipfile
 import zlib
@@ -123,6 +124,13 @@ def test_old_files_without_hash_filter_and_metrics_join_with_new_ones(shared_dat
         f"m/{path.name}", [{k: v for k, v in row.items() if "hash" not in k} for row in rows]
     )
     assert [r.item for r in records(old)] == [r.item for r in records(new)]
+
+
+def test_a_choice_lists_names_that_no_text_can_hold() -> None:
+    row = {"doc_id": 0, "resps": [["x"]], "metrics": ["a", "\ud800"], "a": 1}
+    with pytest.raises(FileFormatError, match=r"2 metrics.*: a, \?\.") as caught:
+        read(lines(f"m/{SAMPLES}", [row]))
+    assert caught.value.detail.isascii()
 
 
 def test_a_null_that_was_filled_in_is_an_error_and_not_wrong() -> None:
@@ -547,6 +555,14 @@ def test_a_format_can_be_forced_and_picks_in_a_folder(tmp_path: Path) -> None:
     assert passed_over == [(tmp_path / "a.csv").as_posix()]
     forced, _ = sources_of(files_at([tmp_path / "a.csv"]), ResponseFormat.PY_IRT)
     assert [file_format.value for file_format, _ in forced] == ["py-irt"]
+
+
+def test_a_file_name_that_is_no_text_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"sc\xffres.csv")
+    path.write_text("model,q1\nm,1\n")
+    (file,) = files_at([path])
+    assert file.path.name == "sc?res.csv"
+    assert detect(file) == "table"
 
 
 def test_a_file_given_by_name_finds_the_results_beside_it(tmp_path: Path) -> None:

@@ -290,3 +290,18 @@ async def test_a_small_file_that_would_fill_the_memory_is_refused(
     late = [{"subject_id": f"n{n}", "responses": {"late": 1}} for n in range(400)]
     with pytest.raises(InvalidInputError, match="import in parts"):
         await sets.import_into("s", table("\n".join(map(json.dumps, late)), "x.jsonl"))
+
+
+async def test_many_files_about_the_same_examinees_are_counted_by_what_they_take(
+    sets: ResponseSetService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.response_import.MAX_BYTES", 2 * 50 * 10)
+    files = [
+        SourceFile.of_bytes(
+            f"{n}.csv", f"model,{','.join(f'b{n}q{j}' for j in range(10))}\n".encode()
+            + b"m1" + b",1" * 10 + b"\nm2" + b",0" * 10 + b"\n",
+        )
+        for n in range(50)
+    ]  # fmt: skip
+    report = await sets.import_set("s", AnswerImport(files=files))
+    assert report.accepted == 2 * 50 * 10
