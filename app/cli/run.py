@@ -23,7 +23,7 @@ FAILED, INTERRUPTED = 1, 130
 def command(
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
     model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
-    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` is always there.")],
+    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
     kind: Annotated[
         str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
     ] = "openai_chat",

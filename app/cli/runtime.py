@@ -74,8 +74,15 @@ def run_until_signal(main: Coroutine[Any, Any, T]) -> T:
     async def cancellable() -> T:
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(main)
+
+        def stop() -> None:
+            # Once: `uv run` passes a Ctrl-C on that the terminal has sent to all already, and a
+            # second cancellation would cut the clean-up short.
+            if not task.cancelling():
+                task.cancel()
+
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, task.cancel)
+            loop.add_signal_handler(number, stop)
         try:
             return await task
         except asyncio.CancelledError:

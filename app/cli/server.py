@@ -14,6 +14,7 @@ from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
 from app.services.container import Services
 from app.settings import Settings
+from app.storage.paging import PageRequest
 from app.worker.loop import running_worker
 
 
@@ -50,6 +51,9 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
                     await task
                     raise InvalidInputError("The server ended while it started; see its log.")
                 await asyncio.sleep(0.01)
+            banks = app.state.services.banks
+            if not (await banks.list_banks(PageRequest(limit=1))).items:
+                await banks.ensure_demo_bank()  # something to try, in a new database
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             yield LocalServer(f"http://{shown}:{port}", app.state.services)

@@ -1,0 +1,129 @@
+"""Every command and code block of the README and the docs, run as a reader would run it.
+
+The bash and Python blocks of one document run in order, in one shell and one empty directory. A
+block that cannot run here says so behind its language: ```bash no-run: why
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+_FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
+_TIMEOUT_S = 240
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    language: str
+    body: str
+
+
+def blocks(document: Path) -> list[Block]:
+    """The blocks that are to be run."""
+    found = []
+    for fence in _FENCE.finditer(document.read_text(encoding="utf-8")):
+        language, _, note = fence["info"].partition(" ")
+        if not note.startswith("no-run: "):
+            assert not note, f"{document.name}: unknown note {note!r}"
+            found.append(Block(language, fence["body"]))
+    return found
+
+
+def script(document: Path) -> str:
+    """The document's commands as one shell script."""
+    parts = ["set -euo pipefail"]
+    for number, block in enumerate(blocks(document)):
+        if block.language == "bash":
+            parts.append(block.body)
+        elif block.language == "python":
+            parts.append(f"python - <<'END_OF_BLOCK_{number}'\n{block.body}END_OF_BLOCK_{number}\n")
+    return "\n".join(parts)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Path:
+    """Stand-ins on the PATH for what a test machine need not have."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    # uv brought this environment about; installing it once more would change the machine.
+    (directory / "pip").write_text('#!/bin/sh\n[ "$*" = "install uv" ] && exec uv --version\n')
+    if shutil.which("curl") is None:
+        curl = (Path(__file__).parent / "curl.py").read_text(encoding="utf-8")
+        (directory / "curl").write_text(f"#!{sys.executable}\n{curl}")
+    for command in directory.iterdir():
+        command.chmod(0o755)
+    return directory
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_of_a_document_works(document: Path, commands: Path, scratch: Path) -> None:
+    text = script(document)
+    if text == "set -euo pipefail":
+        pytest.skip("nothing to run in it")
+    if shutil.which("uv") is None:
+        pytest.skip("uv is not on the PATH: run the tests with `uv run pytest`")
+    served, model = free_port(), free_port()
+    text = text.replace("127.0.0.1:8000", f"127.0.0.1:{served}").replace("8080", str(model))
+    work = scratch / "work"
+    work.mkdir()
+    venv = Path(sys.executable).parent
+    process = subprocess.Popen(
+        ["bash", "-c", text],
+        cwd=work,
+        env={
+            **os.environ,
+            "PATH": f"{commands}:{venv}:{os.environ['PATH']}",
+            "UV_PROJECT": str(ROOT),
+            "UV_NO_SYNC": "1",
+            "SEXTANT_PORT": str(served),
+            "SEXTANT_DATA_DIR": str(scratch / "data"),
+            "SEXTANT_LOG_LEVEL": "warning",
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    output = ""
+    try:
+        # The servers that it left in the background hold the pipe: read until bash itself ends.
+        code = process.wait(_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        code = None
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        output, _ = process.communicate(timeout=60)
+    assert code == 0, f"{document.name} ended with {code}:\n{output[-5000:]}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_json_blocks_are_json_and_links_lead_somewhere(document: Path) -> None:
+    for block in blocks(document):
+        if block.language == "json":
+            json.loads(block.body)
+    for target in _LINK.findall(document.read_text(encoding="utf-8")):
+        assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 120
