@@ -1,5 +1,6 @@
 """Recorded answers from files to the matrix of a set."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -305,3 +306,18 @@ async def test_many_files_about_the_same_examinees_are_counted_by_what_they_take
     ]  # fmt: skip
     report = await sets.import_set("s", AnswerImport(files=files))
     assert report.accepted == 2 * 50 * 10
+
+
+async def test_imports_at_the_same_time_lose_nothing(sets: ResponseSetService) -> None:
+    requests = [table(f"model,q,q{n}\nm{n},1,0\nm,,1\n") for n in range(6)]
+    # The first to come makes the set; all others find it.
+    reports = await asyncio.gather(*(sets.import_set("s", request) for request in requests))
+    assert all(report.accepted == 3 for report in reports)
+    found = await sets.get("s")
+    assert (found.n_examinees, found.n_items, found.outcomes["scored"]) == (7, 7, 18)
+    matrix = await sets.matrix("s")
+    for n in range(6):
+        row = matrix.scores[matrix.examinees.index(f"m{n}")]
+        assert row[matrix.items.index("q")] == 1
+        assert row[matrix.items.index(f"q{n}")] == 0
+    assert np.nansum(matrix.scores[matrix.examinees.index("m")]) == 6
