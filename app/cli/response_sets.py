@@ -61,6 +61,10 @@ def import_answers(
     no_answer: Annotated[
         Literal["wrong", "refused"], typer.Option(help="What inspect's N counts as.")
     ] = "wrong",
+    score_range: Annotated[
+        tuple[float, float],
+        typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
+    ] = (0.0, 1.0),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
     ] = False,
@@ -78,6 +82,7 @@ def import_answers(
             scorers=tuple(scorers or ()),
             examinee=examinee,
             refused_no_answer=no_answer == "refused",
+            score_range=score_range,
         ),
     )
     _show_report(_with_sets(lambda sets: sets.import_set(name, request, dry_run=dry_run)))

@@ -59,7 +59,7 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
             known = [name for name in stats if name in choices.metrics or name in METRICS]
             metric = choose("metric", known or stats, choices.metrics, f"{source.name}:{row}")
             item = f"{scenario}/{entry['instance_id']}"
-            score = _mean(stats[metric], row)
+            score = _mean(stats[metric], row, choices)
             yield from answered(examinee, item, FIRST_TRIAL + trial, score, row)
 
 
@@ -92,7 +92,7 @@ def _stats(listed: Any) -> dict[str, Mapping[str, Any]]:
     return found
 
 
-def _mean(stat: Mapping[str, Any], row: int) -> float | LeftOut:
+def _mean(stat: Mapping[str, Any], row: int, choices: Choices) -> float | LeftOut:
     count = stat.get("count")
     if count == 0:
         return LeftOut(row, "not_scored", "the metric counts no value")
@@ -103,4 +103,4 @@ def _mean(stat: Mapping[str, Any], row: int) -> float | LeftOut:
             mean = total / count
         except OverflowError:  # whole numbers of hundreds of digits
             mean = math.inf
-    return score_or_reason(mean, row)
+    return score_or_reason(mean, row, choices)

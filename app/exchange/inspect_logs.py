@@ -118,7 +118,7 @@ class _Log:
         if outcome is None:
             value = self._value(sample, row)
             if value != _NO_ANSWER or not self.choices.refused_no_answer:
-                score = value if isinstance(value, LeftOut) else _score(value, row)
+                score = value if isinstance(value, LeftOut) else self._score(value, row)
                 yield from answered(self.examinee, item, epoch, score, row)
                 return
             outcome = Outcome.REFUSED
@@ -130,6 +130,24 @@ class _Log:
             return LeftOut(row, "not_scored", "the sample has no scores")
         place = f"{self.name}: sample {sample['id']!r}"
         return values[choose("scorer", values, self.choices.scorers, place)]
+
+    def _score(self, value: Any, row: int) -> float | LeftOut:
+        if isinstance(value, str):
+            text = value.strip()
+            known = _LETTERS.get(text, _WORDS.get(text.lower()))
+            if known is not None:
+                return known
+            try:
+                value = float(text)
+            except ValueError:
+                return LeftOut(
+                    row, "not_a_number", f"expected C, I, P, N or a number, got {text!r:.80}"
+                )
+        if value is None:
+            return LeftOut(row, "not_scored", "the score is null")
+        if isinstance(value, float) and math.isnan(value):
+            return LeftOut(row, "not_scored", "the score is NaN")
+        return score_or_reason(value, row, self.choices)
 
 
 def _log(header: Any, choices: Choices, name: str) -> _Log:
@@ -170,25 +188,6 @@ def _values(scores: Any) -> dict[str, Any]:
         else:
             found[scorer] = value
     return found
-
-
-def _score(value: Any, row: int) -> float | LeftOut:
-    if isinstance(value, str):
-        text = value.strip()
-        known = _LETTERS.get(text, _WORDS.get(text.lower()))
-        if known is not None:
-            return known
-        try:
-            value = float(text)
-        except ValueError:
-            return LeftOut(
-                row, "not_a_number", f"expected C, I, P, N or a number, got {text!r:.80}"
-            )
-    if value is None:
-        return LeftOut(row, "not_scored", "the score is null")
-    if isinstance(value, float) and math.isnan(value):
-        return LeftOut(row, "not_scored", "the score is NaN")
-    return score_or_reason(value, row)
 
 
 class _Archive:

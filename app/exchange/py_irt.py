@@ -28,7 +28,7 @@ def is_examinee(row: Mapping[str, Any]) -> bool:
     return "subject_id" in row and "responses" in row
 
 
-def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftOut]:  # noqa: ARG001 (nothing to choose; all readers are called alike)
+def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftOut]:
     """Answers of a file; null is an answer that was not given."""
     for row, line in json_lines(source.file):
         if isinstance(line, LeftOut):
@@ -46,7 +46,7 @@ def read_py_irt(source: Source, choices: Choices) -> Iterator[TrialTable | LeftO
             score = (
                 LeftOut(row, "not_scored", f"{item!r} is null")
                 if value is None
-                else score_or_reason(value, row)
+                else score_or_reason(value, row, choices)
             )
             if isinstance(score, LeftOut):
                 yield score

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,6 +116,11 @@ class Choices:
         scorers: inspect scorers to take, `scorer` or `scorer.key`; the first that a sample has.
         examinee: Name of the examinee of every file that holds one examinee.
         refused_no_answer: Count inspect's N (no answer) as refused; inspect itself scores it 0.
+        score_range: Worst and best score of the files; they become 0 and 1. Answers that are
+            marked right or wrong in words are 1 and 0 whatever the range.
+
+    Raises:
+        InvalidInputError: The range is none.
     """
 
     filters: tuple[str, ...] = ()
@@ -122,6 +128,14 @@ class Choices:
     scorers: tuple[str, ...] = ()
     examinee: str | None = None
     refused_no_answer: bool = False
+    score_range: tuple[float, float] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        lo, hi = self.score_range
+        if not (math.isfinite(lo) and math.isfinite(hi - lo) and lo < hi):
+            raise InvalidInputError(
+                f"Expected a score range from the worst to a higher best score, got {lo:g} {hi:g}."
+            )
 
 
 def choose(what: str, offered: Iterable[str], wanted: Sequence[str], place: str) -> str:
@@ -156,17 +170,19 @@ def choice_error(
     )
 
 
-def score_or_reason(value: Any, row: int) -> float | LeftOut:
+def score_or_reason(value: Any, row: int, choices: Choices) -> float | LeftOut:
     """A score in [0, 1] from a JSON value; a value that is none, with the reason."""
+    lo, hi = choices.score_range
     if isinstance(value, bool):
         return float(value)
     if not isinstance(value, int | float):
         return LeftOut(row, "not_a_number", f"expected a score, got {value!r:.80}")
     if value != value:
         return LeftOut(row, "not_scored", "the score is NaN")
-    if not 0 <= value <= 1:
-        return LeftOut(row, "score_out_of_range", f"expected a score in [0, 1], got {value!r:.40}")
-    return float(value)
+    if not lo <= value <= hi:
+        expected = f"expected a score in [{lo:g}, {hi:g}]"
+        return LeftOut(row, "score_out_of_range", f"{expected}, got {value!r:.40}")
+    return (value - lo) / (hi - lo)
 
 
 def open_text(file: SourceFile) -> BinaryIO:

@@ -17,6 +17,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.helm import read_helm
 from app.exchange.inspect_logs import read_inspect_eval, read_inspect_json
@@ -193,5 +194,13 @@ def read_answers(file_format: ResponseFormat, source: Source, choices: Choices) 
             yield from reader(source, choices)
         case ResponseFormat.TABLE:
             with source.file.open() as stream:
-                for trial, table in read_trials(stream, name=source.name).items():
-                    yield TrialTable(trial, table)
+                tables = read_trials(stream, name=source.name, score_range=choices.score_range)
+            for trial, table in tables.items():
+                yield TrialTable(trial, _scaled(table, choices.score_range))
+
+
+def _scaled(table: ResponseTable, score_range: tuple[float, float]) -> ResponseTable:
+    lo, hi = score_range
+    if score_range == (0.0, 1.0):
+        return table
+    return ResponseTable(table.examinees, table.items, (table.scores - lo) / (hi - lo))

@@ -78,6 +78,7 @@ class Draft:
     """Answers of an import, before the set is looked at.
 
     Attributes:
+        choices: What was chosen to read the files.
         columns: Item to its column in the sheets.
         sheets: By examinee and trial.
         rows_read: Answers in the files: rows of records, filled cells of tables.
@@ -85,6 +86,7 @@ class Draft:
         passed_over: Files of folders that hold no answers.
     """
 
+    choices: Choices
     columns: dict[str, int] = field(default_factory=dict)
     sheets: dict[tuple[str, int], Sheet] = field(default_factory=dict)
     files: list[FileRead] = field(default_factory=list)
@@ -186,7 +188,7 @@ def read_draft(request: AnswerImport) -> Draft:
     Raises:
         FileFormatError: A file that cannot be read or needs a choice, or no answer in any.
     """
-    draft = Draft()
+    draft = Draft(request.choices)
     sources, draft.passed_over = sources_of(request.files, request.file_format)
     for file_format, source in sources:
         before = draft.rows_read

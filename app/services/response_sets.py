@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -217,6 +217,11 @@ def _after(found: ResponseSet, change: Change, n_new: int, draft: Draft) -> Resp
             for file in draft.files[:MAX_FILES]
         ],
         "n_files": len(draft.files),
+        "choices": {
+            f.name: getattr(draft.choices, f.name)
+            for f in fields(draft.choices)
+            if getattr(draft.choices, f.name) != f.default
+        },
         "rows_read": draft.rows_read,
         "accepted": change.accepted,
         "skipped": {skipped.reason: skipped.count for skipped in change.skipped},

@@ -118,6 +118,7 @@ async def test_the_matrix_is_given_out_in_every_format(client: Client) -> None:
         (text_file() | {"format": "excel"}, "/format"),
         (text_file() | {"no_answer": "right"}, "/no_answer"),
         (text_file() | {"metrics": [""]}, "/metrics/0"),
+        (text_file() | {"score_range": [0.0]}, "/score_range"),
     ],
 )
 async def test_an_import_that_makes_no_sense_is_refused_at_its_place(

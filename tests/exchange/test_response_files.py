@@ -512,6 +512,37 @@ def test_a_reader_of_one_table_refuses_trials() -> None:
 # all of them
 
 
+def test_scores_of_another_range_become_scores_between_0_and_1() -> None:
+    judged = {"score_range": (1.0, 10.0)}
+    row = sample(exact_match=5.5)
+    assert [r.score for r in records(lines(f"m/{SAMPLES}", [row]), **judged)] == [0.5]
+    graded = inspect_json([scored(10), scored("C", 2), scored("1", 3)])
+    assert [r.score for r in records(graded, **judged)] == [1.0, 1.0, 0.0]
+    helm_run = helm([entry("id1", stat("exact_match", 1))])
+    assert [r.score for r in records(*helm_run, **judged)] == [0.0]
+    (table,) = read(SourceFile.of_bytes("j.csv", b"model,q1,q2\nm,10,\n"), **judged)
+    assert isinstance(table, TrialTable)
+    np.testing.assert_array_equal(table.table.scores, [[1, np.nan]])
+    assert reasons(lines(f"m/{SAMPLES}", [sample(exact_match=0.5)]), **judged) == [
+        (1, "score_out_of_range")
+    ]
+
+
+@pytest.mark.parametrize("score_range", [(1, 1), (2, 1), (math.nan, 1), (0, math.inf)])
+def test_a_range_that_is_none_is_refused(score_range: tuple[float, float]) -> None:
+    with pytest.raises(InvalidInputError, match="Expected a score range"):
+        Choices(score_range=score_range)
+
+
+def test_real_judge_scores_come_in_by_their_range(shared_data: Path) -> None:
+    files = files_at([shared_data / "wildbench" / "judge_scores.csv.gz"])
+    (part,) = read(*files, score_range=(1.0, 10.0))
+    assert isinstance(part, TrialTable)
+    assert len(part.table.examinees) == 12
+    assert len(part.table.items) == 1024
+    assert (np.nanmin(part.table.scores), np.nanmax(part.table.scores)) == (0.0, 1.0)
+
+
 @pytest.mark.parametrize(
     ("file", "expected"),
     [

@@ -223,6 +223,8 @@ async def test_real_lm_eval_files_are_imported(sets: ResponseSetService, shared_
     assert {file.file_format for file in report.files} == {ResponseFormat.LM_EVAL}
     assert [file.rows_read for file in report.files] == [12, 12]
     assert (report.accepted, report.skipped) == (24, ())
+    (entry,) = (await sets.get("real")).imports
+    assert entry["choices"] == {"metrics": ["acc", "exact_match"]}
     matrix = await sets.matrix("real")
     assert matrix.examinees == ("lm_eval",)
     lines = sorted((shared_data / "lm_eval").glob("*.jsonl"))

@@ -178,6 +178,10 @@ class AnswerImportCreate(Input):
     no_answer: Literal["wrong", "refused"] = Field(
         default="wrong", description="What inspect's N counts as; inspect itself scores it 0."
     )
+    score_range: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(
+        default_factory=lambda: [0.0, 1.0],
+        description="Worst and best score of the files; they become 0 and 1.",
+    )
     dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
 
     def to_domain(self) -> AnswerImport:
@@ -195,6 +199,7 @@ class AnswerImportCreate(Input):
                 scorers=tuple(self.scorers),
                 examinee=self.examinee,
                 refused_no_answer=self.no_answer == "refused",
+                score_range=(self.score_range[0], self.score_range[1]),
             ),
         )
 
