@@ -214,13 +214,13 @@ class LowInformation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxItems:
-    """Enough items are scored or pending."""
+    """Enough items were asked, whatever became of them: each has cost a call."""
 
     items: int
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
-        if len(now.state.responses) + len(now.state.pending) < self.items:
+        if now.state.n_asked < self.items:
             return None
         return Stop(StopReason.MAX_ITEMS, f"{self.items} items asked.")
 

@@ -47,11 +47,13 @@ LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureLimits:
-    """When failed calls end a session.
+    """When failures end a session.
 
     Attributes:
-        max_consecutive: This many unscored items in a row.
-        max_share: Unscored share of all closed items, judged from `MIN_ITEMS_FOR_SHARE` on.
+        max_consecutive: So many calls in a row without any answer (outcome `error`): the endpoint
+            is down.
+        max_share: Share of closed items without a score, whatever the reason, that is too much;
+            judged from `MIN_ITEMS_FOR_SHARE` items on.
     """
 
     max_consecutive: int = 5
@@ -65,7 +67,7 @@ class FailureLimits:
             )
 
 
-MIN_ITEMS_FOR_SHARE = 20
+MIN_ITEMS_FOR_SHARE = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ class SessionRun:
         self._limits = plan.limits
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
-        self._consecutive_failures = 0
+        self._consecutive_errors = 0
         self._tokens_in = self._tokens_out = self._calls = 0
         self._usd: float | None = 0.0
         self._last_failure: Closing | None = None
@@ -215,8 +217,20 @@ class SessionRun:
     def ending(self, stop: Stop) -> Ending:
         """How the session ends for this reason."""
         reached = self.precision_reached
-        if stop.reason is StopReason.TOO_MANY_FAILURES:
+        # A budget that ran out is an answer of its own; any other end needs something to stand on.
+        nothing_scored = (
+            self._closed > 0
+            and not self._state.responses
+            and stop.reason not in (StopReason.TIME_LIMIT, StopReason.BUDGET_EXHAUSTED)
+        )
+        if stop.reason is StopReason.TOO_MANY_FAILURES or nothing_scored:
             failure = self._last_failure
+            if stop.reason is not StopReason.TOO_MANY_FAILURES:
+                stop = Stop(
+                    StopReason.TOO_MANY_FAILURES,
+                    f"None of {self._closed} answers could be scored; the last: "
+                    f"{failure.reason if failure else 'unknown'}",
+                )
             return Ending(
                 status="failed",
                 stop_reason=stop.reason.value,
@@ -316,11 +330,11 @@ class SessionRun:
         usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
         if closing.score is None:
             self._state = self._test.skip(self._state, item, usage)
-            self._consecutive_failures += 1
             self._last_failure = closing
         else:
             self._state = self._test.tell(self._state, Response(item, closing.score, usage))
-            self._consecutive_failures = 0
+        in_error = closing.outcome == Outcome.ERROR
+        self._consecutive_errors = self._consecutive_errors + 1 if in_error else 0
         self._outcomes[closing.outcome] += 1
         self._calls += closing.attempts or 0
         self._tokens_in += closing.tokens_in or 0
@@ -332,27 +346,19 @@ class SessionRun:
             self._usd += closing.usd or 0.0
 
     def _too_many_failures(self) -> Stop | None:
-        last = self._last_failure
-        if last is not None and last.error_code in FATAL_CODES and self._consecutive_failures:
-            return Stop(
-                StopReason.TOO_MANY_FAILURES,
-                f"The endpoint refused the call in a way that every further call would meet: "
-                f"{last.reason}",
+        last, closed = self._last_failure, self._closed
+        failed = closed - len(self._state.responses)
+        detail = None
+        if last is not None and last.error_code in FATAL_CODES and self._consecutive_errors:
+            detail = f"Every further call would fail like the last one: {last.reason}"
+        elif last is not None and self._consecutive_errors >= self._limits.max_consecutive:
+            detail = f"{self._consecutive_errors} calls in a row failed; the last: {last.reason}"
+        elif closed >= MIN_ITEMS_FOR_SHARE and failed > self._limits.max_share * closed:
+            detail = (
+                f"{failed} of {closed} items ended without a score, more than the share of "
+                f"{self._limits.max_share:g} that is allowed."
             )
-        if self._consecutive_failures >= self._limits.max_consecutive:
-            return Stop(
-                StopReason.TOO_MANY_FAILURES,
-                f"{self._consecutive_failures} items in a row without a scored answer; the last "
-                f"one: {last.reason if last else 'unknown'}",
-            )
-        failed = self._closed - len(self._state.responses)
-        if self._closed >= MIN_ITEMS_FOR_SHARE and failed > self._limits.max_share * self._closed:
-            return Stop(
-                StopReason.TOO_MANY_FAILURES,
-                f"{failed} of {self._closed} items ended without a scored answer, more than the "
-                f"share of {self._limits.max_share:g} that is allowed.",
-            )
-        return None
+        return None if detail is None else Stop(StopReason.TOO_MANY_FAILURES, detail)
 
     def _predicted(self, *, final: bool) -> dict[str, Any] | None:
         if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:

@@ -10,6 +10,7 @@ from app.errors import (
     InvalidInputError,
     InvalidStateError,
 )
+from app.items import Outcome
 from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint
 from app.services.manual_sessions import ask_next
@@ -247,6 +248,8 @@ class SessionService:
     ) -> SessionRecord:
         """A new session that goes on where an ended one stopped, under a changed design.
 
+        It begins with the old answers; only items that ended in an error may be asked again.
+
         Args:
             session_id: The ended session; it stays as it is.
             changes: Sections of the design to replace (`stopping`, `budget`, ...).
@@ -261,7 +264,14 @@ class SessionService:
         plan = SessionPlan.from_dict({**parent.design, **changes})
         check_plan(plan, endpoint.price if endpoint else None)
         check_reachable(changes, plan, version)
-        kept = renumbered([item for item in administrations if item.closing is not None])
+        # What failed for want of an answer may be asked again: the endpoint may be back.
+        kept = renumbered(
+            [
+                item
+                for item in administrations
+                if item.closing is not None and item.closing.outcome != Outcome.ERROR
+            ]
+        )
         new = NewSession(
             id=new_id("ses"),
             mode=parent.mode,

@@ -236,3 +236,38 @@ async def test_an_extended_session_goes_on_where_the_old_one_stopped(working: Se
     assert ended.parent_id == parent.id
     straight = await working.sessions.create(spec(plan={"stopping": {"se": None, "max_items": 20}}))
     assert (await until(working, straight.id)).summary["estimate"] == ended.summary["estimate"]
+
+
+async def test_a_model_whose_answers_nobody_can_read_gets_no_theta_for_a_result(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    silent = faults.canned(
+        "silent",
+        {"choices": [{"message": {"content": ""}, "finish_reason": "stop"}], "usage": {}},
+    )
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 6}}
+    created = await working.sessions.create(
+        spec(plan=plan, endpoint=model_at(f"{faults_url}{silent}/v1"))
+    )
+
+    ended = await until(working, created.id)
+
+    assert ended.status == "failed"
+    assert ended.summary["outcomes"]["unparsed"] == 6
+    assert ended.stop_detail is not None
+    assert "None of 6 answers could be scored" in ended.stop_detail
+
+
+async def test_an_extended_session_asks_again_what_failed_for_want_of_an_answer(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    faults.api_key = "right"
+    created = await working.sessions.create(spec(endpoint=model_at(f"{faults_url}/ok/v1")))
+    failed = await until(working, created.id)
+    faults.api_key = None
+
+    again = await until(working, (await working.sessions.extend(failed.id, {}, {})).id)
+
+    assert failed.status == "failed"
+    assert again.status == "completed"
+    assert again.summary["outcomes"]["error"] == 0

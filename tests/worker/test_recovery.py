@@ -71,7 +71,7 @@ async def test_a_session_survives_twenty_killed_workers(
 ) -> None:
     rng = np.random.default_rng(2026)
     plan = {
-        "stopping": {"se": None, "max_items": 60},
+        "stopping": {"se": None, "max_items": 100},
         "failures": {"max_consecutive": 150, "max_share": 1.0},
     }
     created = await services.sessions.create(
@@ -101,7 +101,7 @@ async def test_a_session_survives_twenty_killed_workers(
     assert ended.status == "completed", ended.failure
     assert [row.administration.step for row in rows] == list(range(1, len(rows) + 1))
     assert arrivals == list(range(1, len(rows) + 1))
-    assert ended.summary["outcomes"]["scored"] == 60
+    assert len(rows) == 100
     assert repeated_calls(faults) <= kills
     async with running_worker(services):
         straight = await services.sessions.create(

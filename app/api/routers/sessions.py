@@ -195,7 +195,8 @@ async def extend_session(
 ) -> SessionRead:
     """Go on where an ended session stopped, with a tighter target or a larger budget.
 
-    Makes a new session that starts with the old answers; no item is asked twice.
+    Makes a new session that starts with the old answers; only items that ended in an error may
+    be asked again.
     """
     created = await sessions.extend(session_id, body.plan(), body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"

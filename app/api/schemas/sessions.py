@@ -112,7 +112,7 @@ class BudgetInput(Input):
 
 
 class FailuresInput(Input):
-    """How many failed calls end the session."""
+    """Calls in a row without an answer, and the unscored share, that end the session."""
 
     max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.max_consecutive
     max_share: Share = _LIMITS.max_share

@@ -1,0 +1,31 @@
+"""A live session against a real model server: llama.cpp with a tiny random model."""
+
+from app.services.container import Services
+from tests.servers import spawned
+from tests.services.sessions import spec, until
+from tests.worker.test_live_sessions import model_at
+
+
+async def test_forty_items_are_put_to_a_real_model_and_every_outcome_is_counted(
+    working: Services,
+) -> None:
+    plan = {
+        "stopping": {"se": None, "min_items": 1, "max_items": 40},
+        "concurrency": 4,
+    }
+    with spawned("tests.servers.tiny_llama") as url:
+        endpoint = model_at(f"{url}/v1", timeout_s=30.0)
+        created = await working.sessions.create(spec(plan=plan, endpoint=endpoint))
+        ended = await until(working, created.id)
+        rows = await working.sessions.responses(created.id)
+
+    outcomes = ended.summary["outcomes"]
+    assert ended.status == "completed"
+    assert len(rows) == 40
+    assert sum(outcomes.values()) == len(rows)
+    assert outcomes["error"] == 0
+    for row in rows:
+        closing = row.administration.closing
+        assert closing is not None
+        assert (closing.score is None) == (closing.outcome != "scored")
+        assert closing.tokens_out is not None
