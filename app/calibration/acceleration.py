@@ -14,6 +14,7 @@ import numpy as np
 
 from app.engine.models.base import FloatArray
 
+_KEPT = 3  # all forgotten, EM creeps along the scale of theta in a long test
 _RIDGE = 1e-8  # relative; the last steps of EM are nearly parallel
 
 
@@ -52,7 +53,11 @@ class Anderson:
         mixed: FloatArray = mapped - mix @ images
         return mixed
 
+    def forget_oldest(self) -> None:
+        """After a refused step: what lies further back may no longer be linear."""
+        del self._positions[:-_KEPT], self._steps[:-_KEPT]
+
     def forget(self) -> None:
-        """Start anew, after a refused step or a jump."""
+        """Start anew, after a jump."""
         self._positions.clear()
         self._steps.clear()

@@ -41,6 +41,7 @@ LEAST_ANSWERS: Mapping[Family, int] = {
 """Answers of an item below which its family is hardly identified without priors."""
 
 MAX_NODES = 401
+_ROUGH = 1.0  # log-likelihood that a cycle gains when the items are known roughly
 _ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
 
 COMPARED: tuple[Family, ...] = (Family.RASCH, Family.TWO_PL, Family.THREE_PL)
@@ -202,14 +203,20 @@ def calibrate(
     matrix.require_calibratable()
     problem = settings.problem()
     em = EmSettings(max_cycles=settings.max_cycles, estimate_density=settings.estimate_density)
-    density = settings.density()
-    result = maximise(matrix, problem, density, em, watch=watch)
-    finer = _fine_enough(result, settings)
-    if finer is not None:
-        em = replace(em, max_cycles=max(settings.max_cycles - result.cycles, 1))
-        result = maximise(
-            matrix, problem, finer, em, start=result.curves, early_looks=False, watch=watch
-        )
+    # How fine the grid must be is known only once the items are, roughly.
+    roughly = replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf)
+    rough = maximise(matrix, problem, settings.density(), roughly, watch=watch)
+    finer = _fine_enough(rough, settings)
+    result = maximise(
+        matrix,
+        problem,
+        finer or rough.density,
+        replace(em, max_cycles=max(settings.max_cycles - rough.cycles, 1)),
+        start=rough.curves,
+        early_looks=finer is None,
+        watch=watch,
+    )
+    result = replace(result, cycles=rough.cycles + result.cycles)
     return _finished(matrix, settings, problem, result)
 
 

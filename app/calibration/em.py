@@ -45,7 +45,7 @@ class EmSettings:
 
     max_cycles: int = 2000
     tolerance: float = 1e-3
-    gradient_tolerance: float = 0.02
+    gradient_tolerance: float = 0.05
     estimate_density: bool = False
     estimate_population: bool = False
 
@@ -57,6 +57,8 @@ class Progress:
     cycle: int
     log_posterior: float
     gain: float
+    distance: float
+    """Standard errors that were left before the cycle."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -145,7 +147,7 @@ def maximise(
         state = run.advance(state, climbed, accelerate)
         gain = state.log_posterior - previous
         if watch is not None:
-            watch(Progress(run.e_steps, state.log_posterior, gain))
+            watch(Progress(run.e_steps, state.log_posterior, gain, distance))
     curves = Curves(state.x, problem.log_slope)
     result = EmResult(
         curves=curves,
@@ -214,7 +216,7 @@ class _Run:
             trial = self.at(x, self._of_shape(state.density, mixed[state.x.size :]))
             if trial.log_posterior > state.log_posterior:
                 return trial
-            accelerate.forget()
+            accelerate.forget_oldest()
         return self.at(climbed.x, density)
 
     def _inside(self, x: FloatArray) -> FloatArray:

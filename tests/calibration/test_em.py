@@ -143,13 +143,13 @@ def test_the_log_posterior_never_falls_and_ends_where_its_gradient_is_zero(famil
     gains = [line.gain for line in seen]
     assert result.converged
     assert min(gains) > -1e-9
-    assert result.distance < 0.02
+    assert result.distance < 0.05
 
 
 def test_a_run_that_was_cut_short_does_not_claim_to_have_converged() -> None:
     result = _maximised(6, Family.THREE_PL, max_cycles=3)
     assert not result.converged
-    assert result.distance > 0.02
+    assert result.distance > 0.05
 
 
 def test_acceleration_ends_where_plain_em_ends() -> None:
