@@ -1,6 +1,7 @@
 """A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from app.storage.repositories.bank_values import (
     BankVersion,
     Item,
     VersionColumns,
+    scorer_json,
 )
 
 # Values of one block of the information curve: 8 MB of them.
@@ -87,9 +89,7 @@ class LoadedVersion:
     expected_tokens_in: FloatArray
     expected_tokens_out: FloatArray
     n_without_content: int
-    _tests: Lru[str, AdaptiveTest] = field(
-        default_factory=lambda: Lru(_KEPT_TESTS), init=False, repr=False
-    )
+    _tests: Lru[str, AdaptiveTest] = field(default_factory=lambda: Lru(_KEPT_TESTS), repr=False)
 
     @classmethod
     def of(cls, bank: Bank, version: BankVersion, columns: VersionColumns) -> "LoadedVersion":
@@ -124,6 +124,25 @@ class LoadedVersion:
     def under(self, bank: Bank) -> "LoadedVersion":
         """The same version under its bank's present settings, which can change."""
         return replace(self, **_settings(bank))
+
+    def asking(self) -> dict[str, Any]:
+        """How items are put and marked, JSON-able: what a session keeps to until its end."""
+        return {
+            "bank_revision": self.bank_revision,
+            "prompt": self.prompt_style.to_dict(),
+            "default_scorer": scorer_json(self.default_scorer),
+            "unparsed_policy": self.unparsed_policy,
+        }
+
+    def asking_as(self, stored: Mapping[str, Any]) -> "LoadedVersion":
+        """The same version, put and marked as `asking` said when a session was made."""
+        return replace(
+            self,
+            bank_revision=stored["bank_revision"],
+            prompt_style=PromptStyle.from_dict(stored["prompt"]),
+            default_scorer=ScorerSpec(**stored["default_scorer"]),
+            unparsed_policy=stored["unparsed_policy"],
+        )
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -62,6 +62,7 @@ class ManualSessions:
             record = await uow.sessions.get(session_id)
             awaited = _awaited(record, await uow.sessions.administrations(session_id))
         version = await self._banks.load_version(record.bank_version_id)
+        version = version.asking_as(record.provenance["asking"])
         items = await self._banks.items_at(version, [awaited.position])
         return NextItem(
             step=awaited.step,

@@ -114,6 +114,7 @@ class SessionRunner:
         if record.endpoint_id is None:
             raise SextantError(f"Session {record.id} has no endpoint to ask.")
         version = await self._banks.load_version(record.bank_version_id)
+        version = version.asking_as(record.provenance["asking"])
         endpoint = await self._endpoints.ready(record.endpoint_id)
         async with self._database.unit_of_work() as uow:
             administrations = await uow.sessions.administrations(record.id)

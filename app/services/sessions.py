@@ -260,6 +260,7 @@ class SessionService:
         """
         parent, administrations = await self._ended(session_id)
         version = await self._banks.load_version(parent.bank_version_id)
+        version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
         plan = SessionPlan.from_dict({**parent.design, **changes})
         check_plan(plan, endpoint.price if endpoint else None)
@@ -307,10 +308,12 @@ class SessionService:
         """
         parent, administrations = await self._ended(session_id)
         source = await self._banks.load_version(parent.bank_version_id)
+        source = source.asking_as(parent.provenance["asking"])
         version = source
         closed = [item for item in administrations if item.closing is not None]
         if bank_version_id is not None and bank_version_id != source.id:
             version = await self._banks.load_version(bank_version_id)
+            version = version.asking_as(parent.provenance["asking"])
             closed = moved(closed, source, version)
         closed = renumbered(closed)
         plan = SessionPlan.from_dict({**parent.design, **changes})
@@ -398,8 +401,7 @@ class SessionService:
             "response_model": version.response_model,
             "provisional": version.provisional,
             "n_items": int(version.active.sum()),
-            "scorer": version.default_scorer.name,
-            "unparsed_policy": version.unparsed_policy,
+            "asking": version.asking(),
             "prompt_template_hash": version.prompt_style.template_hash,
             "endpoint": endpoint.public() if endpoint else None,
             "private_endpoints": self._private_endpoints,

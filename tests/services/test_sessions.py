@@ -153,3 +153,18 @@ async def test_exposure_control_is_fitted_when_a_session_asks_for_it(services: S
         firsts.add((await services.manual_sessions.next_item(record.id)).item.key)
 
     assert len(firsts) > 1  # without it, every test starts with the same item
+
+
+async def test_a_session_keeps_to_the_prompt_and_the_policy_it_began_with(
+    services: Services,
+) -> None:
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 2}}
+    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    bank = (await services.banks.get_bank("demo")).bank
+
+    await services.banks.update_bank(bank.id, bank.revision, {"unparsed_policy": "wrong"})
+    awaited = await services.manual_sessions.next_item(record.id)
+
+    assert awaited.version.unparsed_policy == "missing"
+    later = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    assert later.provenance["asking"]["unparsed_policy"] == "wrong"
