@@ -116,7 +116,7 @@ def report(session: dict[str, Any]) -> None:
     )
     table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
     if session["bank"]["provisional"]:
-        table.add_row("note", "the bank's parameters are provisional: theta is for trying out")
+        table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)
 
 

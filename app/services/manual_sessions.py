@@ -14,7 +14,7 @@ from app.services.loaded_version import BankItem, LoadedVersion
 from app.services.marking import closing_of
 from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database
-from app.storage.repositories.sessions import (
+from app.storage.repositories.session_values import (
     Administration,
     AskedItem,
     Closing,

@@ -2,7 +2,7 @@
 
 from app.items import Answer, Outcome
 from app.scorers.base import Mark, Scored
-from app.storage.repositories.sessions import Closing
+from app.storage.repositories.session_values import Closing
 
 
 def closing_of(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from app.errors import InvalidInputError
 from app.services.loaded_version import LoadedVersion
-from app.storage.repositories.sessions import Administration
+from app.storage.repositories.session_values import Administration
 
 
 def renumbered(administrations: Sequence[Administration]) -> list[Administration]:

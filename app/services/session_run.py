@@ -29,7 +29,7 @@ from app.engine import (
 from app.errors import InvalidInputError
 from app.items import Outcome
 from app.services.banks import LoadedVersion
-from app.storage.repositories.sessions import (
+from app.storage.repositories.session_values import (
     Administration,
     Advance,
     AskedItem,

@@ -25,7 +25,13 @@ from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.marking import closing_of
 from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database
-from app.storage.repositories.sessions import Advance, AskedItem, Closing, Ending, SessionRecord
+from app.storage.repositories.session_values import (
+    Advance,
+    AskedItem,
+    Closing,
+    Ending,
+    SessionRecord,
+)
 
 logger = structlog.get_logger(__name__)
 

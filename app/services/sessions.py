@@ -20,7 +20,7 @@ from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.sessions import (
+from app.storage.repositories.session_values import (
     ENDED,
     LIVE,
     Administration,

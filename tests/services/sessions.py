@@ -12,7 +12,7 @@ from app.services.sessions import SessionSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.endpoints import EndpointSettings
-from app.storage.repositories.sessions import ENDED, SessionRecord
+from app.storage.repositories.session_values import ENDED, SessionRecord
 from app.worker.queue import JobQueue
 
 __all__ = ["EndpointConfig", "opened", "scripted", "spec", "until"]

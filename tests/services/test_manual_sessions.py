@@ -10,7 +10,7 @@ from app.services.container import Services
 from app.services.manual_sessions import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.sessions import SessionRecord
+from app.storage.repositories.session_values import SessionRecord
 from tests.services.sessions import opened, spec
 
 

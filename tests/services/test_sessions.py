@@ -11,7 +11,7 @@ from app.services.session_run import SessionPlan, SessionRun
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.sessions import Administration, Closing
+from app.storage.repositories.session_values import Administration, Closing
 from tests.services.sessions import opened, scripted, spec
 
 

@@ -10,7 +10,7 @@ from app.calling import RetryPolicy
 from app.services.container import Services
 from app.services.endpoints import EndpointSpec
 from app.storage.repositories.endpoints import EndpointSettings, Price
-from app.storage.repositories.sessions import SessionRecord
+from app.storage.repositories.session_values import SessionRecord
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import scripted, spec, until
 

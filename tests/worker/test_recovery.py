@@ -18,7 +18,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
-from app.storage.repositories.sessions import SessionRecord
+from app.storage.repositories.session_values import SessionRecord
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import opened, scripted, spec, until

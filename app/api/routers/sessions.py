@@ -33,7 +33,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.services.sessions import SessionSpec
-from app.storage.repositories.sessions import SessionEvent
+from app.storage.repositories.session_values import SessionEvent
 
 router = make_router("/sessions", tag="sessions")
 

@@ -12,7 +12,7 @@ from app.engine import StopReason
 from app.items import Outcome
 from app.services.manual_sessions import ManualAnswer, NextItem
 from app.services.sessions import AskedAnswer
-from app.storage.repositories.sessions import SessionRecord
+from app.storage.repositories.session_values import SessionRecord
 
 Status = Literal[
     "queued",

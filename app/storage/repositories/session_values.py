@@ -1,0 +1,157 @@
+"""What the session repository takes and returns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+#: States in which a worker may hold the session.
+LIVE = ("queued", "running", "waiting")
+#: States that never change again.
+ENDED = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """One session as stored; names as in the table `sessions`."""
+
+    id: str
+    mode: str
+    status: str
+    endpoint_id: str | None
+    endpoint_name: str | None
+    endpoint_model: str | None
+    bank_version_id: str
+    bank_id: str
+    bank_name: str
+    bank_version: int
+    design: dict[str, Any]
+    seed: int
+    parent_id: str | None
+    relation: str | None
+    metadata: dict[str, str]
+    provenance: dict[str, Any]
+    lease_epoch: int
+    waiting_until: datetime | None
+    waiting_reason: str | None
+    summary: dict[str, Any]
+    stop_reason: str | None
+    stop_detail: str | None
+    precision_reached: bool | None
+    failure: dict[str, Any] | None
+    arrivals: int
+    event_seq: int
+    active_s: float
+    revision: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSession:
+    """What a session is created with."""
+
+    id: str
+    mode: str
+    status: str
+    endpoint_id: str | None
+    bank_version_id: str
+    design: dict[str, Any]
+    seed: int
+    parent_id: str | None = None
+    relation: str | None = None
+    metadata: dict[str, str] = field(default_factory=dict)
+    provenance: dict[str, Any] = field(default_factory=dict)
+    active_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """The end of one administered item: its outcome and everything that came with it."""
+
+    outcome: str
+    score: float | None = None
+    extracted: str | None = None
+    extractor: str | None = None
+    reason: str | None = None
+    error_code: str | None = None
+    answer_text: str | None = None
+    raw_text: str | None = None
+    reasoning: str | None = None
+    finish_reason: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    usd: float | None = None
+    latency_ms: float | None = None
+    attempts: int | None = None
+    theta: float | None = None
+    se: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Administration:
+    """One item of a session: asked at `step`, closed as number `arrival` (None: still awaited)."""
+
+    step: int
+    position: int
+    asked_at: datetime
+    step_token: str | None
+    information: float | None
+    arrival: int | None
+    answered_at: datetime | None
+    closing: Closing | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedItem:
+    """An item about to be put to the examinee."""
+
+    step: int
+    position: int
+    information: float | None = None
+    step_token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """Something that happened; `seq` counts from 1 within its session."""
+
+    type: str
+    data: dict[str, Any]
+    seq: int = 0
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a session ended."""
+
+    status: str
+    stop_reason: str
+    stop_detail: str
+    precision_reached: bool | None
+    failure: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """One step forward: answers closed, items asked, events, and the figures after it.
+
+    Attributes:
+        closed: Step -> how it ended, in order of arrival.
+        asked: New items, in order of asking.
+        events: In order.
+        summary: The running figures of the session.
+        status: State after the step; an `ending` overrides it.
+        active_s: Seconds worked on so far.
+        ending: Given when the session is over.
+    """
+
+    closed: Mapping[int, Closing] = field(default_factory=dict)
+    asked: Sequence[AskedItem] = ()
+    events: Sequence[SessionEvent] = ()
+    summary: dict[str, Any]
+    status: str = "running"
+    active_s: float = 0.0
+    ending: Ending | None = None
