@@ -63,7 +63,7 @@ def command(
             dir_okay=False, help="Bank file to write: X,a1,d,g,u as mirt; .csv or .csv.gz."
         ),
     ],
-    model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
+    model: Annotated[str, typer.Option(help=f"Response model: {', '.join(Family)}.")] = "2pl",
     partition_size: Annotated[
         int | None,
         typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
