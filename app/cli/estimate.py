@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Annotated, Any
 
 import numpy as np
@@ -17,12 +18,19 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import estimate_many
 from app.engine.estimation import GridEstimator, Method, SeKind
 from app.engine.lint import lint, quarantine
-from app.engine.prediction import PIrt
+from app.engine.prediction import PREDICTORS, PIrt
 from app.engine.quadrature import FixedGrid, NormalPrior, Rule
 from app.errors import InvalidInputError
 from app.exchange.names import Aligned, align
 
 _SHOWN = 20
+
+
+class Prediction(StrEnum):
+    """Names of `app.engine.prediction.PREDICTORS`."""
+
+    P_IRT = "p-irt"
+    P_IRT_C = "p-irt-c"
 
 
 @fail_clearly
@@ -43,6 +51,13 @@ def command(
     rule: Annotated[Rule, typer.Option(help="Weights of the fixed grid's ends.")] = Rule.TRAPEZOID,
     prior_mean: Annotated[float, typer.Option(help="Mean of the normal prior.")] = 0.0,
     prior_sd: Annotated[float, typer.Option(help="Its standard deviation.")] = 1.0,
+    prediction: Annotated[
+        Prediction,
+        typer.Option(
+            help="How accuracy is predicted: by the model, or by the published rule that takes "
+            "a1 <= 0 as c."
+        ),
+    ] = Prediction.P_IRT,
     json: JsonOption = None,
 ) -> None:
     """Estimate theta from a bank file and a response file."""
@@ -55,15 +70,19 @@ def command(
     items = load_bank(bank)
     table = load_responses(responses)
     aligned = align(table, items)
-    rows = estimate_rows(items, aligned.scores, table.examinees, settings)
+    rows = estimate_rows(items, aligned.scores, table.examinees, settings, PREDICTORS[prediction])
     screen = console.err if json == "-" else console.out
     _show(screen, rows)
     _warn(items, aligned, rows)
-    write_json(json, {"examinees": rows, **_facts(items, aligned, settings)})
+    write_json(json, {"examinees": rows, **_facts(items, aligned, settings, prediction)})
 
 
 def estimate_rows(
-    bank: ItemBank, scores: FloatArray, examinees: Sequence[str], estimator: GridEstimator
+    bank: ItemBank,
+    scores: FloatArray,
+    examinees: Sequence[str],
+    estimator: GridEstimator,
+    predictor: PIrt,
 ) -> list[dict[str, Any]]:
     """One JSON-able row an examinee, in their order.
 
@@ -72,8 +91,8 @@ def estimate_rows(
         scores: Shape (n_examinees, bank.n_items), NaN where not answered.
         examinees: Names of the rows.
         estimator: How to estimate.
+        predictor: How to predict accuracy.
     """
-    predictor = PIrt()
     rows: dict[int, dict[str, Any]] = {}
     for block in estimate_many(bank, scores, estimator):
         of_block = scores[block.rows]
@@ -113,7 +132,9 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _facts(bank: ItemBank, aligned: Aligned, estimator: GridEstimator) -> dict[str, Any]:
+def _facts(
+    bank: ItemBank, aligned: Aligned, estimator: GridEstimator, prediction: Prediction
+) -> dict[str, Any]:
     grid = estimator.grid
     return {
         "estimator": {
@@ -123,6 +144,7 @@ def _facts(bank: ItemBank, aligned: Aligned, estimator: GridEstimator) -> dict[s
             "prior_sd": estimator.prior.sd,
             "grid": None if grid is None else {**asdict(grid), "rule": grid.rule.value},
         },
+        "prediction": prediction.value,
         "bank": {
             "n_items": bank.n_items,
             "n_quarantined": len(quarantine(lint(bank))),

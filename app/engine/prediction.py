@@ -148,7 +148,7 @@ class PIrt:
         return bank.model.score_variance(bank.parameters, theta[:, None])
 
 
-PREDICTORS: dict[str, Predictor] = {
+PREDICTORS: dict[str, PIrt] = {
     predictor.name: predictor for predictor in (PIrt(), PIrt(negative_slope="c"))
 }
 

@@ -1,5 +1,6 @@
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,23 @@ def test_a_long_file_gives_the_same_as_a_wide_one(folder: Path) -> None:
     ]
     (folder / "responses.csv").write_text("examinee,item,score\n" + "\n".join(long) + "\n")
     assert result_of(folder)["examinees"] == wide["examinees"]
+
+
+def test_a_json_file_that_cannot_be_written_is_said_in_one_line(folder: Path) -> None:
+    result = run(folder, "--json", str(folder / "missing" / "out.json"))
+    assert result.exit_code == 2
+    assert "cannot be written: No such file or directory" in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_the_published_prediction_takes_a_negative_slope_as_its_lower_asymptote(
+    folder: Path,
+) -> None:
+    by_model, published = (
+        result_of(folder, "--prediction", name)["examinees"][2]["accuracy"]["value"]
+        for name in ("p-irt", "p-irt-c")
+    )
+    # gamma answered nothing: theta is 0, where X1 and X3 are at 1/2, and X3's c is 0.
+    curve = [0.5, 0.2 + 0.8 / (1 + math.e), 0.0, 1 / (1 + math.exp(-1))]
+    assert published == pytest.approx(sum(curve) / 4)
+    assert by_model > published
