@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import typer
 from rich.console import Console
 
-from app.errors import SextantError
+from app.errors import InvalidInputError, SextantError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -50,11 +50,20 @@ def show_error(error: SextantError) -> None:
 
 
 def write_json(target: str | None, document: Mapping[str, Any]) -> None:
-    """Write one JSON object to a path, to stdout for `-`, or nowhere for None."""
+    """Write one JSON object to a path, to stdout for `-`, or nowhere for None.
+
+    Raises:
+        InvalidInputError: The path cannot be written.
+    """
     if target is None:
         return
     text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
     if target == "-":
         sys.stdout.write(text + "\n")
     else:
-        Path(target).write_text(text + "\n", encoding="utf-8")
+        try:
+            Path(target).write_text(text + "\n", encoding="utf-8")
+        except OSError as exc:
+            raise InvalidInputError(
+                f"--json: {target}: cannot be written: {exc.strerror}."
+            ) from exc

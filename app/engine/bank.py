@@ -103,8 +103,10 @@ class ItemBank:
         ids = _numbered(len(slopes)) if item_ids is None else tuple(item_ids)
         _check_lengths({"a": slopes, "b": difficulties}, ids)
         _raise_if_any(_not_finite({"a": slopes, "b": difficulties}, ids))
+        with np.errstate(over="ignore"):  # infinite: refused below, with the item's name
+            intercepts = -slopes * difficulties
         return cls.from_intercepts(
-            a=slopes, intercept=-slopes * difficulties, c=c, d=d, item_ids=ids, scale=scale
+            a=slopes, intercept=intercepts, c=c, d=d, item_ids=ids, scale=scale
         )
 
     @property
