@@ -356,3 +356,38 @@ class AnswerSheetRow(Base):
     position: Mapped[int]
     codes: Mapped[bytes]
     fractions: Mapped[bytes | None]
+
+
+class CalibrationRow(Base):
+    """Item parameters being estimated from a response set: where it stands, and who runs it."""
+
+    __tablename__ = "calibrations"
+    __table_args__ = (
+        CheckConstraint(
+            "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
+        ),
+        Index(None, "status", "lease_expires_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    #: A set in use stays: without its answers nobody could tell where the parameters come from.
+    response_set_id: Mapped[str] = mapped_column(ForeignKey("response_sets.id"), index=True)
+    #: The version that the calibration was published as.
+    bank_id: Mapped[str | None] = mapped_column(ForeignKey("banks.id"), index=True)
+    bank_version_id: Mapped[str | None] = mapped_column(ForeignKey("bank_versions.id"), index=True)
+    settings: Mapped[Json]
+    status: Mapped[str]
+
+    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    lease_expires_at: Mapped[datetime | None]
+    worker_id: Mapped[str | None]
+
+    progress: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
+    result: Mapped[Json | None]
+    item_keys: Mapped[list[str] | None] = mapped_column(deferred=True)
+    #: Parameters, standard errors and fit of the items, float64 little-endian, column by column.
+    item_values: Mapped[bytes | None] = mapped_column(deferred=True)
+    failure: Mapped[Json | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
