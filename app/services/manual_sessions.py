@@ -169,7 +169,10 @@ def _awaited(record: SessionRecord, administrations: Sequence[Administration]) -
         )
     if record.status != "awaiting_response":
         raise InvalidStateError(f"Session {record.id} is {record.status} and waits for no answer.")
-    return next(item for item in administrations if item.closing is None)
+    awaited = next((item for item in administrations if item.closing is None), None)
+    if awaited is None:  # another process took the last answer between the two reads
+        raise InvalidStateError(f"Session {record.id} has just ended and waits for no answer.")
+    return awaited
 
 
 def _stale(step: int) -> StaleStepError:

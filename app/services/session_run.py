@@ -36,6 +36,7 @@ from app.storage.repositories.session_values import (
     Closing,
     Ending,
     SessionEvent,
+    SessionRecord,
 )
 
 #: A prediction on the way is renewed this often, seconds: it costs as much as the rest of a step.
@@ -293,18 +294,7 @@ class SessionRun:
             for item in asked
         )
         if ending is not None:
-            events.append(
-                SessionEvent(
-                    f"session.{ending.status}",
-                    {
-                        "stop_reason": ending.stop_reason,
-                        "stop_detail": ending.stop_detail,
-                        "precision_reached": ending.precision_reached,
-                        "estimate": figures["estimate"],
-                        "accuracy": figures["accuracy"],
-                    },
-                )
-            )
+            events.append(_last_event(ending, figures))
         return Advance(
             closed=closed,
             asked=asked,
@@ -349,6 +339,8 @@ class SessionRun:
         last, closed = self._last_failure, self._closed
         failed = closed - len(self._state.responses)
         detail = None
+        if last is not None and last.error_code == StopReason.TIME_LIMIT:
+            return None  # calls that we gave up ourselves say nothing about the endpoint
         if last is not None and last.error_code in FATAL_CODES and self._consecutive_errors:
             detail = f"Every further call would fail like the last one: {last.reason}"
         elif last is not None and self._consecutive_errors >= self._limits.max_consecutive:
@@ -381,6 +373,29 @@ class SessionRun:
         expected = self._closed + max(0, math.ceil(missing / self._information))
         ceiling = self._design.stopping.max_items
         return expected if ceiling is None else min(expected, ceiling)
+
+
+def abandoned(record: SessionRecord, ending: Ending) -> Advance:
+    """What storage is to write when a session ends by a fault of our own: figures as they are."""
+    return Advance(
+        events=[_last_event(ending, record.summary)],
+        summary=record.summary,
+        active_s=record.active_s,
+        ending=ending,
+    )
+
+
+def _last_event(ending: Ending, figures: Mapping[str, Any]) -> SessionEvent:
+    return SessionEvent(
+        f"session.{ending.status}",
+        {
+            "stop_reason": ending.stop_reason,
+            "stop_detail": ending.stop_detail,
+            "precision_reached": ending.precision_reached,
+            "estimate": figures["estimate"],
+            "accuracy": figures["accuracy"],
+        },
+    )
 
 
 def _finite(value: float | None) -> float | None:

@@ -17,13 +17,20 @@ from app.adapters.retry import OnWait, Waiting
 from app.adapters.retry import complete as complete_with_retries
 from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
-from app.errors import DatabaseUnavailableError, ExamineeError, LeaseLostError, SextantError
+from app.errors import (
+    AlreadyExistsError,
+    DatabaseUnavailableError,
+    ExamineeError,
+    LeaseLostError,
+    SextantError,
+    StaleStepError,
+)
 from app.items import Answer, Outcome
 from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
 from app.services.banks import BankItem, BankService, LoadedVersion
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.marking import closing_of
-from app.services.session_run import SessionPlan, SessionRun
+from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.storage.database import Database
 from app.storage.repositories.session_values import (
     Advance,
@@ -58,6 +65,10 @@ class LiveSession:
     def elapsed_s(self) -> float:
         """Seconds worked on this session, earlier leases included."""
         return self.record.active_s + time.monotonic() - self.started
+
+    def is_late(self) -> bool:
+        """Whether the time limit, if there is one, is reached."""
+        return self.time_limit_s is not None and self.elapsed_s() >= self.time_limit_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +200,8 @@ class SessionRunner:
             timeout = max(0.0, live.time_limit_s - live.elapsed_s())
         done, late = await asyncio.wait(calls, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         closed = {calls.pop(call): call.result() for call in done}
-        if not done:
+        # The event loop counts in milliseconds and may wake us a little before the limit.
+        if not done and live.is_late():
             for call in late:
                 call.cancel()
                 closed[calls.pop(call)] = Closing(
@@ -294,9 +306,19 @@ class SessionRunner:
             logger.info("session_ended", status=ending.status, stop_reason=ending.stop_reason)
 
     async def _write(self, record: SessionRecord, step: Advance) -> None:
+        tries = 0
+
         async def write() -> None:
-            async with self._database.unit_of_work() as uow:
-                await uow.sessions.advance(record.id, record.lease_epoch, step)
+            nonlocal tries
+            tries += 1
+            try:
+                async with self._database.unit_of_work() as uow:
+                    await uow.sessions.advance(record.id, record.lease_epoch, step)
+            except (AlreadyExistsError, StaleStepError):
+                # Nobody else writes under this lease: the step was stored before, and only the
+                # word of its commit was lost with the connection.
+                if tries == 1:
+                    raise
 
         await _patiently(write)
 
@@ -311,7 +333,7 @@ class SessionRunner:
             )
         )
         async with self._database.unit_of_work() as uow:
-            summary = (await uow.sessions.get(record.id)).summary
+            stored = await uow.sessions.get(record.id)
         ending = Ending(
             status="failed",
             stop_reason=StopReason.CUSTOM.value,
@@ -325,7 +347,7 @@ class SessionRunner:
             },
         )
         try:
-            await self._write(record, Advance(summary=summary, ending=ending))
+            await self._write(record, abandoned(stored, ending))
         except LeaseLostError:
             logger.info("lease_lost", epoch=record.lease_epoch)
         else:
@@ -342,7 +364,7 @@ class _Paced:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
-        await self.endpoints.wait_for_turn(self.endpoint, request)
+        await _patiently(lambda: self.endpoints.wait_for_turn(self.endpoint, request))
         async with self.endpoint.slots:
             return await self.examinee.complete(request)
 

@@ -1,59 +1,105 @@
-"""The sessions that one worker process runs now, and the leases under which it runs them."""
+"""What one worker process runs now, and the leases under which it does."""
 
 import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
+from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
 from app.errors import DatabaseUnavailableError
-from app.services.session_runner import SessionRunner
 from app.storage.database import Database
+from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
 
-class Fleet:
-    """Runs claimed sessions as tasks; a lost lease stops its task.
+class Leased(Protocol):
+    """A claimed session or calibration."""
+
+    @property
+    def lease_epoch(self) -> int:
+        """Number of the lease, counted up by each claim."""
+        ...
+
+
+R = TypeVar("R", bound=Leased)
+
+
+class Runner(Protocol[R]):
+    """Runs one kind of work."""
+
+    def claim(self, resource_id: str, /) -> Coroutine[Any, Any, R | None]:
+        """Take the lease; None when the work has ended or somebody else has it."""
+        ...
+
+    def drive(self, record: R, /) -> Coroutine[Any, Any, None]:
+        """Go on with claimed work until it ends or the lease is lost."""
+        ...
+
+
+class Leases(Protocol):
+    """The leases of one kind of work, within one transaction."""
+
+    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
+        """Prolong leases (id -> epoch) that are still ours; returns which those are."""
+        ...
+
+    async def release(self, leases: Mapping[str, int]) -> None:
+        """Give leases up."""
+        ...
+
+
+class Fleet(Generic[R]):
+    """Runs claimed work of one kind as tasks; a lost lease stops its task.
 
     Args:
         database: Where the leases are.
-        runner: Drives one session.
-        lease: How long a session stays ours without a heartbeat.
+        runner: Drives one session or calibration.
+        leases: The table that holds the leases.
+        lease: How long it stays ours without a heartbeat.
         heartbeat_s: Seconds between heartbeats; a fraction of `lease`.
     """
 
     def __init__(
-        self, *, database: Database, runner: SessionRunner, lease: timedelta, heartbeat_s: float
+        self,
+        *,
+        database: Database,
+        runner: Runner[R],
+        leases: Callable[[UnitOfWork], Leases],
+        lease: timedelta,
+        heartbeat_s: float,
     ) -> None:
         self._database = database
         self._runner = runner
+        self._leases = leases
         self._lease = lease
         self._heartbeat_s = heartbeat_s
         self._running: dict[str, asyncio.Task[None]] = {}
         self._epochs: dict[str, int] = {}
 
-    async def run(self, session_id: str) -> None:
+    async def run(self, resource_id: str) -> None:
         """Claim a session and see it through, unless it has ended or somebody else has it.
 
         Cancelling the caller does not cancel the session: the queue's worker may be restarted
-        while its sessions go on.
+        while its sessions go on. Calibrations likewise.
         """
-        record = await self._runner.claim(session_id)
+        record = await self._runner.claim(resource_id)
         if record is None:
             return
-        task = asyncio.create_task(self._runner.drive(record), name=f"session {session_id}")
-        self._running[session_id] = task
-        self._epochs[session_id] = record.lease_epoch
-        task.add_done_callback(lambda done: self._forget(session_id, done))
+        task = asyncio.create_task(self._runner.drive(record), name=resource_id)
+        self._running[resource_id] = task
+        self._epochs[resource_id] = record.lease_epoch
+        task.add_done_callback(lambda done: self._forget(resource_id, done))
         await asyncio.shield(task)
 
-    def _forget(self, session_id: str, done: asyncio.Task[None]) -> None:
+    def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
         # After a lease was lost and won again, the name may stand for a newer task.
-        if self._running.get(session_id) is done:
-            del self._running[session_id], self._epochs[session_id]
+        if self._running.get(resource_id) is done:
+            del self._running[resource_id], self._epochs[resource_id]
 
     async def keep_leases(self) -> None:
-        """Renew all leases at every heartbeat; stop the sessions that are no longer ours."""
+        """Renew all leases at every heartbeat; stop what is no longer ours."""
         while True:
             await asyncio.sleep(self._heartbeat_s)
             mine = dict(self._epochs)
@@ -61,19 +107,22 @@ class Fleet:
                 continue
             try:
                 async with self._database.unit_of_work() as uow:
-                    kept = await uow.sessions.renew(mine, lease=self._lease)
+                    kept = await self._leases(uow).renew(mine, lease=self._lease)
             except DatabaseUnavailableError:
                 # Nobody else can claim anything either; writes are fenced by the epoch.
-                logger.warning("heartbeat_missed", sessions=len(mine))
+                logger.warning("heartbeat_missed", leases=len(mine))
                 continue
-            for session_id in mine.keys() - kept:
-                task = self._running.get(session_id)
-                if task is not None and self._epochs[session_id] == mine[session_id]:
-                    logger.info("session_taken_away", session_id=session_id)
+            except Exception:  # it must not take the worker with it
+                logger.exception("heartbeat_failed")
+                continue
+            for resource_id in mine.keys() - kept:
+                task = self._running.get(resource_id)
+                if task is not None and self._epochs[resource_id] == mine[resource_id]:
+                    logger.info("lease_taken_away", id=resource_id)
                     task.cancel()
 
     async def stop(self) -> None:
-        """Stop all sessions and give their leases back, so that other workers go on at once."""
+        """Stop everything and give the leases back, so that other workers go on at once."""
         leases = dict(self._epochs)
         tasks = list(self._running.values())
         for task in tasks:
@@ -82,6 +131,6 @@ class Fleet:
         if leases:
             try:
                 async with self._database.unit_of_work() as uow:
-                    await uow.sessions.release(leases)
+                    await self._leases(uow).release(leases)
             except DatabaseUnavailableError:
-                logger.warning("leases_not_released", sessions=len(leases))
+                logger.warning("leases_not_released", leases=len(leases))

@@ -1,10 +1,11 @@
 """The job queue: procrastinate as transport, nothing more.
 
-A job only says "somebody should run this session". Who may run it is settled by the lease in the
-table `sessions`, so a job that is lost, doubled or woken too late does no harm.
+A job only says "somebody should run this session", or this calibration. Who may run it is settled
+by the lease in its table, so a job that is lost, doubled or woken too late does no harm.
 """
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 import procrastinate
 from procrastinate.exceptions import AlreadyEnqueued
@@ -12,8 +13,19 @@ from procrastinate.exceptions import AlreadyEnqueued
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
-QUEUE = "sessions"
-RUN_SESSION = "sextant.run_session"
+
+@dataclass(frozen=True, slots=True)
+class JobKind:
+    """Work under a lease: the task that runs it, and the queue in which its jobs wait."""
+
+    task: str
+    queue: str
+
+
+SESSION = JobKind("sextant.run_session", "sessions")
+CALIBRATION = JobKind("sextant.run_calibration", "calibrations")
+#: By what the prefix of an id names.
+_KIND_OF = {"ses": SESSION, "cal": CALIBRATION}
 
 #: Connections of one worker to the queue: listener, heartbeat, fetch, and some for finishing jobs.
 _POOL_SIZE = 6
@@ -28,23 +40,30 @@ def queue_app(database: Database) -> procrastinate.App:
 
 
 class JobQueue:
-    """Asks the fleet of workers to run a session."""
+    """Asks the workers to run a session or a calibration."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._app = queue_app(database)
 
-    async def enqueue(self, uow: UnitOfWork, session_id: str) -> None:
-        """Add the job in the unit of work's own transaction: both are stored, or neither."""
-        await self._app.configure_task(
-            RUN_SESSION,
-            queue=QUEUE,
-            queueing_lock=session_id,
-            connection=await uow.driver_connection(),
-        ).defer_async(session_id=session_id)
+    async def enqueue(self, uow: UnitOfWork, resource_id: str) -> None:
+        """Add the job in the unit of work's own transaction: both are stored, or neither.
 
-    async def enqueue_again(self, session_id: str) -> None:
-        """Add a job for a session that nobody runs; one that is already waiting is enough."""
+        A job that waits for this resource already is enough.
+        """
+        kind = _KIND_OF[resource_id.partition("_")[0]]
+        connection = await uow.driver_connection()
+        # A savepoint: the refusal of a second job must not undo the caller's own writes.
         with suppress(AlreadyEnqueued):
-            async with self._database.unit_of_work() as uow:
-                await self.enqueue(uow, session_id)
+            async with connection.transaction():
+                await self._app.configure_task(
+                    kind.task,
+                    queue=kind.queue,
+                    queueing_lock=resource_id,
+                    connection=connection,
+                ).defer_async(resource_id=resource_id)
+
+    async def enqueue_again(self, resource_id: str) -> None:
+        """Add a job for what nobody runs."""
+        async with self._database.unit_of_work() as uow:
+            await self.enqueue(uow, resource_id)

@@ -204,7 +204,7 @@ class SessionRepository:
         await self._db.execute(
             text("""
                 UPDATE sessions SET status = 'queued', lease_expires_at = NULL, worker_id = NULL,
-                    revision = revision + 1
+                    waiting_until = NULL, waiting_reason = NULL, revision = revision + 1
                 FROM unnest(CAST(:ids AS text[]), CAST(:epochs AS int[])) AS mine(id, epoch)
                 WHERE sessions.id = mine.id AND sessions.lease_epoch = mine.epoch
                   AND sessions.status IN ('running', 'waiting')
@@ -234,7 +234,12 @@ class SessionRepository:
             await self._db.execute(
                 update(SessionRow)
                 .where(SessionRow.id.in_(ids))
-                .values(lease_expires_at=func.now(), status="queued")
+                .values(
+                    lease_expires_at=func.now(),
+                    status="queued",
+                    waiting_until=None,
+                    waiting_reason=None,
+                )
             )
         return ids
 

@@ -1,0 +1,192 @@
+"""Faults on our own side: they cost time, never an answer, a session or the whole worker."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from app import scorers
+from app.errors import DatabaseUnavailableError, InvalidStateError
+from app.services.container import Services
+from app.services.manual_sessions import ManualAnswer
+from app.storage.repositories.endpoints import EndpointRepository, Limits
+from app.storage.repositories.sessions import SessionRepository
+from app.storage.unit_of_work import UnitOfWork
+from app.worker import loop
+from app.worker.loop import running_worker
+from tests.servers.fault_server import FaultServer
+from tests.services.sessions import scripted, spec, until
+from tests.worker.test_live_sessions import model_at
+
+
+async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advance, leave = SessionRepository.advance, UnitOfWork.__aexit__
+    lost: set[str] = set()
+
+    async def remembered(self: SessionRepository, session_id: str, epoch: int, step: Any) -> None:
+        await advance(self, session_id, epoch, step)
+        step_name = repr(step)
+        if step_name not in lost:
+            lost.add(step_name)
+            self.unconfirmed = True  # type: ignore[attr-defined]  # a mark for `cut` below
+
+    async def cut(self: UnitOfWork, *failure: Any) -> None:
+        await leave(self, *failure)
+        if getattr(self.sessions, "unconfirmed", False):
+            raise DatabaseUnavailableError("The connection broke while the commit was confirmed.")
+
+    monkeypatch.setattr(SessionRepository, "advance", remembered)
+    monkeypatch.setattr(UnitOfWork, "__aexit__", cut)
+    monkeypatch.setattr("app.services.session_runner._DATABASE_RETRY_S", (0.01, 0.01))
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 4}}
+    async with running_worker(services):
+        created = await services.sessions.create(spec(plan=plan))
+        ended = await until(services, created.id, limit_s=20)
+
+    rows = await services.sessions.responses(created.id)
+    assert ended.status == "completed", ended.failure
+    assert [row.administration.arrival for row in rows] == [1, 2, 3, 4]
+    assert len(lost) == 5
+
+
+async def test_a_session_that_an_unexpected_fault_ends_says_so_in_its_last_event(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("a scorer's own fault")
+
+    monkeypatch.setattr(scorers, "mark", broken)
+    slow = scripted(theta=0.0, seed=1, latency_ms=20)
+    async with running_worker(services):
+        created = await services.sessions.create(spec(endpoint=slow))
+        ended = await until(services, created.id)
+
+    events = await services.sessions.events(created.id)
+    assert ended.status == "failed"
+    assert events[-1].type == "session.failed"
+    assert events[-1].seq == ended.event_seq
+    assert ended.active_s == pytest.approx(ended.summary["usage"]["seconds"], abs=0.001)
+
+
+async def test_the_time_limit_with_many_calls_in_flight_is_no_failure_of_the_endpoint(
+    working: Services,
+) -> None:
+    plan = {
+        "stopping": {"se": None, "max_items": 300},
+        "budget": {"seconds": 0.5},
+        "concurrency": 64,
+    }
+    created = await working.sessions.create(
+        spec(plan=plan, endpoint=scripted(theta=0.0, latency_ms=60_000))
+    )
+
+    ended = await until(working, created.id)
+
+    assert (ended.status, ended.stop_reason) == ("completed", "time_limit")
+    assert ended.summary["outcomes"]["error"] == 64
+
+
+async def test_a_session_that_was_paused_in_the_queue_is_resumed(services: Services) -> None:
+    created = await services.sessions.create(spec())
+    await services.sessions.pause(created.id)
+
+    resumed = await services.sessions.resume(created.id)
+
+    assert resumed.status == "queued"
+    async with running_worker(services):
+        assert (await until(services, created.id)).status == "completed"
+
+
+async def test_postgres_away_while_a_turn_is_taken_costs_time_only(
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+    faults: FaultServer,
+    faults_url: str,
+) -> None:
+    reserve = EndpointRepository.reserve
+    refused: list[str] = []
+
+    async def flickering(self: EndpointRepository, endpoint_id: str, tokens: float) -> float:
+        if len(refused) < 2:
+            refused.append(endpoint_id)
+            raise DatabaseUnavailableError("Postgres is away.")
+        return await reserve(self, endpoint_id, tokens)
+
+    monkeypatch.setattr(EndpointRepository, "reserve", flickering)
+    paced = model_at(f"{faults_url}/ok/v1", limits=Limits(rpm=60_000))
+    async with running_worker(services):
+        created = await services.sessions.create(spec(endpoint=paced))
+        ended = await until(services, created.id)
+
+    assert ended.status == "completed", ended.failure
+    assert ended.summary["outcomes"]["error"] == 0
+    assert faults.asked["ok"] == 12
+
+
+async def test_no_fault_of_a_background_task_takes_the_worker_with_it(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: dict[str, asyncio.Event] = {}
+
+    def failing_once(owner: Any, name: str, error: Exception) -> None:
+        original, event = getattr(owner, name), met.setdefault(name, asyncio.Event())
+
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            if not event.is_set():
+                event.set()
+                raise error
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, instead)
+
+    failing_once(SessionRepository, "stalled", RuntimeError("read-only transaction"))
+    failing_once(SessionRepository, "renew", RuntimeError("read-only transaction"))
+    # What procrastinate lets through when Postgres stays away for longer than its pool waits.
+    failing_once(loop, "queue_app", psycopg.OperationalError("pool initialization incomplete"))
+    async with running_worker(services):
+        first = await services.sessions.create(
+            spec(endpoint=scripted(theta=0.0, seed=1, latency_ms=50))
+        )
+        async with asyncio.timeout(20):
+            for event in met.values():
+                await event.wait()
+        second = await services.sessions.create(spec())
+        ended = [await until(services, record.id, limit_s=20) for record in (first, second)]
+
+    assert {record.status for record in ended} == {"completed"}
+
+
+async def test_a_session_given_back_no_longer_says_that_it_waits(
+    services: Services, faults: FaultServer, faults_url: str
+) -> None:
+    faults.retry_after_s = 30
+    throttled = model_at(f"{faults_url}/rate_limited-1/v1")
+    async with running_worker(services):
+        created = await services.sessions.create(spec(endpoint=throttled))
+        waiting = await until(services, created.id, "waiting")
+
+    given_back = await services.sessions.get(created.id)
+    assert waiting.waiting_until is not None
+    assert given_back.status == "queued"
+    assert (given_back.waiting_until, given_back.waiting_reason) == (None, None)
+
+
+async def test_an_answer_that_another_process_gave_between_two_reads_is_a_conflict(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 1}}
+    manual = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    token = (await services.manual_sessions.next_item(manual.id)).step_token
+    read = SessionRepository.administrations
+
+    async def answered_first(self: SessionRepository, session_id: str) -> Any:
+        monkeypatch.setattr(SessionRepository, "administrations", read)
+        await services.manual_sessions.answer(session_id, ManualAnswer(step_token=token, score=1.0))
+        return await read(self, session_id)
+
+    monkeypatch.setattr(SessionRepository, "administrations", answered_first)
+    with pytest.raises(InvalidStateError):
+        await services.manual_sessions.next_item(manual.id)
