@@ -17,11 +17,12 @@ CODES: Mapping[str, str] = {
     "high_guessing": "most guesses are right",
     "low_upper_asymptote": "the ablest fail the item often",
     "no_variance": "all recorded answers are alike",
+    "misfit": "recorded answers leave the item's curve",
     "duplicate_content": "another item asks the same",
     "missing_key": "the item has no right answer to mark by",
     "provisional": "the parameters were not estimated from answers",
 }
-"""All that can be found; callers, who know contents and answers, find the last four."""
+"""All that can be found; callers, who know contents and answers, find the last five."""
 
 QUARANTINED: frozenset[str] = frozenset(
     {"negative_slope", "no_variance", "duplicate_content", "missing_key"}

@@ -6,12 +6,14 @@ Pure: `BankService` reads what is there, asks these functions, and writes what t
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from app import scorers
 from app.demo.bank import DemoBank
 from app.engine.bank import ItemBank
+from app.engine.lint import Finding
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -45,6 +47,8 @@ class BankImport:
         keep: Keys of items that are never quarantined.
         provisional: The parameters are a guess, not a calibration.
         notes: Free text kept with the version.
+        findings: What is known of the parameters beside what lint sees in them.
+        calibration: What the version shows of the calibration that made the parameters.
     """
 
     items: Sequence[ItemRecord] = ()
@@ -55,6 +59,8 @@ class BankImport:
     keep: Collection[str] = ()
     provisional: bool = False
     notes: str = ""
+    findings: Sequence[Finding] = ()
+    calibration: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

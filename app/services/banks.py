@@ -215,6 +215,24 @@ class BankService:
                 await uow.banks.add(bank)
             return await self._import(uow, bank, request, dry_run=dry_run)
 
+    async def publish(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> BankVersion:
+        """Make a version within the caller's transaction, and its bank if there is none.
+
+        Args:
+            uow: Open; commits what belongs together with the version.
+            spec: Of the bank, by its id or name; one that is there keeps its own settings.
+            request: The parameters.
+
+        Raises:
+            InvalidInputError: As for `create_version`.
+        """
+        try:
+            bank = await uow.banks.find(spec.name, for_update=True)
+        except NotFoundError:
+            bank = bank_of(spec)
+            await uow.banks.add(bank)
+        return _made(await self._import(uow, bank, request, dry_run=False))
+
     async def import_into(
         self, bank: str, request: BankImport, *, dry_run: bool = False
     ) -> ImportReport:
@@ -380,10 +398,7 @@ class BankService:
             NotFoundError: No such bank.
             InvalidInputError: As for `import_into`, or there are no parameters.
         """
-        report = await self.import_into(bank, request)
-        if report.version is None:
-            raise InvalidInputError("Expected parameters of the items, got none.")
-        return report.version
+        return _made(await self.import_into(bank, request))
 
     async def list_versions(self, bank: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions.
@@ -563,6 +578,12 @@ async def _overviews(uow: UnitOfWork, banks: Sequence[Bank]) -> tuple[BankOvervi
     return tuple(BankOverview(bank, counts[bank.id], latest.get(bank.id)) for bank in banks)
 
 
+def _made(report: ImportReport) -> BankVersion:
+    if report.version is None:
+        raise InvalidInputError("Expected parameters of the items, got none.")
+    return report.version
+
+
 def _version_of(bank: Bank, number: int, draft: VersionDraft, request: BankImport) -> BankVersion:
     # Part of the hash in the name: a bank deleted and made again has a scale of another name,
     # unless its parameters are the same, and then so is the scale.
@@ -580,5 +601,6 @@ def _version_of(bank: Bank, number: int, draft: VersionDraft, request: BankImpor
         n_items=len(draft.items),
         n_calibrated=draft.n_calibrated,
         has_content=draft.has_content,
+        calibration=request.calibration,
         created_at=datetime.now(UTC),
     )

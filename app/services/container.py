@@ -8,6 +8,7 @@ from app import scorers
 from app.adapters import AddressGuard, Transport
 from app.services.api_keys import ApiKeyService
 from app.services.banks import BankService
+from app.services.calibrations import CalibrationService
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
@@ -29,6 +30,7 @@ class Services:
     endpoints: EndpointService
     banks: BankService
     response_sets: ResponseSetService
+    calibrations: CalibrationService
     sessions: SessionService
     manual_sessions: ManualSessions
 
@@ -42,7 +44,7 @@ async def open_services(
     Args:
         settings: Configuration.
         database: Open and migrated.
-        queue: Brings sessions to the workers.
+        queue: Brings sessions and calibrations to the workers.
 
     Raises:
         SecretsError: The key that encrypts endpoint keys cannot be read.
@@ -54,6 +56,7 @@ async def open_services(
     async with Transport(guard=guard) as transport:
         endpoints = EndpointService(database, secrets, transport, guard)
         banks = BankService(database)
+        response_sets = ResponseSetService(database)
         try:
             yield Services(
                 settings=settings,
@@ -63,7 +66,10 @@ async def open_services(
                 api_keys=ApiKeyService(database),
                 endpoints=endpoints,
                 banks=banks,
-                response_sets=ResponseSetService(database),
+                response_sets=response_sets,
+                calibrations=CalibrationService(
+                    database=database, response_sets=response_sets, banks=banks, queue=queue
+                ),
                 sessions=SessionService(
                     database=database,
                     banks=banks,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.engine.responses import ResponseTable
-from app.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.responses import MAX_CELLS
 from app.services.answer_sheets import table_of
 from app.services.response_import import (
@@ -103,9 +103,17 @@ class ResponseSetService:
 
         Raises:
             NotFoundError: No such set.
+            InvalidStateError: A calibration was made from it.
             PreconditionFailedError: It is not at `revision` any more.
         """
         async with self._database.unit_of_work() as uow:
+            found = await uow.response_sets.find(response_set)
+            user = await uow.calibrations.using(found.id)
+            if user is not None:
+                raise InvalidStateError(
+                    f"Response set {found.name!r} is what calibration {user} is made from; delete "
+                    "that first."
+                )
             await uow.response_sets.delete(response_set, revision)
 
     async def import_into(

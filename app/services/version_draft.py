@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def draft_version(
         d=table.d[rows] + 0.0,
         item_ids=[item.key for item in matched.items],
     )
-    findings = [*lint(bank), *content_findings(items)]
+    findings = [*lint(bank), *_of_rows(request.findings, matched, table), *content_findings(items)]
     left_out = quarantined(findings, {item.key for item in items}, request.allow, request.keep)
     flags: dict[str, list[dict[str, Any]]] = {}
     for finding in findings:
@@ -236,6 +236,20 @@ def _sha256(bank: ItemBank, header: Mapping[str, str]) -> str:
     for column in (bank.a, bank.intercept, bank.c, bank.d):
         digest.update(column.astype("<f8").tobytes())
     return digest.hexdigest()
+
+
+def _of_rows(
+    findings: Iterable[Finding], matched: MatchedParameters, table: ItemBank
+) -> list[Finding]:
+    """Findings about rows of the table, under the keys of the items that the rows are for."""
+    keys = {
+        table.item_ids[row]: item.key for row, item in zip(matched.rows, matched.items, strict=True)
+    }
+    return [
+        replace(finding, item_id=keys[finding.item_id])
+        for finding in findings
+        if finding.item_id in keys
+    ]
 
 
 def _flag(finding: Finding) -> dict[str, Any]:

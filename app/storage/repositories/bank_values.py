@@ -10,6 +10,9 @@ from app.storage.rows import BankRow, BankVersionRow, ItemRow, VersionItemRow
 
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
 
+#: Fields of a `BankVersion` that share one column.
+VERSION_EXTRAS = ("n_calibrated", "has_content", "calibration")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bank:
@@ -88,6 +91,7 @@ class BankVersion:
         n_items: All items, those in pretest included.
         n_calibrated: Items with parameters; they hold positions 0 to n_calibrated - 1.
         has_content: Every calibrated item can be asked.
+        calibration: Where the parameters were estimated here: id, fit, and other figures.
     """
 
     id: str
@@ -102,6 +106,7 @@ class BankVersion:
     n_items: int
     n_calibrated: int
     has_content: bool
+    calibration: Mapping[str, Any] | None = None
     created_at: datetime
 
 
@@ -178,7 +183,7 @@ def read_item(row: ItemRow) -> Item:
 
 def read_version(row: BankVersionRow) -> BankVersion:
     """Row to value."""
-    plain = (f.name for f in fields(BankVersion) if f.name not in row.extras)
+    plain = (f.name for f in fields(BankVersion) if f.name not in VERSION_EXTRAS)
     return BankVersion(**{name: getattr(row, name) for name in plain}, **row.extras)
 
 

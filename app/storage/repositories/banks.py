@@ -24,6 +24,7 @@ from app.errors import InvalidStateError, NotFoundError, PreconditionFailedError
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_values import (
     PRETEST,
+    VERSION_EXTRAS,
     Bank,
     BankVersion,
     Item,
@@ -291,7 +292,7 @@ class BankRepository:
     async def add_version(self, version: BankVersion, items: Iterable[VersionItem]) -> None:
         """Store a version with its items."""
         values = {f.name: getattr(version, f.name) for f in fields(version)}
-        extras = {name: values.pop(name) for name in ("n_calibrated", "has_content")}
+        extras = {name: values.pop(name) for name in VERSION_EXTRAS}
         self._db.add(BankVersionRow(**values, extras=extras))
         await self._db.flush()
         # The columns need numbers; a slope of 0 tells nothing, as befits an item in pretest.

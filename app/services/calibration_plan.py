@@ -1,0 +1,78 @@
+"""How a response set is calibrated, and whether it can be. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from app.calibration.calibrate import CalibrationSettings
+from app.calibration.curves import Family
+from app.calibration.filters import Filtered, FilterSettings, apply_filters
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.priors import Priors
+from app.engine.responses import ResponseTable
+from app.errors import InvalidInputError, UnknownNameError
+
+MODELS = tuple(family.value for family in Family)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationPlan:
+    """What a calibration is told, as it is stored; see `CalibrationSettings`.
+
+    Attributes:
+        model: Response model family, `1pl` to `4pl`.
+        priors: Weak priors on slopes and asymptotes; without them maximum likelihood.
+        negative_slopes: Items may fall with ability.
+        estimate_density: The latent density is estimated, too.
+        max_cycles: Most cycles of the estimation.
+        filters: Which items and examinees take no part.
+
+    Raises:
+        InvalidInputError: An unknown model, or settings that exclude each other.
+    """
+
+    model: str = Family.TWO_PL.value
+    priors: bool = True
+    negative_slopes: bool = False
+    estimate_density: bool = False
+    max_cycles: int = 2000
+    filters: FilterSettings = field(default_factory=FilterSettings)
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise UnknownNameError("response model", self.model, MODELS)
+        self.settings()
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "CalibrationPlan":
+        """The plan that `to_dict` wrote."""
+        return cls(**{**value, "filters": FilterSettings(**value["filters"])})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        return asdict(self)
+
+    def settings(self) -> CalibrationSettings:
+        """The same for the estimation."""
+        return CalibrationSettings(
+            family=Family(self.model),
+            priors=None if self.priors else Priors.none(),
+            negative_slopes=self.negative_slopes,
+            estimate_density=self.estimate_density,
+            max_cycles=self.max_cycles,
+        )
+
+
+def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered:
+    """The answers that take part, and what does not.
+
+    Raises:
+        InvalidInputError: No answers at all, or a score that is not 0 or 1.
+        CalibrationError: Answers from which nothing can be estimated.
+    """
+    if table.n_answers == 0:
+        raise InvalidInputError("The response set has no scored answers: import some first.")
+    matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
+    filtered = apply_filters(matrix, plan.filters)
+    filtered.matrix.require_calibratable()
+    return filtered

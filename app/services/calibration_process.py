@@ -1,0 +1,143 @@
+"""A calibration in a process of its own, and the program that this process runs.
+
+A process, not a thread: the numbers hold the interpreter lock between their array operations, so
+a thread would hold up the event loop, its heartbeats and its sessions; nor can a thread be ended
+when the calibration is cancelled, or its memory be taken back. The process is nicer than its
+parent, which kills it when it is no longer wanted; it ends by itself when its parent does.
+
+Down its input go one JSON line (names, plan) and the matrix as bytes, and then nothing, so that its
+end means that the parent is gone. Up come JSON lines: any number of `progress`, then one of
+`failed`, `done`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, BinaryIO, TextIO
+
+import numpy as np
+
+from app.calibration.matrix import ScoreMatrix
+from app.engine.models.base import FloatArray
+from app.errors import CalibrationError, FieldProblem, SextantError
+from app.services.calibration_fit import fit
+from app.services.calibration_plan import CalibrationPlan
+
+#: Seconds between two lines of progress within one phase.
+REPORT_S = 1.0
+_NICENESS = 10
+#: The last line has some twenty bytes for each of eleven numbers an item.
+_LONGEST_LINE = 1 << 28
+
+
+async def fit_in_process(
+    matrix: ScoreMatrix,
+    plan: CalibrationPlan,
+    report: Callable[[dict[str, Any]], Awaitable[None]],
+) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+    """Do what `fit` does; cancelling the task, or an error of `report`, kills the process.
+
+    Raises:
+        CalibrationError: As `fit` does.
+        SextantError: The process ended without a result.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        __name__,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=_LONGEST_LINE,
+    )
+    try:
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a process without pipes")
+        with contextlib.suppress(ConnectionError):  # it ended: its output says so
+            process.stdin.write(_header(matrix, plan))
+            process.stdin.write(matrix.scores.tobytes())
+            await process.stdin.drain()
+        async for line in process.stdout:
+            match json.loads(line):
+                case {"progress": progress}:
+                    await report(progress)
+                case {"failed": detail, "problems": problems}:
+                    raise CalibrationError(detail, problems=[FieldProblem(*p) for p in problems])
+                case {"done": figures, "columns": columns}:
+                    return figures, {name: np.array(values) for name, values in columns.items()}
+        raise SextantError(
+            f"The process that calibrates ended without a result (exit {await process.wait()}). "
+            "It may have been out of memory: see the worker's log."
+        )
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def _header(matrix: ScoreMatrix, plan: CalibrationPlan) -> bytes:
+    names = {"examinees": matrix.examinees, "items": matrix.items, "plan": plan.to_dict()}
+    return json.dumps(names).encode() + b"\n"
+
+
+def main() -> None:
+    """Fit what comes in, and end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
+    os.nice(_NICENESS)
+    with os.fdopen(os.dup(1), "w") as replies:
+        os.dup2(2, 1)  # whatever a library prints must not look like a reply
+        matrix, plan = _read(sys.stdin.buffer)
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+        try:
+            figures, columns = fit(matrix, plan, _Reporter(replies))
+        except SextantError as error:
+            problems = [(problem.pointer, problem.detail) for problem in error.problems]
+            _send(replies, {"failed": error.detail, "problems": problems})
+        else:
+            lists = {name: values.tolist() for name, values in columns.items()}
+            _send(replies, {"done": figures, "columns": lists})
+
+
+def _read(stream: BinaryIO) -> tuple[ScoreMatrix, CalibrationPlan]:
+    header = json.loads(stream.readline())
+    shape = len(header["examinees"]), len(header["items"])
+    codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
+    matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
+    return matrix, CalibrationPlan.from_dict(header["plan"])
+
+
+def _end_with_parent() -> None:
+    # Not through sys.stdin, whose lock the interpreter wants when it ends.
+    while os.read(0, 1):
+        pass
+    os._exit(1)
+
+
+class _Reporter:
+    """Sends the beginning of each phase, and within it what is new every `REPORT_S`."""
+
+    def __init__(self, replies: TextIO) -> None:
+        self._replies = replies
+        self._phase = ""
+        self._sent_at = 0.0
+
+    def __call__(self, progress: dict[str, Any]) -> None:
+        now = time.monotonic()
+        if progress["phase"] == self._phase and now - self._sent_at < REPORT_S:
+            return
+        self._phase, self._sent_at = progress["phase"], now
+        _send(self._replies, {"progress": progress})
+
+
+def _send(replies: TextIO, message: dict[str, Any]) -> None:
+    print(json.dumps(message), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()

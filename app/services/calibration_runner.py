@@ -1,0 +1,162 @@
+"""Runs a claimed calibration: reads the answers, fits in a process, stores what came out."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import structlog
+
+from app.calibration.filters import Dropped, Filtered
+from app.errors import CalibrationError, DatabaseUnavailableError, LeaseLostError, SextantError
+from app.services.calibration_plan import CalibrationPlan, prepared
+from app.services.calibration_process import fit_in_process
+from app.services.response_sets import ResponseSetService
+from app.storage.database import Database
+from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
+from app.storage.unit_of_work import UnitOfWork
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: Workers that may be lost over one calibration before it counts as the cause.
+MAX_CLAIMS = 10
+#: Pause between attempts to write while Postgres is away, seconds: first and longest.
+_DATABASE_RETRY_S = (0.2, 2.0)
+
+
+class CalibrationRunner:
+    """Drives claimed calibrations of one worker process.
+
+    Nothing of a calibration is stored before its end but its progress: whoever takes over from a
+    lost worker starts from the beginning.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        response_sets: ResponseSetService,
+        worker_id: str,
+        lease: timedelta,
+    ) -> None:
+        self._database = database
+        self._response_sets = response_sets
+        self._worker_id = worker_id
+        self._lease = lease
+
+    async def claim(self, calibration_id: str) -> CalibrationRecord | None:
+        """Take the lease of a calibration; None when it has ended or somebody else runs it."""
+        async with self._database.unit_of_work() as uow:
+            return await uow.calibrations.claim(
+                calibration_id, worker_id=self._worker_id, lease=self._lease
+            )
+
+    async def drive(self, record: CalibrationRecord) -> None:
+        """Run a claimed calibration to its end, or until the lease is lost."""
+        with structlog.contextvars.bound_contextvars(calibration_id=record.id):
+            try:
+                result, items = await self._fit(record)
+                await self._write(
+                    lambda uow: uow.calibrations.complete(
+                        record.id, record.lease_epoch, result, items
+                    )
+                )
+                logger.info("calibration_completed", converged=result["converged"])
+            except LeaseLostError:
+                logger.info("lease_lost", epoch=record.lease_epoch)
+            except Exception as error:  # any fault must end it, or it is run forever
+                logger.exception("calibration_failed")
+                await self._fail(record, error)
+
+    async def _fit(self, record: CalibrationRecord) -> tuple[dict[str, Any], FittedItems]:
+        if record.lease_epoch > MAX_CLAIMS:
+            raise CalibrationError(
+                f"The calibration was begun {MAX_CLAIMS} times and each time its worker was lost, "
+                "perhaps for want of memory."
+            )
+        started = time.monotonic()
+
+        async def report(progress: dict[str, Any]) -> None:
+            try:
+                async with self._database.unit_of_work() as uow:
+                    await uow.calibrations.report(
+                        record.id,
+                        record.lease_epoch,
+                        {**progress, "seconds": round(time.monotonic() - started, 1)},
+                    )
+            except DatabaseUnavailableError:
+                logger.warning("progress_not_stored")
+
+        await report({"phase": "reading"})
+        set_id = record.response_set_id
+        source = await _patiently(lambda: self._response_sets.get(set_id))
+        table = await _patiently(lambda: self._response_sets.matrix(set_id))
+        plan = CalibrationPlan.from_dict(record.settings)
+        filtered = await asyncio.to_thread(prepared, table, plan)
+        del table  # eight times the matrix
+        figures, columns = await fit_in_process(filtered.matrix, plan, report)
+        result = {
+            "response_set_revision": source.revision,
+            **figures,
+            **_filtering(filtered),
+            "seconds": time.monotonic() - started,
+        }
+        return result, FittedItems(filtered.matrix.items, columns)
+
+    async def _write(self, write: Callable[[UnitOfWork], Awaitable[None]]) -> None:
+        async def attempt() -> None:
+            async with self._database.unit_of_work() as uow:
+                await write(uow)
+
+        await _patiently(attempt)
+
+    async def _fail(self, record: CalibrationRecord, error: Exception) -> None:
+        failure: dict[str, Any] = {
+            "code": "internal_error",
+            "detail": "An unexpected fault ended the calibration; the worker's log has the details "
+            "under its id.",
+            "errors": [],
+        }
+        if isinstance(error, SextantError):
+            failure = {
+                "code": error.code,
+                "detail": error.detail,
+                "errors": [asdict(problem) for problem in error.problems],
+            }
+        try:
+            await self._write(
+                lambda uow: uow.calibrations.fail(record.id, record.lease_epoch, failure)
+            )
+        except LeaseLostError:
+            logger.info("lease_lost", epoch=record.lease_epoch)
+
+
+def _filtering(filtered: Filtered) -> dict[str, Any]:
+    return {
+        "kept": {"items": filtered.matrix.n_items, "examinees": filtered.matrix.n_examinees},
+        "dropped": {
+            "items": [_dropped(item) for item in filtered.items],
+            "examinees": [_dropped(examinee) for examinee in filtered.examinees],
+        },
+        "constants": filtered.constants,
+    }
+
+
+def _dropped(dropped: Dropped) -> dict[str, Any]:
+    return {"name": dropped.name, "reason": dropped.reason.value, "value": dropped.value}
+
+
+async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Do it again while Postgres is away: what was computed is worth more than a fast error."""
+    pause, longest = _DATABASE_RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except DatabaseUnavailableError:
+            logger.warning("database_away", retry_in_s=pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)

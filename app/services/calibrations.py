@@ -1,0 +1,256 @@
+"""Calibrations: started from a response set, watched, and published as a bank version."""
+
+import asyncio
+from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from app.engine.bank import ItemBank
+from app.engine.lint import Finding
+from app.errors import InvalidStateError
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
+from app.services.banks import BankService
+from app.services.calibration_plan import CalibrationPlan, prepared
+from app.services.response_sets import ResponseSetService
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import BankVersion
+from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
+from app.storage.unit_of_work import UnitOfWork
+
+#: Items whose S-X2 has a smaller p-value are flagged: one in a thousand that fit is, too.
+MISFIT_P = 0.001
+#: Figures of a calibration that its bank version shows.
+_SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
+
+
+class CalibrationQueue(Protocol):
+    """Whoever brings calibrations to the workers."""
+
+    def enqueue(self, uow: UnitOfWork, calibration_id: str) -> Awaitable[None]:
+        """Ask for a calibration to be run, within the given transaction."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What is made of a calibration.
+
+    Attributes:
+        bank: Id or name; a bank of a new name is made, of items without text.
+        notes: Free text kept with the version.
+        allow: Lint codes that do not quarantine.
+        keep: Keys of items that are never quarantined.
+        allow_unconverged: Publish it even though it did not converge.
+    """
+
+    bank: str
+    notes: str = ""
+    allow: Collection[str] = ()
+    keep: Collection[str] = ()
+    allow_unconverged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRow:
+    """One calibrated item; `columns` as in the repository, NaN where unknown."""
+
+    position: int
+    key: str
+    columns: dict[str, float]
+
+
+class CalibrationService:
+    """Use cases of calibrations. Running them is `CalibrationRunner`'s.
+
+    Args:
+        database: Where they are stored.
+        response_sets: What is calibrated.
+        banks: Where it is published.
+        queue: Brings calibrations to the workers.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        response_sets: ResponseSetService,
+        banks: BankService,
+        queue: CalibrationQueue,
+    ) -> None:
+        self._database = database
+        self._response_sets = response_sets
+        self._banks = banks
+        self._queue = queue
+
+    async def create(self, response_set: str, plan: CalibrationPlan) -> CalibrationRecord:
+        """Queue a calibration of a response set, whose answers are looked at first.
+
+        Args:
+            response_set: Id or name.
+            plan: How.
+
+        Raises:
+            NotFoundError: No such set.
+            InvalidInputError: No answers, too many of them, or scores other than 0 and 1.
+            CalibrationError: Answers from which nothing can be estimated.
+        """
+        found = await self._response_sets.get(response_set)
+        table = await self._response_sets.matrix(found.id)
+        await asyncio.to_thread(prepared, table, plan)
+        async with self._database.unit_of_work() as uow:
+            made = await uow.calibrations.add(
+                new_id("cal"), response_set_id=found.id, settings=plan.to_dict()
+            )
+            await self._queue.enqueue(uow, made.id)
+        return made
+
+    async def get(self, calibration_id: str) -> CalibrationRecord:
+        """One calibration.
+
+        Raises:
+            NotFoundError: No such calibration.
+        """
+        async with self._database.reading() as uow:
+            return await uow.calibrations.get(calibration_id)
+
+    async def list_page(
+        self,
+        request: PageRequest,
+        *,
+        status: str | None = None,
+        response_set_id: str | None = None,
+    ) -> Page[CalibrationRecord]:
+        """One page of calibrations."""
+        async with self._database.reading() as uow:
+            return await uow.calibrations.list_page(
+                request, status=status, response_set_id=response_set_id
+            )
+
+    async def items(
+        self, calibration_id: str, *, after: int = -1, limit: int | None = None
+    ) -> list[FittedRow]:
+        """Calibrated items behind position `after`, in order of position.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It is not completed.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.calibrations.get(calibration_id)
+            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+        stop = None if limit is None else after + 1 + limit
+        return [
+            FittedRow(position, fitted.keys[position], _row(fitted, position))
+            for position in range(len(fitted.keys))[after + 1 : stop]
+        ]
+
+    async def cancel(self, calibration_id: str) -> CalibrationRecord:
+        """End a calibration; its worker drops what it has.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It has ended.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.calibrations.cancel(calibration_id)
+
+    async def delete(self, calibration_id: str) -> None:
+        """Remove an ended calibration that no bank version was made of.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It has not ended, or a bank version was made of it.
+        """
+        async with self._database.unit_of_work() as uow:
+            await uow.calibrations.delete(calibration_id)
+
+    async def publish(self, calibration_id: str, publication: Publication) -> BankVersion:
+        """Make a bank version of a calibration: all of it is written, or nothing.
+
+        Items of the bank that have no parameters go to pretest.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It is not completed, did not converge, or was published before.
+            InvalidInputError: As for an import: none of the items is in the bank, an override
+                names nothing, or no item is left to be asked.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.calibrations.get(calibration_id, for_update=True)
+            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+            if record.bank_version_id is not None:
+                raise InvalidStateError(
+                    f"Calibration {record.id} was published as bank version "
+                    f"{record.bank_version_id}."
+                )
+            result = record.result or {}
+            if not result["converged"] and not publication.allow_unconverged:
+                raise InvalidStateError(
+                    f"Calibration {record.id} did not converge within {result['iterations']} "
+                    "cycles. Calibrate again with a larger max_cycles, or publish it all the same "
+                    "with allow_unconverged."
+                )
+            request = _import_of(record, fitted, result, publication)
+            spec = BankSpec(name=publication.bank)
+            version = await self._banks.publish(uow, spec, request)
+            await uow.calibrations.note_published(
+                record.id, bank_id=version.bank_id, bank_version_id=version.id
+            )
+            return version
+
+
+def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedItems:
+    if fitted is None:
+        raise InvalidStateError(
+            f"Calibration {record.id} is {record.status}; this needs a completed one."
+        )
+    return fitted
+
+
+def _row(fitted: FittedItems, position: int) -> dict[str, float]:
+    return {name: float(values[position]) for name, values in fitted.columns.items()}
+
+
+def _import_of(
+    record: CalibrationRecord,
+    fitted: FittedItems,
+    result: dict[str, Any],
+    publication: Publication,
+) -> BankImport:
+    parameters = {name: fitted.columns[name] for name in ("a", "intercept", "c", "d")}
+    return BankImport(
+        parameters=ItemBank.from_intercepts(**parameters, item_ids=fitted.keys),
+        response_model=record.settings["model"],
+        allow=publication.allow,
+        keep=publication.keep,
+        notes=publication.notes,
+        findings=_findings(fitted),
+        calibration={
+            "id": record.id,
+            "response_set_id": record.response_set_id,
+            "n_examinees": result["kept"]["examinees"],
+            "scored_answers": result["scored_answers"],
+            **{name: result[name] for name in _SHOWN},
+        },
+    )
+
+
+def _findings(fitted: FittedItems) -> Sequence[Finding]:
+    p_values = fitted.columns["s_x2_p"]
+    return [
+        Finding(
+            code="misfit",
+            severity="warning",
+            item_id=fitted.keys[i],
+            field="s_x2_p",
+            value=float(p_values[i]),
+            message=f"Item {fitted.keys[i]!r}: the answers leave its curve, S-X2 has "
+            f"p = {p_values[i]:.2g}.",
+        )
+        for i in np.flatnonzero(p_values < MISFIT_P)
+    ]
