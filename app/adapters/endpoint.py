@@ -42,6 +42,7 @@ _FINISH = {
     "content_filter": FinishReason.CONTENT_FILTER,
     "safety": FinishReason.CONTENT_FILTER,
 }
+_MAX_COUNT = 2**31 - 1  # no answer has more tokens, and Postgres' integer holds no more
 _BROKEN_OFF = frozenset({"error", "abort"})
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
@@ -250,9 +251,9 @@ def completion(
 
 
 def _count(value: object) -> int | None:
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, str) and value.isdecimal() and len(value) <= len(str(_MAX_COUNT)):
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
         return value
     return None
 

@@ -94,6 +94,9 @@ class SessionPlan:
         return {**self.design.to_dict(), "failures": asdict(self.limits)}
 
 
+#: Outcomes of answers that were written, and so paid for; a refused prompt may have cost nothing.
+_METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})
+
 #: Failures that every further call would meet again: no use in asking on.
 FATAL_CODES = frozenset({"endpoint_unauthorized", "endpoint_address_blocked"})
 
@@ -120,6 +123,7 @@ class SessionRun:
         self._consecutive_errors = 0
         self._tokens_in = self._tokens_out = self._calls = 0
         self._usd: float | None = 0.0
+        self._is_unmetered = False
         self._last_failure: Closing | None = None
         self._information = math.inf
         self._accuracy: dict[str, Any] | None = None
@@ -161,6 +165,12 @@ class SessionRun:
         failed = self._too_many_failures()
         if failed is not None:
             return failed
+        if self._is_unmetered:
+            return Stop(
+                StopReason.BUDGET_EXHAUSTED,
+                "The endpoint does not say how many tokens an answer took, so the budget cannot be "
+                "kept: it counts as spent.",
+            )
         step = self._state.n_asked + 1
         decision = self._test.ask(
             self._state, np.random.default_rng([self._seed, step]), elapsed_s=elapsed_s
@@ -329,11 +339,21 @@ class SessionRun:
         self._calls += closing.attempts or 0
         self._tokens_in += closing.tokens_in or 0
         self._tokens_out += closing.tokens_out or 0
+        if closing.attempts and closing.outcome in _METERED and self._is_unknown_cost(closing):
+            self._is_unmetered = True
         # One call of unknown price makes the sum unknown; None says so, a low sum would not.
         if closing.usd is None and closing.attempts:
             self._usd = None
         elif self._usd is not None:
             self._usd += closing.usd or 0.0
+
+    def _is_unknown_cost(self, closing: Closing) -> bool:
+        """Whether this answer cost what the budget caps, and nobody knows how much."""
+        budget = self._design.budget
+        no_tokens = closing.tokens_in is None and closing.tokens_out is None
+        return (budget.tokens is not None and no_tokens) or (
+            budget.usd is not None and closing.usd is None
+        )
 
     def _too_many_failures(self) -> Stop | None:
         last, closed = self._last_failure, self._closed

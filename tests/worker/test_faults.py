@@ -10,7 +10,7 @@ from app import scorers
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.services.container import Services
 from app.services.manual_sessions import ManualAnswer
-from app.storage.repositories.endpoints import EndpointRepository, Limits
+from app.storage.repositories.endpoints import EndpointRepository, Limits, Price
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
 from app.worker import loop
@@ -190,3 +190,43 @@ async def test_an_answer_that_another_process_gave_between_two_reads_is_a_confli
     monkeypatch.setattr(SessionRepository, "administrations", answered_first)
     with pytest.raises(InvalidStateError):
         await services.manual_sessions.next_item(manual.id)
+
+
+@pytest.mark.parametrize("budget", [{"tokens": 5000}, {"usd": 1.0}])
+async def test_a_budget_is_not_overrun_by_an_endpoint_that_reports_no_usage(
+    working: Services, faults: FaultServer, faults_url: str, budget: dict[str, float]
+) -> None:
+    silent = faults.canned(
+        "unmetered", {"choices": [{"message": {"content": "A"}, "finish_reason": "stop"}]}
+    )
+    plan = {"stopping": {"se": None, "max_items": 30}, "budget": budget}
+    priced = model_at(f"{faults_url}{silent}/v1", price=Price(input_per_1m=1.0, output_per_1m=4.0))
+    created = await working.sessions.create(spec(plan=plan, endpoint=priced))
+
+    ended = await until(working, created.id)
+
+    assert ended.stop_reason == "budget_exhausted"
+    assert ended.stop_detail is not None
+    assert "does not say how many tokens" in ended.stop_detail
+    assert faults.asked["unmetered"] == 1
+
+
+async def test_an_absurd_token_count_counts_as_unknown(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    absurd = faults.canned(
+        "absurd",
+        {
+            "choices": [{"message": {"content": "A"}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 10**12, "completion_tokens": 5},
+        },
+    )
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
+    created = await working.sessions.create(
+        spec(plan=plan, endpoint=model_at(f"{faults_url}{absurd}/v1"))
+    )
+
+    ended = await until(working, created.id)
+
+    assert ended.status == "completed", ended.failure
+    assert ended.summary["usage"]["tokens_out"] == 15
