@@ -134,6 +134,9 @@ async def _take_jobs(services: Services, kind: JobKind, fleet: Fleet[R], concurr
             logger.warning("queue_lost", error=str(error))
         except Exception:  # any fault must be outlived, or no session is run any more
             logger.exception("queue_failed")
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            # Procrastinate's own end failed with Postgres away, and hid that we are to stop.
+            raise asyncio.CancelledError
         logger.info("queue_worker_restarts", in_s=pause)
         await asyncio.sleep(pause)
         pause = min(2 * pause, longest)

@@ -3,8 +3,10 @@
 import asyncio
 from typing import Any
 
+import procrastinate
 import psycopg
 import pytest
+from procrastinate.exceptions import ConnectorException
 
 from app import scorers
 from app.errors import DatabaseUnavailableError, InvalidStateError
@@ -230,3 +232,25 @@ async def test_an_absurd_token_count_counts_as_unknown(
 
     assert ended.status == "completed", ended.failure
     assert ended.summary["usage"]["tokens_out"] == 15
+
+
+async def test_a_worker_stops_even_if_the_queue_cannot_be_left_in_good_order(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = asyncio.Event()
+
+    async def unable_to_sign_off(*_: object, **__: object) -> None:
+        try:
+            up.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise ConnectorException("Postgres is away.") from None
+
+    monkeypatch.setattr(procrastinate.App, "run_worker_async", unable_to_sign_off)
+    worker = asyncio.create_task(loop.work(services))
+    await up.wait()
+
+    worker.cancel()
+    stopped, _ = await asyncio.wait([worker], timeout=10)
+
+    assert stopped
