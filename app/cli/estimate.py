@@ -82,7 +82,7 @@ def estimate_rows(
     scores: FloatArray,
     examinees: Sequence[str],
     estimator: GridEstimator,
-    predictor: PIrt,
+    predictor: PIrt = PREDICTORS["p-irt"],
 ) -> list[dict[str, Any]]:
     """One JSON-able row an examinee, in their order.
 

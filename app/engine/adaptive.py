@@ -87,9 +87,9 @@ class AdaptiveTest:
         item = self.selector.select(self.pool, state, rng)
         if item is None:
             return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
-        parameters = self.bank.parameters.take(item)
-        information = self.bank.model.information(parameters, state.belief.theta)
-        return Ask(item=item, information=float(information))
+        bank = self.bank
+        information = bank.model.item_information(bank.parameters, item, state.belief.theta)
+        return Ask(item=item, information=information)
 
     def administer(self, state: CatState, item: ItemIndex) -> CatState:
         """The state after `item` was sent to the examinee.

@@ -46,6 +46,16 @@ def test_everything_is_finite_at_any_theta(
     assert LOGISTIC.score_variance(item, theta) >= 0
 
 
+@given(item=items(), theta=thetas)
+def test_the_information_of_one_item_is_that_of_the_array(
+    item: ItemParameters, theta: float
+) -> None:
+    bank = ItemParameters(*(np.array([7.0, column]) for column in item))
+    assert LOGISTIC.item_information(bank, 1, theta) == pytest.approx(
+        float(LOGISTIC.information(item, theta)), rel=1e-12, abs=1e-300
+    )
+
+
 @pytest.mark.parametrize("theta", [-50.0, 50.0])
 @pytest.mark.parametrize("a", [40.0, -40.0])
 def test_a_cliff_far_away_stays_finite_and_keeps_its_slope(theta: float, a: float) -> None:

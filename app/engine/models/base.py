@@ -73,6 +73,10 @@ class ResponseModel(Protocol):
         """Fisher information about theta, 1/logit^2."""
         ...
 
+    def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
+        """The same of the item at one position, fast: asked once in each step of a test."""
+        ...
+
     def log_likelihood(
         self,
         parameters: ItemParameters,

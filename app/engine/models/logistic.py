@@ -13,6 +13,7 @@ With these, P'/P = a t w and P'/Q = a s v, so that nothing here divides by a van
 Source: Birnbaum (1968), in Lord & Novick; Barton & Lord (1981) for d.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +54,18 @@ class LogisticModel:
         Source: Hambleton, Swaminathan & Rogers (1991), eq. 6.2.
         """
         s, t, w, v = self._parts(parameters, theta)
-        information: FloatArray = parameters.a**2 * (s * t) * (w * v)
+        information: FloatArray = (parameters.a * parameters.a) * (s * t) * (w * v)
         return information
+
+    def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
+        """`information` of one item, without the cost of arrays."""
+        a, intercept, c, d = (column.item(item) for column in parameters)
+        e = math.exp(min(max(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
+        s = 1 / (1 + e)
+        t = e * s
+        of_right, of_wrong = (d - c) * s, (d - c) * t
+        w, v = of_right / (c + of_right), of_wrong / ((1 - d) + of_wrong)
+        return float(a * a * (s * t) * (w * v))
 
     def log_likelihood(
         self,
@@ -117,11 +128,13 @@ class LogisticModel:
 
     def _parts(self, parameters: ItemParameters, theta: FloatArray | float) -> _Parts:
         a, intercept, c, d = parameters
-        z = a * theta + intercept
-        s = _sigmoid(z)
-        t = _sigmoid(-z)
+        # Held within exp(-+_Z_MAX): no overflow, and the ratios below stay defined.
+        e = np.exp(np.minimum(np.maximum(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
+        s = 1 / (1 + e)
+        t = e * s
         rise = d - c
-        return _Parts(s, t, rise * s / (c + rise * s), rise * t / ((1 - d) + rise * t))
+        of_right, of_wrong = rise * s, rise * t
+        return _Parts(s, t, of_right / (c + of_right), of_wrong / ((1 - d) + of_wrong))
 
 
 def _sigmoid(z: FloatArray) -> FloatArray:
@@ -138,7 +151,7 @@ def _log_mixture(floor: FloatArray, rise: FloatArray, minus_z: FloatArray) -> Fl
     mixture += floor
     np.log(mixture, out=mixture)
     bare = floor <= 0
-    if bare.any():
+    if bare.any() and np.max(minus_z) > _Z_MAX:
         mixture -= bare * np.maximum(minus_z - _Z_MAX, 0.0)
     return mixture
 
