@@ -37,6 +37,9 @@ class Attempted:
     attempts: int
 
 
+#: Less than this is what rounding leaves of a time that is used up, seconds.
+_NO_TIME_S = 1e-6
+
 OnWait = Callable[[Waiting | None], Awaitable[None]]
 """Told of each wait before it begins, and with `None` when it is over."""
 
@@ -89,7 +92,7 @@ async def complete(
             else:
                 failures += 1
                 rounds, left_s = failures, policy.max_wait_s - waited_s
-            is_used_up = left_s <= 0 or (failures >= policy.max_attempts and not is_cold)
+            is_used_up = left_s < _NO_TIME_S or (failures >= policy.max_attempts and not is_cold)
             if not exc.retryable or is_used_up:
                 raise
             bound_s = min(policy.cap_s, policy.base_s * 2.0 ** min(rounds - 1, 60))

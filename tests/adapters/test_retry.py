@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.adapters import Completion, CompletionRequest, ProbeReport
@@ -113,6 +113,13 @@ async def test_the_last_failure_is_raised_with_the_number_of_calls(max_attempts:
     assert len(scene.slept) == max_attempts - 1
 
 
+@example(
+    retry_afters=[None, None, None, None, 0.98, 129.0],
+    seed=0,
+    base_s=1.419921875,
+    cap_s=23.0,
+    max_wait_s=150.19554246264025,
+)
 @given(
     retry_afters=st.lists(st.none() | st.floats(0, 1e4), max_size=12),
     seed=st.integers(0, 99),
