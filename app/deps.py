@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 from app.errors import MissingScopeError, UnauthenticatedError
 from app.services.api_keys import ApiKeyService
 from app.services.banks import BankService
+from app.services.calibrations import CalibrationService
 from app.services.container import Services
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
@@ -58,6 +59,7 @@ def _service(pick: Callable[[Services], S]) -> Any:
 AllServices = Annotated[Services, Depends(services)]
 ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
 Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
+Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
@@ -72,12 +74,17 @@ async def authenticate(request: Request) -> Caller:
     """
     known: Caller | None = getattr(request.state, "caller", None)
     if known is None:
-        known = await _identify(request)
+        known = await identify(request)
         request.state.caller = known
     return known
 
 
-async def _identify(request: Request) -> Caller:
+async def identify(request: Request) -> Caller:
+    """Who sends `request`, looked up anew: for answers that last longer than a key may.
+
+    Raises:
+        UnauthenticatedError: As for `authenticate`.
+    """
     opened = await services(request)
     if opened.settings.auth == "off":
         return _LOCAL
@@ -93,7 +100,7 @@ _bearer = HTTPBearer(
     scheme_name="ApiKey",
     description=(
         "An API key with scopes: `read` (see everything but keys), `run` (endpoints, sessions), "
-        "`banks:write` (banks and items), `admin` (API keys, and all of the above)."
+        "`banks:write` (banks, response sets, calibrations), `admin` (API keys, all of the above)."
     ),
 )
 

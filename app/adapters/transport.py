@@ -233,6 +233,8 @@ def parse_endpoint_url(text: str) -> httpx2.URL:
         raise ValueError("must start with http:// or https://")
     if not url.host or "%" in url.host:
         raise ValueError("names no host")
+    if url.port is not None and not 1 <= url.port <= 65_535:
+        raise ValueError("must have a port from 1 to 65535")
     if url.userinfo:
         raise ValueError("must not carry a user name or password; give the key as api_key")
     return url

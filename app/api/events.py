@@ -16,11 +16,18 @@ from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from app.api.schemas.common import EventList, EventRead
-from app.errors import DatabaseUnavailableError, FieldProblem, InvalidInputError
+from app.errors import (
+    DatabaseUnavailableError,
+    FieldProblem,
+    InvalidInputError,
+    UnauthenticatedError,
+)
 
 RETRY_MS: Final = 3000
 HEARTBEAT_S: Final = 15.0
 POLL_S: Final = 0.25
+#: How long a stream goes on before it asks again whether its reader may still read.
+RECHECK_S: Final = 5.0
 _MAX_SEQ: Final = 2**31 - 1
 
 
@@ -46,6 +53,7 @@ class StoredEvent(Protocol):
 
 Fetch = Callable[[int], Awaitable[Sequence[StoredEvent]]]
 IsTerminal = Callable[[StoredEvent], bool]
+Check = Callable[[], Awaitable[object]]
 
 
 def wants_stream(request: Request) -> bool:
@@ -72,7 +80,12 @@ async def _saw_end(fetch: Fetch, is_terminal: IsTerminal, after: int) -> bool:
 
 
 async def event_stream(
-    request: Request, fetch: Fetch, is_terminal: IsTerminal, *, after: int = 0
+    request: Request,
+    fetch: Fetch,
+    is_terminal: IsTerminal,
+    *,
+    after: int = 0,
+    check: Check | None = None,
 ) -> Response:
     """Stream events until the terminal one, the client's or the server's end.
 
@@ -82,6 +95,8 @@ async def event_stream(
             return only the first of many.
         is_terminal: Whether no event can follow this one.
         after: Sequence number to start behind.
+        check: Raises `UnauthenticatedError` once the reader's key is revoked or expired, which
+            ends the stream.
 
     Returns:
         204 when the client has seen the terminal event already, else the stream.
@@ -94,23 +109,30 @@ async def event_stream(
         return Response(status_code=204)
     closing: asyncio.Event = request.app.state.closing
     return EventSourceResponse(
-        _frames(fetch, is_terminal, after, closing),
+        _frames(fetch, is_terminal, after, closing, check),
         headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
     )
 
 
 async def _frames(
-    fetch: Fetch, is_terminal: IsTerminal, after: int, closing: asyncio.Event
+    fetch: Fetch,
+    is_terminal: IsTerminal,
+    after: int,
+    closing: asyncio.Event,
+    check: Check | None,
 ) -> AsyncIterator[bytes]:
     """Frames of one connection. A client that leaves cancels this generator."""
     yield format_sse_event(retry=RETRY_MS)
     clock = asyncio.get_running_loop().time
-    last_frame = clock()
+    last_frame = checked = clock()
     while not closing.is_set():
         try:
+            if check is not None and clock() - checked >= RECHECK_S:
+                await check()
+                checked = clock()
             events = await fetch(after)
-        except DatabaseUnavailableError:
-            return  # the client reconnects and goes on behind its last event
+        except (DatabaseUnavailableError, UnauthenticatedError):
+            return  # a client that may reconnects and goes on behind its last event
         for event in events:
             yield format_sse_event(
                 data_str=json.dumps(event.data, ensure_ascii=False, allow_nan=False),

@@ -109,7 +109,7 @@ def _observe(scope: Scope, status: int, seconds: float) -> None:
         "request",
         method=scope["method"],
         path=scope["path"],
-        status=status,
+        status=int(status),  # a problem gives an HTTPStatus
         ms=round(seconds * 1000, 1),
     )
 

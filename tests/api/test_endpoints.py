@@ -144,6 +144,7 @@ async def test_two_endpoints_cannot_share_a_name_until_one_is_deleted(client: Cl
         ({"base_url": ""}, "/base_url"),
         ({"base_url": "ftp://host/v1"}, "/base_url"),
         ({"base_url": "http://user:pw@host/v1"}, "/base_url"),
+        ({"base_url": "http://host:99999/v1"}, "/base_url"),
         ({"model": ""}, "/model"),
         ({"options": {"theta": 1}}, "/options"),
         ({"headers": {"X-A": "b\r\nX-Evil: 1"}}, "/headers"),

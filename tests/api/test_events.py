@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 
 from app.api import errors, events
 from app.api.schemas.common import EventList
+from app.errors import UnauthenticatedError
 from app.main import ApiServer
 
 
@@ -31,6 +32,7 @@ class Story:
 
     events: list[Event] = field(default_factory=list)
     fetches: int = 0
+    closed_to_readers: bool = False
 
     def add(self, kind: str, **data: Any) -> None:
         self.events.append(Event(len(self.events) + 1, kind, data))
@@ -38,6 +40,10 @@ class Story:
     async def fetch(self, after: int) -> Sequence[Event]:
         self.fetches += 1
         return [event for event in self.events if event.seq > after][:3]  # a part of many
+
+    async def check(self) -> None:
+        if self.closed_to_readers:
+            raise UnauthenticatedError("The API key was revoked.")
 
 
 def ended(event: events.StoredEvent) -> bool:
@@ -57,7 +63,9 @@ def app(story: Story) -> FastAPI:
 
     @app.get("/events")
     async def stream(request: Request, after: int = 0) -> Response:
-        return await events.event_stream(request, story.fetch, ended, after=after)
+        return await events.event_stream(
+            request, story.fetch, ended, after=after, check=story.check
+        )
 
     @app.get("/list")
     async def listed(after: int = 0) -> EventList:
@@ -213,3 +221,14 @@ async def test_those_who_poll_get_the_same_events(client: httpx2.AsyncClient, st
     assert types == ["step"] * 4 + ["done"]
     again = (await client.get("/list", params={"after": after})).json()
     assert (again["data"], again["last_seq"], again["ended"]) == ([], 5, True)
+
+
+async def test_a_stream_ends_soon_after_its_readers_key_was_revoked(
+    client: httpx2.AsyncClient, story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "RECHECK_S", 0.0)
+    story.add("step")
+    story.closed_to_readers = True
+    response = await client.get("/events")
+    assert response.status_code == 200
+    assert "done" not in response.text

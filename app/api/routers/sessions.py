@@ -24,7 +24,7 @@ from app.api.schemas.sessions import (
     Status,
     Trajectory,
 )
-from app.deps import ManualSessionsDep, Sessions, caller
+from app.deps import ManualSessionsDep, Sessions, caller, identify
 from app.errors import (
     BlockedAddressError,
     InvalidStateError,
@@ -156,7 +156,9 @@ async def session_events(
         return await sessions.events(session_id, after=seq)
 
     if wants_stream(request):
-        return await event_stream(request, fetch, _is_last, after=after)
+        return await event_stream(
+            request, fetch, _is_last, after=after, check=lambda: identify(request)
+        )
     return await event_list(fetch, _is_last, after=after)
 
 
