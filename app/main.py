@@ -17,6 +17,7 @@ from app.api.middleware import BodyLimit, RequestContext
 from app.api.routers import (
     api_keys,
     banks,
+    calibrations,
     endpoints,
     health,
     response_sets,
@@ -36,6 +37,17 @@ possible. POST an endpoint to `/v1/sessions` and read theta from the session.
 Every error is an RFC 9457 problem with a stable `code`. Lists go on with `?after=<last_id>`.
 Creating calls honour `Idempotency-Key`; changes of mutable resources need `If-Match`.
 """
+
+_ROUTERS = (
+    health,
+    banks,
+    response_sets,
+    calibrations,
+    endpoints,
+    sessions,
+    scorers,
+    api_keys,
+)
 
 #: What runs beside the API as long as it is up, such as a worker.
 Background = Callable[[Services], AbstractAsyncContextManager[object]]
@@ -74,7 +86,7 @@ def create_app(
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(RequestContext)
-    for module in (health, banks, response_sets, endpoints, sessions, scorers, api_keys):
+    for module in _ROUTERS:
         app.include_router(module.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app

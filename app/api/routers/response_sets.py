@@ -24,6 +24,7 @@ from app.engine.responses import ResponseTable
 from app.errors import (
     AlreadyExistsError,
     FileFormatError,
+    InvalidStateError,
     NotFoundError,
     PreconditionFailedError,
     PreconditionRequiredError,
@@ -99,12 +100,12 @@ async def get_response_set(
     "/{response_set}",
     status_code=204,
     dependencies=[caller("banks:write")],
-    responses=errors(PreconditionFailedError, PreconditionRequiredError),
+    responses=errors(InvalidStateError, PreconditionFailedError, PreconditionRequiredError),
 )
 async def delete_response_set(
     response_set: SetRef, revision: ExpectedRevision, sets: ResponseSets
 ) -> None:
-    """Delete a response set with all its answers."""
+    """Delete a response set with all its answers, unless a calibration is made from it."""
     await sets.delete(response_set, revision)
 
 

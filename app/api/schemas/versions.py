@@ -57,6 +57,40 @@ class LintSummary(Output):
     keep: list[str]
 
 
+class FitRead(Output):
+    """How well a response model fits as a whole."""
+
+    m2: float | None
+    df: int | None
+    p_value: float | None
+    rmsea: float | None
+    rmsea_lo: float | None = Field(description="Ends of the 90 % interval.")
+    rmsea_hi: float | None
+    m2_items: int | None = Field(description="Items that M2 is computed from.")
+    m2_examinees: int | None
+    m2_missing: str | None = Field(description="Why there is no M2.")
+    srmsr: float | None
+    srmsr_items: int
+    verdict: str = Field(
+        description="RMSEA in a word, SRMSR without it: good, acceptable, marginal, poor."
+    )
+
+
+class VersionCalibration(Output):
+    """Where a version's parameters come from; the items' standard errors are with it."""
+
+    id: str
+    response_set_id: str
+    n_examinees: int
+    scored_answers: int
+    converged: bool
+    log_likelihood: float
+    n_parameters: int
+    aic: float
+    bic: float
+    fit: FitRead
+
+
 class VersionRead(Output):
     """An immutable bank version."""
 
@@ -73,6 +107,9 @@ class VersionRead(Output):
     n_items: int
     n_calibrated: int = Field(description="Items with parameters; the others are in pretest.")
     has_content: bool = Field(description="Every calibrated item can be put to an endpoint.")
+    calibration: VersionCalibration | None = Field(
+        description="The calibration that it was published from; null where it was imported."
+    )
     created_at: datetime
 
     @classmethod

@@ -1,0 +1,136 @@
+"""Calibrations: from a response set to a bank version."""
+
+from typing import Annotated
+
+from fastapi import Path, Query, Response
+
+from app.api.errors import errors
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.calibrations import (
+    AfterPosition,
+    CalibrationCreate,
+    CalibrationRead,
+    CalibrationStatus,
+    FittedItemList,
+    FittedItemRead,
+    PublicationCreate,
+)
+from app.api.schemas.common import ListRead
+from app.api.schemas.versions import VersionRead
+from app.deps import Calibrations, caller
+from app.errors import (
+    AlreadyExistsError,
+    CalibrationError,
+    InvalidStateError,
+    ItemBankError,
+    NotFoundError,
+    UnknownNameError,
+)
+
+router = make_router("/calibrations", tag="calibrations")
+
+CalibrationId = Annotated[
+    str, Path(pattern=r"^cal_[0-9a-z]{26}$", examples=["cal_01jd0000000000000000000000"])
+]
+ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
+
+
+@router.post(
+    "",
+    status_code=202,
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+    responses=errors(NotFoundError, CalibrationError),
+)
+async def create_calibration(
+    body: CalibrationCreate, response: Response, calibrations: Calibrations
+) -> CalibrationRead:
+    """Estimate item parameters from a response set.
+
+    Answers that cannot be calibrated are refused at once; the rest runs in a worker. Poll the
+    calibration: its `progress` moves every second or so.
+    """
+    created = await calibrations.create(body.response_set, body.to_domain())
+    response.headers["Location"] = f"/v1/calibrations/{created.id}"
+    return CalibrationRead.of(created)
+
+
+@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def list_calibrations(
+    page: Paging,
+    calibrations: Calibrations,
+    status: Annotated[CalibrationStatus | None, Query()] = None,
+    response_set_id: ResponseSetId | None = None,
+) -> ListRead[CalibrationRead]:
+    """Calibrations, the newest first."""
+    found = await calibrations.list_page(page, status=status, response_set_id=response_set_id)
+    return list_of(found, CalibrationRead.of, identify=lambda record: record.id)
+
+
+@router.get("/{calibration_id}", dependencies=[caller("read")])
+async def get_calibration(
+    calibration_id: CalibrationId, calibrations: Calibrations
+) -> CalibrationRead:
+    """Where a calibration stands, and what came out of it."""
+    return CalibrationRead.of(await calibrations.get(calibration_id))
+
+
+@router.delete(
+    "/{calibration_id}",
+    status_code=204,
+    dependencies=[caller("banks:write")],
+    responses=errors(InvalidStateError),
+)
+async def delete_calibration(calibration_id: CalibrationId, calibrations: Calibrations) -> None:
+    """Delete an ended calibration that no bank version was made of."""
+    await calibrations.delete(calibration_id)
+
+
+@router.get(
+    "/{calibration_id}/items", dependencies=[caller("read")], responses=errors(InvalidStateError)
+)
+async def list_fitted_items(
+    calibration_id: CalibrationId,
+    calibrations: Calibrations,
+    after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> FittedItemList:
+    """Parameters, standard errors and fit of the items of a completed calibration."""
+    rows = await calibrations.items(calibration_id, after=after, limit=limit + 1)
+    data = [FittedItemRead.of(row) for row in rows[:limit]]
+    return FittedItemList(
+        data=data,
+        last_position=data[-1].position if data else after,
+        has_more=len(rows) > limit,
+    )
+
+
+@router.post(
+    "/{calibration_id}:cancel",
+    dependencies=[caller("banks:write")],
+    responses=errors(InvalidStateError),
+)
+async def cancel_calibration(
+    calibration_id: CalibrationId, calibrations: Calibrations
+) -> CalibrationRead:
+    """End a calibration; its worker drops what it has within seconds."""
+    return CalibrationRead.of(await calibrations.cancel(calibration_id))
+
+
+@router.post(
+    "/{calibration_id}:publish",
+    status_code=201,
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+    responses=errors(InvalidStateError, AlreadyExistsError, ItemBankError, UnknownNameError),
+)
+async def publish_calibration(
+    calibration_id: CalibrationId,
+    body: PublicationCreate,
+    response: Response,
+    calibrations: Calibrations,
+) -> VersionRead:
+    """Make a bank version of a completed calibration: all of it, or nothing. Once only."""
+    version = await calibrations.publish(calibration_id, body.to_domain())
+    response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"
+    return VersionRead.of(version)

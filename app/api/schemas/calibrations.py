@@ -1,0 +1,277 @@
+"""Calibrations as JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from app.api.schemas.common import FieldError, Input, Int32, Output, Text
+from app.api.schemas.versions import MAX_LISTED, AllowedCodes, FitRead, KeptKeys, LongText
+from app.calibration.filters import FilterSettings
+from app.services.calibration_plan import CalibrationPlan
+from app.services.calibrations import FittedRow, Publication
+from app.storage.repositories.calibrations import CalibrationRecord
+
+CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
+Model = Annotated[
+    Literal["1pl", "2pl", "3pl", "4pl"],
+    Field(description="Response model family; the 4PL needs thousands of examinees."),
+]
+Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+#: Position to list behind; -1 begins with the first.
+AfterPosition = Annotated[Int32, Field(ge=-1)]
+
+_Share = Annotated[float, Field(ge=0, le=1)] | None
+
+
+class FilterCreate(Input):
+    """Thresholds below or above which items and examinees take no part; null switches one off.
+
+    Items that all examinees get right, or all wrong, have no parameters and never take part.
+    """
+
+    least_sd: Annotated[float, Field(ge=0, le=0.5)] | None = 0.01
+    greatest_mean: _Share = 0.95
+    least_mean: _Share = None
+    least_point_biserial: Annotated[float, Field(ge=-1, le=1)] | None = 0.1
+    least_percentile: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        default=0.1, description="Examinees below this percentile of all examinees are dropped."
+    )
+
+
+class CalibrationCreate(Input):
+    """What is calibrated, and how."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"response_set": "arc-2026", "model": "3pl", "filters": {"greatest_mean": 0.95}}
+            ]
+        }
+    )
+
+    response_set: Reference = Field(description="Id or name.")
+    model: Model = "2pl"
+    priors: bool = Field(
+        default=True,
+        description="Weak priors on slopes and asymptotes; without them maximum likelihood.",
+    )
+    negative_slopes: bool = Field(default=False, description="Items may fall with ability.")
+    estimate_density: bool = Field(
+        default=False, description="Estimate the distribution of ability instead of N(0, 1)."
+    )
+    max_cycles: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    filters: FilterCreate = Field(default_factory=FilterCreate)
+
+    def to_domain(self) -> CalibrationPlan:
+        """The same for the service.
+
+        Raises:
+            InvalidInputError: Settings that exclude each other.
+        """
+        return CalibrationPlan(
+            **self.model_dump(exclude={"response_set", "filters"}),
+            filters=FilterSettings(**self.filters.model_dump()),
+        )
+
+
+class PublicationCreate(Input):
+    """The bank version that is made of a calibration."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"bank": "arc", "notes": "November 2026, 3,467 models."}]}
+    )
+
+    bank: Reference = Field(
+        description="Id or name; a bank of a new name is made, of items without text."
+    )
+    notes: LongText = ""
+    allow: AllowedCodes = Field(default_factory=list)
+    keep: KeptKeys = Field(default_factory=list)
+    allow_unconverged: bool = Field(
+        default=False, description="Publish it even though it did not converge."
+    )
+
+    def to_domain(self) -> Publication:
+        """The same for the service."""
+        return Publication(**self.model_dump())
+
+
+class ProgressRead(Output):
+    """How far a calibration is; null where its phase has no such figure."""
+
+    phase: Literal["reading", "calibrating", "checking_fit"] | None = None
+    cycle: int | None = None
+    log_posterior: float | None = None
+    gain: float | None = Field(default=None, description="Of the last cycle.")
+    distance: float | None = Field(
+        default=None, description="Standard errors that are left; the goal is 0.05."
+    )
+    seconds: float | None = None
+
+
+class DependentPairRead(Output):
+    """Two items that share more than ability."""
+
+    first: str
+    second: str
+    q3: float
+
+
+class LocalDependenceRead(Output):
+    """Q3: correlations between items once ability is taken out."""
+
+    mean: float
+    n_flagged: int
+    pairs: list[DependentPairRead]
+
+
+class DroppedRead(Output):
+    """An item or examinee that took no part."""
+
+    name: str
+    reason: str
+    value: float | None = Field(description="What was compared with the threshold.")
+
+
+class DroppedList(Output):
+    """All that took no part for one kind."""
+
+    n: int
+    reasons: dict[str, int]
+    listed: list[DroppedRead] = Field(description=f"The first {MAX_LISTED}.")
+
+    @classmethod
+    def of(cls, dropped: Sequence[Mapping[str, Any]]) -> Self:
+        """The outgoing shape."""
+        reasons: dict[str, int] = {}
+        for entry in dropped:
+            reasons[entry["reason"]] = reasons.get(entry["reason"], 0) + 1
+        listed = [DroppedRead(**entry) for entry in dropped[:MAX_LISTED]]
+        return cls(n=len(dropped), reasons=reasons, listed=listed)
+
+
+class KeptRead(Output):
+    """What took part."""
+
+    items: int
+    examinees: int
+
+
+class CalibrationResult(Output):
+    """What came out; the items are at `/items`."""
+
+    response_set_revision: int
+    kept: KeptRead
+    dropped_items: DroppedList
+    dropped_examinees: DroppedList
+    scored_answers: int
+    converged: bool
+    iterations: int
+    log_likelihood: float
+    n_parameters: int
+    aic: float
+    bic: float
+    fit: FitRead
+    local_dependence: LocalDependenceRead
+    warnings: list[str]
+    seconds: float
+
+    @classmethod
+    def of(cls, result: Mapping[str, Any]) -> Self:
+        """The outgoing shape."""
+        dropped = result["dropped"]
+        return cls.model_validate(
+            {
+                **result,
+                "dropped_items": DroppedList.of(dropped["items"]),
+                "dropped_examinees": DroppedList.of(dropped["examinees"]),
+            }
+        )
+
+
+class CalibrationFailure(Output):
+    """Why nothing came out."""
+
+    code: str
+    detail: str
+    errors: list[FieldError]
+
+
+class CalibrationRead(Output):
+    """A calibration: poll it until `finished_at` is set."""
+
+    id: str
+    object: Literal["calibration"] = "calibration"
+    status: CalibrationStatus
+    response_set_id: str
+    settings: dict[str, Any]
+    progress: ProgressRead
+    result: CalibrationResult | None
+    failure: CalibrationFailure | None
+    bank_id: str | None
+    bank_version_id: str | None = Field(description="What it was published as.")
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, record: CalibrationRecord) -> Self:
+        """The outgoing shape."""
+        return cls(
+            id=record.id,
+            status=record.status,
+            response_set_id=record.response_set_id,
+            settings=record.settings,
+            progress=ProgressRead.model_validate(record.progress),
+            result=CalibrationResult.of(record.result) if record.result else None,
+            failure=CalibrationFailure.model_validate(record.failure) if record.failure else None,
+            bank_id=record.bank_id,
+            bank_version_id=record.bank_version_id,
+            created_at=record.created_at,
+            started_at=record.started_at,
+            finished_at=record.finished_at,
+        )
+
+
+class FittedItemRead(Output):
+    """One item: `P(theta) = c + (d - c) / (1 + exp(-(a theta + intercept)))`, and its errors.
+
+    A standard error is null where the parameter is not estimated or ended at its bound.
+    """
+
+    position: int
+    key: str
+    a: float
+    b: float | None = Field(description="-intercept / a; null where a is 0.")
+    intercept: float
+    c: float
+    d: float
+    se_a: float | None
+    se_b: float | None
+    se_intercept: float | None
+    se_c: float | None
+    se_d: float | None
+    s_x2: float | None = Field(description="Fit of the item; null where it cannot be computed.")
+    s_x2_p: float | None
+
+    @classmethod
+    def of(cls, row: FittedRow) -> Self:
+        """The outgoing shape."""
+        values = {
+            name: value if math.isfinite(value) else None for name, value in row.columns.items()
+        }
+        a, intercept = row.columns["a"], row.columns["intercept"]
+        b = -intercept / a if a else None
+        return cls.model_validate({**values, "position": row.position, "key": row.key, "b": b})
+
+
+class FittedItemList(Output):
+    """One page of a calibration's items."""
+
+    object: Literal["list"] = "list"
+    data: list[FittedItemRead]
+    last_position: int = Field(description="Ask next with `?after=<last_position>`.")
+    has_more: bool

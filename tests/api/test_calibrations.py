@@ -1,0 +1,159 @@
+"""Calibrations over HTTP."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.services.calibration_runner import CalibrationRunner
+from app.services.container import Services
+from tests.api.conftest import Client, NewClient
+from tests.services.calibrations import answers, csv_of
+
+URL = "/v1/calibrations"
+
+
+async def recorded(client: Client, text: str | None = None) -> None:
+    """A response set named `arc`."""
+    made = await client.post("/v1/response-sets", json={"name": "arc"})
+    assert made.status_code == 201, made.text
+    file = {"name": "scores.csv", "content": text or csv_of(answers())}
+    response = await client.post("/v1/response-sets/arc/imports", json={"files": [file]})
+    assert response.status_code == 201, response.text
+
+
+async def started(client: Client, **settings: Any) -> dict[str, Any]:
+    response = await client.post(URL, json={"response_set": "arc", **settings})
+    assert response.status_code == 202, response.text
+    made: dict[str, Any] = response.json()
+    assert response.headers["location"] == f"{URL}/{made['id']}"
+    return made
+
+
+async def run(app: FastAPI, calibration_id: str) -> None:
+    """What a worker does."""
+    services: Services = app.state.services
+    runner = CalibrationRunner(
+        database=services.database,
+        response_sets=services.response_sets,
+        worker_id="test",
+        lease=timedelta(seconds=30),
+    )
+    record = await runner.claim(calibration_id)
+    assert record is not None
+    await runner.drive(record)
+
+
+async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> None:
+    await recorded(client)
+    made = await started(client, model="2pl", filters={"least_point_biserial": None})
+    assert (made["status"], made["result"], made["failure"]) == ("queued", None, None)
+    assert made["settings"]["filters"]["least_point_biserial"] is None
+    early = await client.get(f"{URL}/{made['id']}/items")
+    assert (early.status_code, early.json()["code"]) == (409, "invalid_state")
+    await run(app, made["id"])
+    found = (await client.get(f"{URL}/{made['id']}")).json()
+    assert found["status"] == "completed", found["failure"]
+    result = found["result"]
+    assert result["converged"]
+    assert result["kept"] == {"items": 12, "examinees": 300}
+    assert result["dropped_items"] == {"n": 0, "reasons": {}, "listed": []}
+    assert result["fit"]["rmsea_lo"] <= result["fit"]["rmsea"] <= result["fit"]["rmsea_hi"]
+    assert (await client.get(URL)).json()["data"] == [found]
+    page = (await client.get(f"{URL}/{made['id']}/items?limit=5&after=9")).json()
+    assert [item["key"] for item in page["data"]] == ["q11", "q12"]
+    assert (page["last_position"], page["has_more"]) == (11, False)
+    item = page["data"][0]
+    assert item["b"] == pytest.approx(-item["intercept"] / item["a"])
+    assert item["se_c"] is None
+
+    published = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "arc"})
+    assert published.status_code == 201, published.text
+    version = published.json()
+    assert version["calibration"]["id"] == made["id"]
+    assert not version["provisional"]
+    assert (await client.get(published.headers["location"])).json() == version
+    again = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "other"})
+    assert (again.status_code, again.json()["code"]) == (409, "invalid_state")
+    assert (await client.get("/v1/banks/other")).status_code == 404
+    kept = await client.delete(f"{URL}/{made['id']}")
+    assert (kept.status_code, kept.json()["code"]) == (409, "invalid_state")
+    used = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
+    assert (used.status_code, used.json()["code"]) == (409, "invalid_state")
+
+
+async def test_a_repeated_call_makes_one_calibration(client: Client, app: FastAPI) -> None:
+    await recorded(client)
+    headers = {"Idempotency-Key": "once"}
+    body = {"response_set": "arc"}
+    first = await client.post(URL, json=body, headers=headers)
+    again = await client.post(URL, json=body, headers=headers)
+    assert first.json() == again.json()
+    assert len((await client.get(URL)).json()["data"]) == 1
+    await run(app, first.json()["id"])
+    publish = f"{URL}/{first.json()['id']}:publish"
+    versions = [
+        await client.post(publish, json={"bank": "b"}, headers={"Idempotency-Key": "publish"})
+        for _ in range(2)
+    ]
+    assert [version.status_code for version in versions] == [201, 201]
+    assert versions[0].json() == versions[1].json()
+
+
+async def test_a_calibration_is_cancelled_once_and_deleted(client: Client) -> None:
+    await recorded(client)
+    made = await started(client)
+    live = await client.delete(f"{URL}/{made['id']}")
+    assert (live.status_code, live.json()["code"]) == (409, "invalid_state")
+    cancelled = await client.post(f"{URL}/{made['id']}:cancel")
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+    again = await client.post(f"{URL}/{made['id']}:cancel")
+    assert (again.status_code, again.json()["code"]) == (409, "invalid_state")
+    assert (await client.get(f"{URL}?status=cancelled")).json()["data"][0]["id"] == made["id"]
+    assert (await client.get(f"{URL}?status=running")).json()["data"] == []
+    assert (await client.delete(f"{URL}/{made['id']}")).status_code == 204
+    assert (await client.get(f"{URL}/{made['id']}")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        ({"model": "5pl"}, 422, "model"),
+        ({"model": "1pl", "negative_slopes": True}, 422, "1PL"),
+        ({"priors": 1}, 422, "priors"),
+        ({"filters": {"greatest_mean": 2}}, 422, "greatest_mean"),
+        ({"filters": {"least_mean": 0.99, "greatest_mean": None}}, 422, "No item is left"),
+        ({"partitions": 3}, 422, "partitions"),
+        ({"response_set": "nowhere"}, 404, "nowhere"),
+    ],
+)
+async def test_what_cannot_be_calibrated_is_refused_with_the_reason(
+    client: Client, body: dict[str, Any], status: int, says: str
+) -> None:
+    await recorded(client)
+    response = await client.post(URL, json={"response_set": "arc", **body})
+    assert response.status_code == status
+    assert says in response.text
+    assert (await client.get(URL)).json()["data"] == []
+
+
+async def test_a_matrix_of_one_row_names_itself(client: Client) -> None:
+    await recorded(client, "model,q1,q2\nm1,1,0\n")
+    response = await client.post(URL, json={"response_set": "arc"})
+    assert (response.status_code, response.json()["code"]) == (422, "calibration_failed")
+    assert "at least 2 examinees" in response.json()["detail"]
+
+
+async def test_reading_is_not_writing(client: Client, client_with: NewClient) -> None:
+    await recorded(client)
+    made = await started(client)
+    reader = await client_with("read", "run")
+    assert (await reader.get(f"{URL}/{made['id']}")).status_code == 200
+    for response in (
+        await reader.post(URL, json={"response_set": "arc"}),
+        await reader.post(f"{URL}/{made['id']}:cancel"),
+        await reader.post(f"{URL}/{made['id']}:publish", json={"bank": "b"}),
+        await reader.delete(f"{URL}/{made['id']}"),
+    ):
+        assert (response.status_code, response.json()["code"]) == (403, "missing_scope")

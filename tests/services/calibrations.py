@@ -1,0 +1,52 @@
+"""Helpers of the calibration tests: simulated answers in a response set, and waiting."""
+
+import asyncio
+
+import numpy as np
+
+from app.calibration.curves import Family
+from app.engine.responses import ResponseTable
+from app.exchange.matrices import write_csv
+from app.exchange.recorded import SourceFile
+from app.services.container import Services
+from app.services.response_import import AnswerImport
+from app.storage.repositories.calibrations import ENDED, CalibrationRecord
+from app.storage.repositories.response_sets import ResponseSet
+from tests.calibration.simulated import Simulated, simulate
+
+
+def answers(n_examinees: int = 300, n_items: int = 12, *, seed: int = 7) -> Simulated:
+    """2PL answers, the same for the same seed."""
+    return simulate(seed, Family.TWO_PL, n_examinees, n_items)
+
+
+def csv_of(simulated: Simulated) -> str:
+    """The answers as a wide table: items q1, q2, ..."""
+    matrix = simulated.matrix
+    table = ResponseTable(
+        tuple(f"model-{name}" for name in matrix.examinees),
+        tuple(f"q{name}" for name in matrix.items),
+        matrix.scores.astype(np.float64),
+    )
+    return b"".join(write_csv(table)).decode()
+
+
+async def imported(services: Services, text: str, name: str = "answers") -> ResponseSet:
+    """A response set of one CSV file."""
+    request = AnswerImport(files=[SourceFile.of_bytes("scores.csv", text.encode())])
+    return (await services.response_sets.import_set(name, request)).response_set
+
+
+async def ended(
+    services: Services, calibration_id: str, *statuses: str, limit_s: float = 60
+) -> CalibrationRecord:
+    """The calibration once it has one of these states (default: ended)."""
+    wanted = statuses or ENDED
+    async with asyncio.timeout(limit_s):
+        while True:
+            record = await services.calibrations.get(calibration_id)
+            if record.status in wanted:
+                return record
+            if record.status in ENDED:
+                raise AssertionError(f"ended as {record.status}: {record.failure}")
+            await asyncio.sleep(0.02)

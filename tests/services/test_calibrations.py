@@ -1,0 +1,304 @@
+"""Calibrations as they are made, refused and published; the worker's part is simulated by hand."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.calibration.filters import FilterSettings
+from app.errors import (
+    CalibrationError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseLostError,
+    NotFoundError,
+    UnknownNameError,
+)
+from app.services.calibration_fit import fit
+from app.services.calibration_plan import CalibrationPlan, prepared
+from app.services.calibration_process import fit_in_process
+from app.services.calibration_runner import MAX_CLAIMS, CalibrationRunner
+from app.services.calibrations import Publication
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.calibrations import COLUMNS, CalibrationRecord
+from tests.services.calibrations import answers, csv_of, imported
+from tests.services.sessions import opened
+
+PLAN = CalibrationPlan()
+KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
+    return CalibrationRunner(
+        database=services.database,
+        response_sets=services.response_sets,
+        worker_id=worker_id,
+        lease=timedelta(seconds=services.settings.lease_s),
+    )
+
+
+async def driven(services: Services, calibration_id: str) -> CalibrationRecord:
+    """The calibration after this process has run it as its worker."""
+    runner = runner_of(services)
+    record = await runner.claim(calibration_id)
+    assert record is not None
+    await runner.drive(record)
+    return await services.calibrations.get(calibration_id)
+
+
+async def completed(services: Services, plan: CalibrationPlan = PLAN) -> CalibrationRecord:
+    """A completed calibration of simulated answers."""
+    await imported(services, csv_of(answers()))
+    made = await services.calibrations.create("answers", plan)
+    return await driven(services, made.id)
+
+
+async def test_a_calibration_finds_the_parameters_that_made_the_answers(
+    services: Services,
+) -> None:
+    simulated = answers()
+    found = await imported(services, csv_of(simulated))
+    made = await services.calibrations.create("answers", PLAN)
+    assert (made.status, made.response_set_id, made.lease_epoch) == ("queued", found.id, 0)
+    assert made.id.startswith("cal_")
+    record = await driven(services, made.id)
+    assert record.status == "completed", record.failure
+    result = record.result
+    assert result is not None
+    assert result["converged"]
+    assert result["kept"] == {"items": 12, "examinees": 300}
+    assert result["dropped"] == {"items": [], "examinees": []}
+    assert result["response_set_revision"] == found.revision
+    assert result["fit"]["verdict"] in ("good", "acceptable")
+    assert result["aic"] == pytest.approx(2 * 24 - 2 * result["log_likelihood"])
+    rows = await services.calibrations.items(made.id)
+    assert [row.key for row in rows] == [f"q{n}" for n in range(1, 13)]
+    b = np.array([-row.columns["intercept"] / row.columns["a"] for row in rows])
+    assert float(np.corrcoef(b, simulated.b)[0, 1]) > 0.95
+    assert all(0 < row.columns["se_b"] < 1 for row in rows)
+    assert np.isnan(rows[0].columns["se_c"])  # a 2PL has no guessing
+    page = await services.calibrations.items(made.id, after=3, limit=2)
+    assert [row.position for row in page] == [4, 5]
+
+
+async def test_the_process_gives_what_the_same_calibration_gives_here(services: Services) -> None:
+    await imported(services, csv_of(answers()))
+    matrix = prepared(await services.response_sets.matrix("answers"), PLAN).matrix
+    seen: list[dict[str, Any]] = []
+
+    async def note(progress: dict[str, Any]) -> None:
+        seen.append(progress)
+
+    figures, columns = await fit_in_process(matrix, PLAN, note)
+    here, columns_here = fit(matrix, PLAN, lambda _: None)
+    assert figures["log_likelihood"] == pytest.approx(here["log_likelihood"], abs=1e-6)
+    assert set(columns) == set(COLUMNS)
+    for name in COLUMNS:
+        np.testing.assert_allclose(columns[name], columns_here[name], rtol=1e-6, equal_nan=True)
+    assert {progress["phase"] for progress in seen} == {"calibrating", "checking_fit"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model,q1,q2\nm1,1,0\n", "at least 2 examinees"),
+        ("model,q1\nm1,1\nm2,0\nm3,1\n", "at least 2 items"),
+        ("model,q1,q2\nm1,1,0\nm2,1,0\nm3,1,0\n", "No item is left"),
+        ("model,q1,q2,q3\nm1,1,,\nm2,,0,\nm3,,,1\n", "No item is left"),
+        ("model,q1,q2\nm1,1,0\nm2,0.5,1\nm3,0,1\n", "0, 1 or missing, got 0.5"),
+    ],
+    ids=["one row", "one item", "equal columns", "one examinee an item", "fractions"],
+)
+async def test_answers_that_say_nothing_are_refused_before_anything_is_queued(
+    services: Services, text: str, expected: str
+) -> None:
+    await imported(services, text)
+    with pytest.raises((CalibrationError, InvalidInputError), match=expected):
+        await services.calibrations.create("answers", KEEP_ALL)
+    assert (await services.calibrations.list_page(PageRequest())).items == ()
+
+
+async def test_an_empty_set_and_a_missing_one_are_refused(services: Services) -> None:
+    await services.response_sets.create("empty")
+    with pytest.raises(InvalidInputError, match="no scored answers"):
+        await services.calibrations.create("empty", PLAN)
+    with pytest.raises(NotFoundError):
+        await services.calibrations.create("nowhere", PLAN)
+
+
+@pytest.mark.parametrize("cell", ["2", "right"])
+async def test_scores_beyond_the_range_and_text_never_reach_a_calibration(
+    services: Services, cell: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=cell):
+        await imported(services, f"model,q1,q2\nm1,{cell},0\nm2,1,1\n")
+
+
+def test_settings_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="5pl"):
+        CalibrationPlan(model="5pl")
+    with pytest.raises(InvalidInputError, match="1PL"):
+        CalibrationPlan(model="1pl", negative_slopes=True)
+    plan = CalibrationPlan(model="3pl", priors=False, filters=FilterSettings(least_mean=0.05))
+    assert CalibrationPlan.from_dict(plan.to_dict()) == plan
+
+
+async def test_what_is_filtered_out_is_listed_with_its_reason(services: Services) -> None:
+    text = csv_of(answers(60)).splitlines()
+    lines = [text[0] + ",easy", *(f"{line},1" for line in text[1:])]
+    await imported(services, "\n".join(lines) + "\n")
+    made = await services.calibrations.create("answers", KEEP_ALL)
+    result = (await driven(services, made.id)).result or {}
+    assert result["dropped"]["items"] == [{"name": "easy", "reason": "constant", "value": 1.0}]
+    assert result["constants"] == {"easy": 1.0}
+    assert any("fewer than 250 answers" in warning for warning in result["warnings"])
+
+
+async def test_a_set_whose_answers_went_bad_after_it_was_queued_fails_with_the_reason(
+    services: Services,
+) -> None:
+    await imported(services, csv_of(answers(60)))
+    made = await services.calibrations.create("answers", PLAN)
+    await imported(services, "model,q1\nodd,0.25\n")
+    record = await driven(services, made.id)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert record.failure["code"] == "invalid_input"
+    assert "got 0.25 for examinee 'odd', item 'q1'" in record.failure["detail"]
+    with pytest.raises(InvalidStateError, match="failed"):
+        await services.calibrations.items(made.id)
+
+
+async def test_whoever_lost_the_lease_writes_nothing(services: Services) -> None:
+    await imported(services, csv_of(answers(60)))
+    made = await services.calibrations.create("answers", PLAN)
+    late = await runner_of(services, "late").claim(made.id)
+    assert late is not None
+    assert await runner_of(services, "other").claim(made.id) is None
+    cancelled = await services.calibrations.cancel(made.id)
+    assert cancelled.status == "cancelled"
+    async with services.database.unit_of_work() as uow:
+        assert (
+            await uow.calibrations.renew({made.id: late.lease_epoch}, lease=timedelta(seconds=9))
+            == set()
+        )
+        with pytest.raises(LeaseLostError):
+            await uow.calibrations.report(made.id, late.lease_epoch, {"phase": "calibrating"})
+    await runner_of(services).drive(late)
+    assert await services.calibrations.get(made.id) == cancelled
+    with pytest.raises(InvalidStateError, match="is cancelled; it has ended"):
+        await services.calibrations.cancel(made.id)
+
+
+async def test_a_calibration_that_loses_every_worker_ends(services: Services) -> None:
+    await imported(services, csv_of(answers(60)))
+    made = await services.calibrations.create("answers", PLAN)
+    for _ in range(MAX_CLAIMS):
+        record = await runner_of(services).claim(made.id)
+        assert record is not None
+        async with services.database.unit_of_work() as uow:
+            await uow.calibrations.release({made.id: record.lease_epoch})
+    record = await driven(services, made.id)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert "its worker was lost" in record.failure["detail"]
+
+
+async def test_publishing_makes_one_bank_version_that_tests_can_run_on(
+    services: Services,
+) -> None:
+    record = await completed(services)
+    version = await services.calibrations.publish(record.id, Publication(bank="arc", notes="first"))
+    assert (version.number, version.response_model, version.provisional) == (1, "2pl", False)
+    assert version.scale.startswith("arc-v1-")
+    assert version.notes == "first"
+    assert version.calibration is not None
+    assert version.calibration["id"] == record.id
+    assert version.calibration["n_examinees"] == 300
+    assert version.calibration["fit"] == (record.result or {})["fit"]
+    loaded = await services.banks.load_version(version.id)
+    rows = await services.calibrations.items(record.id)
+    assert loaded.bank.a.tolist() == [row.columns["a"] for row in rows]
+    assert await services.banks.get_version("arc") == version
+    published = await services.calibrations.get(record.id)
+    assert (published.bank_id, published.bank_version_id) == (version.bank_id, version.id)
+    with pytest.raises(InvalidStateError, match="was published as bank version"):
+        await services.calibrations.publish(record.id, Publication(bank="arc"))
+    assert (await services.banks.get_version("arc")).number == 1
+
+
+async def test_misfitting_items_are_flagged_in_the_version(services: Services) -> None:
+    simulated = answers(600)
+    rng = np.random.default_rng(3)
+    scores = simulated.matrix.scores.copy()
+    middle = np.abs(simulated.theta) < 0.8  # right in the middle only: no logistic curve does that
+    scores[:, 4] = np.where(middle, rng.random(600) < 0.97, rng.random(600) < 0.35)
+    lines = csv_of(simulated).splitlines()
+    cells = [
+        ",".join([line.split(",")[0], *map(str, row)])
+        for line, row in zip(lines[1:], scores, strict=True)
+    ]
+    await imported(services, "\n".join([lines[0], *cells]) + "\n")
+    made = await services.calibrations.create("answers", KEEP_ALL)
+    record = await driven(services, made.id)
+    version = await services.calibrations.publish(
+        record.id, Publication(bank="arc", allow=("negative_slope",))
+    )
+    page = await services.banks.version_items(
+        "arc", str(version.number), PageRequest(descending=False), flagged=True
+    )
+    codes = {item.key: {flag["code"] for flag in item.flags} for item in page.items}
+    assert "misfit" in codes["q5"]
+    assert version.lint["findings"]["misfit"] >= 1
+    validation = await services.banks.validate_version("arc", str(version.number))
+    assert "misfit" in {finding.code for finding in validation.findings}
+
+
+async def test_items_of_the_bank_without_parameters_go_to_pretest(services: Services) -> None:
+    record = await completed(services)
+    with pytest.raises(InvalidInputError, match="none names one"):
+        await services.calibrations.publish(record.id, Publication(bank="demo"))
+    assert (await services.calibrations.get(record.id)).bank_version_id is None
+    assert (await services.banks.get_version("demo")).number == 1
+
+
+async def test_an_unconverged_calibration_is_published_only_on_request(
+    services: Services,
+) -> None:
+    record = await completed(services, CalibrationPlan(max_cycles=2))
+    assert (record.result or {})["converged"] is False
+    with pytest.raises(InvalidStateError, match="did not converge within"):
+        await services.calibrations.publish(record.id, Publication(bank="arc"))
+    with pytest.raises(NotFoundError):
+        await services.banks.get_bank("arc")
+    version = await services.calibrations.publish(
+        record.id, Publication(bank="arc", allow_unconverged=True)
+    )
+    assert version.calibration is not None
+    assert version.calibration["converged"] is False
+
+
+async def test_what_a_calibration_stands_on_cannot_be_deleted(services: Services) -> None:
+    record = await completed(services)
+    found = await services.response_sets.get("answers")
+    with pytest.raises(InvalidStateError, match=record.id):
+        await services.response_sets.delete("answers", found.revision)
+    other = await services.calibrations.create("answers", PLAN)
+    with pytest.raises(InvalidStateError, match="cancel it before"):
+        await services.calibrations.delete(other.id)
+    await services.calibrations.cancel(other.id)
+    await services.calibrations.delete(other.id)
+    await services.calibrations.publish(record.id, Publication(bank="arc"))
+    with pytest.raises(InvalidStateError, match="was made of it"):
+        await services.calibrations.delete(record.id)
