@@ -97,7 +97,8 @@ class ManualSessions:
                 administrations=administrations,
             )
             closed = {awaited.step: run.close(awaited.step, closing)}
-            await ask_next(uow, record, run, closed)
+            waited_s = max(0.0, (datetime.now(UTC) - awaited.asked_at).total_seconds())
+            await ask_next(uow, record, run, closed, elapsed_s=record.active_s + waited_s)
             return await uow.sessions.get(session_id)
 
     async def _expected(self, session_id: str, answer: ManualAnswer) -> NextItem:
@@ -114,10 +115,14 @@ class ManualSessions:
 
 
 async def ask_next(
-    uow: UnitOfWork, record: SessionRecord, run: SessionRun, closed: dict[int, Closing]
+    uow: UnitOfWork,
+    record: SessionRecord,
+    run: SessionRun,
+    closed: dict[int, Closing],
+    *,
+    elapsed_s: float,
 ) -> None:
     """Choose a manual session's next item and store it with what was closed, or end the session."""
-    elapsed_s = (datetime.now(UTC) - record.created_at).total_seconds()
     decision = run.next_item(elapsed_s=elapsed_s)
     asked: list[AskedItem] = []
     ending = None

@@ -39,6 +39,11 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
             "A budget in usd needs the endpoint's price; without it the cap would never be met.",
             problems=[FieldProblem("/budget/usd", "set price on the endpoint, or cap tokens")],
         )
+    if design.budget.tokens is not None and price is None:
+        raise InvalidInputError(
+            "A manual session takes no tokens; a cap on them would never be met.",
+            problems=[FieldProblem("/budget/tokens", "cap items or seconds instead")],
+        )
 
 
 def check_reachable(asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion) -> None:

@@ -385,7 +385,8 @@ class SessionService:
             if new.mode == "live":
                 await self._queue.enqueue(uow, new.id)
             else:
-                await ask_next(uow, await uow.sessions.get(new.id), run, {})
+                record = await uow.sessions.get(new.id)
+                await ask_next(uow, record, run, {}, elapsed_s=new.active_s)
             return await uow.sessions.get(new.id)
 
     def _provenance(

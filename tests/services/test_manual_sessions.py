@@ -173,3 +173,26 @@ async def test_an_extended_manual_session_waits_for_its_next_answer(
     assert extended.status == "awaiting_response"
     assert record.status == "completed"
     assert record.summary["outcomes"]["scored"] == 6
+
+
+async def test_an_extended_manual_session_keeps_the_seconds_it_took(
+    services: Services, manual: SessionRecord
+) -> None:
+    for _ in range(5):
+        await tell(services, manual.id, score=1.0)
+    parent = await services.sessions.get(manual.id)
+
+    extended = await services.sessions.extend(
+        manual.id, {"stopping": {"se": None, "max_items": 6}}, {}
+    )
+    ended = await tell(services, extended.id, score=0.0)
+
+    seconds = [record.summary["usage"]["seconds"] for record in (parent, extended, ended)]
+    assert 0 < seconds[0] == seconds[1] < seconds[2]
+
+
+async def test_a_cap_on_tokens_is_refused_for_manual_sessions(services: Services) -> None:
+    with pytest.raises(InvalidInputError, match="takes no tokens"):
+        await services.sessions.create(
+            spec(mode="manual", endpoint=None, plan={"budget": {"tokens": 100}})
+        )
