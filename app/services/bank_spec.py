@@ -18,8 +18,8 @@ UNPARSED_POLICIES = ("missing", "wrong")
 #: The default scorer's name when none is chosen: `choice` for an item with choices, else `exact`.
 BY_KIND = "by_kind"
 
-# A name stands in URLs, where `/` and `:` part things.
-_NAME = re.compile(r"(?!\s)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
+# A name stands in URLs, where `/` and `:` part things and an id names a bank too.
+_NAME = re.compile(r"(?!\s|bnk_[0-9a-z]{26}\Z)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
 _BY_KIND, _CHOICE, _EXACT = ScorerSpec(BY_KIND), ScorerSpec("choice"), ScorerSpec("exact")
 
 
@@ -80,7 +80,10 @@ def check_spec(spec: BankSpec) -> None:
         if value not in known
     ]
     if not _NAME.fullmatch(spec.name):
-        expected = "1 to 200 characters without / : or control characters, not blank at either end"
+        expected = (
+            "1 to 200 characters without / : or control characters, not blank at either end"
+            " and not of a bank id's form"
+        )
         problems.append(FieldProblem("/name", f"expected {expected}, got {spec.name!r:.80}"))
     if problems:
         raise InvalidInputError(f"{problems[0].detail}.", problems=problems)

@@ -67,6 +67,7 @@ async def test_a_bank_is_made_read_changed_and_deleted(client: Client) -> None:
     [
         ({"name": "a/b"}, 422, "/name"),
         ({"name": " x"}, 422, "/name"),
+        ({"name": "bnk_01m7w8jy4ggdynwdqzq6c115cz"}, 422, "/name"),
         ({"name": "x", "visibility": "secret"}, 422, "/visibility"),
         ({"name": "x", "prompt": {"system": 1}}, 422, "/prompt/system"),
         ({"name": "x", "typo": 1}, 422, "/typo"),
