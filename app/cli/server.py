@@ -15,6 +15,7 @@ from app.main import ApiServer, create_app
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.paging import PageRequest
+from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
 
 
@@ -32,7 +33,9 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
 
     Raises:
         InvalidInputError: The address cannot be listened on.
+        SecretsError: SEXTANT_SECRET_KEY is not a key.
     """
+    SecretBox(settings)  # refused in one line here; in the server's start-up with a traceback
     async with open_database(settings) as database:
         app = create_app(settings, database, background=running_worker if worker else None)
         config = uvicorn.Config(
