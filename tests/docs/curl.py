@@ -4,6 +4,7 @@ import argparse
 import sys
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 parser = argparse.ArgumentParser()
 parser.add_argument("-s", "--silent", action="store_true")
@@ -15,6 +16,8 @@ parser.add_argument("-H", "--header", action="append", default=[])
 parser.add_argument("-d", "--data")
 parser.add_argument("url")
 given = parser.parse_args()
+if given.data and given.data.startswith("@"):
+    given.data = Path(given.data[1:]).read_text(encoding="utf-8")
 headers = dict(header.split(": ", 1) for header in given.header)
 request = urllib.request.Request(
     given.url,

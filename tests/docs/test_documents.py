@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 _FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)")
-_TIMEOUT_S = 240
+_TIMEOUT_S = 480
 
 
 @dataclass(frozen=True, slots=True)
