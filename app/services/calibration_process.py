@@ -31,7 +31,8 @@ from app.services.calibration_plan import CalibrationPlan
 
 #: Seconds between two lines of progress within one phase.
 REPORT_S = 1.0
-_NICENESS = 10
+#: A third of the time that a process of usual niceness gets where both want the same core.
+_NICENESS = 5
 #: The last line has some twenty bytes for each of eleven numbers an item.
 _LONGEST_LINE = 1 << 28
 
@@ -71,6 +72,8 @@ async def fit_in_process(
                     raise CalibrationError(detail, problems=[FieldProblem(*p) for p in problems])
                 case {"done": figures, "columns": columns}:
                     return figures, {name: np.array(values) for name, values in columns.items()}
+                case other:
+                    raise RuntimeError(f"a reply of another shape: {other!r:.80}")
         raise SextantError(
             f"The process that calibrates ended without a result (exit {await process.wait()}). "
             "It may have been out of memory: see the worker's log."

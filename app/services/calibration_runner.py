@@ -10,7 +10,13 @@ from typing import Any, TypeVar
 import structlog
 
 from app.calibration.filters import Dropped, Filtered
-from app.errors import CalibrationError, DatabaseUnavailableError, LeaseLostError, SextantError
+from app.errors import (
+    CalibrationError,
+    DatabaseUnavailableError,
+    InvalidInputError,
+    LeaseLostError,
+    SextantError,
+)
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.calibration_process import fit_in_process
 from app.services.response_sets import ResponseSetService
@@ -68,6 +74,9 @@ class CalibrationRunner:
                 logger.info("calibration_completed", converged=result["converged"])
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
+            except (CalibrationError, InvalidInputError) as error:
+                logger.info("calibration_failed", detail=error.detail)
+                await self._fail(record, error)
             except Exception as error:  # any fault must end it, or it is run forever
                 logger.exception("calibration_failed")
                 await self._fail(record, error)

@@ -69,8 +69,11 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
             },
         )
         await post("/response-sets", {"name": "recorded"})
-        scores = {"name": "scores.csv", "content": "model,q1,q2\nm1,1,0\nm2,,1\n"}
+        scores = {"name": "scores.csv", "content": "model,q1,q2\nm1,1,0\nm2,0,1\nm3,,1\n"}
         await post("/response-sets/recorded/imports", {"files": [scores]})
+        calibration = await post(
+            "/calibrations", {"response_set": "recorded", "filters": {"least_point_biserial": None}}
+        )
         endpoint = await post("/endpoints", {"name": "simulated", "kind": "scripted"})
         session = await post("/sessions", {"mode": "manual", "bank": "demo"})
     return {
@@ -78,6 +81,7 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         "response_set": "recorded",
         "version": "latest",
         "item": "q1",
+        "calibration_id": calibration["id"],
         "endpoint_id": endpoint["id"],
         "session_id": session["id"],
         "name": "numeric",
