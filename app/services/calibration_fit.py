@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from app.calibration.calibrate import Calibration, calibrate
 from app.calibration.em import Progress
 from app.calibration.goodness import Goodness, goodness_of_fit
@@ -92,8 +94,17 @@ def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
         "se_c": errors.c,
         "se_d": errors.d,
         "s_x2": items.statistic,
+        "s_x2_df": items.df.astype(np.float64),
         "s_x2_p": items.p_value,
+        "s_x2_rmsea": _rmsea(items),
     }
+
+
+def _rmsea(items: ItemFit) -> FloatArray:
+    """Misfit per degree of freedom, which does not grow with the number of examinees."""
+    excess = np.maximum(items.statistic - items.df, 0.0)  # NaN stays NaN
+    rmsea: FloatArray = np.sqrt(excess / (np.maximum(items.df, 1) * (items.n_examinees - 1)))
+    return rmsea
 
 
 def _finite(value: float) -> float | None:

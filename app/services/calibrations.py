@@ -22,8 +22,10 @@ from app.storage.repositories.bank_values import BankVersion
 from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
 from app.storage.unit_of_work import UnitOfWork
 
-#: Items whose S-X2 has a smaller p-value are flagged: one in a thousand that fit is, too.
+#: Items whose S-X2 has a smaller p-value are flagged: one in a thousand that fit is, too ...
 MISFIT_P = 0.001
+#: ... if their misfit is large as well: with thousands of examinees no item fits perfectly.
+MISFIT_RMSEA = 0.08
 #: Figures of a calibration that its bank version shows.
 _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
 
@@ -222,9 +224,15 @@ def _import_of(
     result: dict[str, Any],
     publication: Publication,
 ) -> BankImport:
-    parameters = {name: fitted.columns[name] for name in ("a", "intercept", "c", "d")}
+    columns = fitted.columns
     return BankImport(
-        parameters=ItemBank.from_intercepts(**parameters, item_ids=fitted.keys),
+        parameters=ItemBank.from_intercepts(
+            a=columns["a"],
+            intercept=columns["intercept"],
+            c=columns["c"],
+            d=columns["d"],
+            item_ids=fitted.keys,
+        ),
         response_model=record.settings["model"],
         allow=publication.allow,
         keep=publication.keep,
@@ -241,16 +249,16 @@ def _import_of(
 
 
 def _findings(fitted: FittedItems) -> Sequence[Finding]:
-    p_values = fitted.columns["s_x2_p"]
+    p_values, rmsea = fitted.columns["s_x2_p"], fitted.columns["s_x2_rmsea"]
     return [
         Finding(
             code="misfit",
             severity="warning",
             item_id=fitted.keys[i],
-            field="s_x2_p",
-            value=float(p_values[i]),
-            message=f"Item {fitted.keys[i]!r}: the answers leave its curve, S-X2 has "
-            f"p = {p_values[i]:.2g}.",
+            field="s_x2_rmsea",
+            value=float(rmsea[i]),
+            message=f"Item {fitted.keys[i]!r}: the answers leave its curve, S-X2 has an RMSEA of "
+            f"{rmsea[i]:.3f} (p = {p_values[i]:.2g}).",
         )
-        for i in np.flatnonzero(p_values < MISFIT_P)
+        for i in np.flatnonzero((p_values < MISFIT_P) & (rmsea >= MISFIT_RMSEA))
     ]

@@ -255,7 +255,9 @@ class FittedItemRead(Output):
     se_c: float | None
     se_d: float | None
     s_x2: float | None = Field(description="Fit of the item; null where it cannot be computed.")
+    s_x2_df: int | None
     s_x2_p: float | None
+    s_x2_rmsea: float | None = Field(description="From 0.08 on, with p < 0.001, a `misfit`.")
 
     @classmethod
     def of(cls, row: FittedRow) -> Self:

@@ -31,7 +31,9 @@ COLUMNS = (
     "se_c",
     "se_d",
     "s_x2",
+    "s_x2_df",
     "s_x2_p",
+    "s_x2_rmsea",
 )
 
 
