@@ -33,6 +33,9 @@ from app.services.calibration_plan import CalibrationPlan
 REPORT_S = 1.0
 #: A third of the time that a process of usual niceness gets where both want the same core.
 _NICENESS = 5
+#: OpenBLAS's threads wait for each other in busy loops: on cores that sessions use as well, or with
+#: a lower priority, two of them take ten times as long as one.
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 #: The last line has some twenty bytes for each of eleven numbers an item.
 _LONGEST_LINE = 1 << 28
 
@@ -56,6 +59,8 @@ async def fit_in_process(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
+        # What the operator has set for itself goes on to the process.
+        env={**_ONE_THREAD, **os.environ},  # noqa: TID251 (passed on, not read)
     )
     try:
         if process.stdin is None or process.stdout is None:
