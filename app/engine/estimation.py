@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from app.engine.bank import FloatArray, IntArray, ItemBank
-from app.engine.models.base import ItemParameters
 from app.engine.modes import (
     Answers,
     SlopeFunction,
@@ -179,13 +178,14 @@ class GridEstimator:
     def update(self, bank: ItemBank, belief: GridBelief, response: Response) -> GridBelief:
         """The belief after one more answer; the one given stays as it is."""
         responses = (*belief.responses, response)
-        parameters = bank.parameters.take(response.item)
         posterior = belief.posterior.observe(
-            bank.model.log_likelihood(parameters, belief.nodes, response.score),
+            bank.model.item_log_likelihood(
+                bank.parameters, response.item, belief.nodes, response.score
+            ),
             lambda nodes: evidence_of(bank, *_arrays(responses), nodes),
             self.prior,
         )
-        search = belief.search and self._extend(belief.search, bank, parameters, response.score)
+        search = belief.search and self._extend(belief.search, bank, response)
         return self._belief(bank, posterior, responses, search)
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
@@ -209,12 +209,13 @@ class GridEstimator:
         nodes = self.search_nodes()
         return Search(nodes, np.zeros((3 if self.method is Method.WLE else 1, len(nodes))))
 
-    def _extend(
-        self, search: Search, bank: ItemBank, parameters: ItemParameters, score: float
-    ) -> Search:
+    def _extend(self, search: Search, bank: ItemBank, response: Response) -> Search:
         nodes, sums = search.nodes, search.sums.copy()
-        sums[0] += bank.model.log_likelihood(parameters, nodes, score)
+        sums[0] += bank.model.item_log_likelihood(
+            bank.parameters, response.item, nodes, response.score
+        )
         if self.method is Method.WLE:
+            parameters = bank.parameters.take(response.item)
             terms = bank.model.warm_terms(parameters, nodes)
             sums[1] += terms.information
             sums[2] += terms.j

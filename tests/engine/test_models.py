@@ -56,6 +56,20 @@ def test_the_information_of_one_item_is_that_of_the_array(
     )
 
 
+@given(item=items(), score=st.sampled_from([0.0, 0.4, 1.0]))
+def test_the_likelihood_of_one_item_on_a_grid_is_that_of_the_array(
+    item: ItemParameters, score: float
+) -> None:
+    nodes = np.linspace(-50.0, 50.0, 101)
+    bank = ItemParameters(*(np.array([7.0, column]) for column in item))
+    np.testing.assert_allclose(
+        LOGISTIC.item_log_likelihood(bank, 1, nodes, score),
+        LOGISTIC.log_likelihood(item, nodes, score),
+        rtol=1e-12,
+        atol=1e-12,
+    )
+
+
 @pytest.mark.parametrize("theta", [-50.0, 50.0])
 @pytest.mark.parametrize("a", [40.0, -40.0])
 def test_a_cliff_far_away_stays_finite_and_keeps_its_slope(theta: float, a: float) -> None:

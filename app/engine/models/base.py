@@ -86,6 +86,12 @@ class ResponseModel(Protocol):
         """Log-likelihood of scores in [0, 1]."""
         ...
 
+    def item_log_likelihood(
+        self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
+    ) -> FloatArray:
+        """The same of one answer on ascending nodes, fast: asked once in each step of a test."""
+        ...
+
     def row_log_likelihood(
         self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
     ) -> FloatArray:

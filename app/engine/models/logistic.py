@@ -75,11 +75,6 @@ class LogisticModel:
     ) -> FloatArray:
         """`score log P + (1 - score) log Q`, finite at any theta."""
         a, intercept, c, d = parameters
-        if np.ndim(scores) == 0:  # one answer on a grid: the path of every step of a test
-            if scores == 1:
-                return _log_mixture(c, d - c, -a * theta - intercept)
-            if scores == 0:
-                return _log_mixture(1 - d, d - c, a * theta + intercept)
         z = a * theta + intercept
         right = np.equal(scores, 1)
         if np.all(right | np.equal(scores, 0)):
@@ -87,6 +82,17 @@ class LogisticModel:
         of_right, of_wrong = _log_mixture(c, d - c, -z), _log_mixture(1 - d, d - c, z)
         log_likelihood: FloatArray = scores * of_right + np.subtract(1, scores) * of_wrong
         return log_likelihood
+
+    def item_log_likelihood(
+        self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
+    ) -> FloatArray:
+        """`log_likelihood` of one answer on a grid, in as few passes as it takes."""
+        if 0 < score < 1:
+            return self.log_likelihood(parameters.take(item), theta, score)
+        a, intercept, c, d = (column.item(item) for column in parameters)
+        if score == 1:
+            return _log_mixture_on_grid(c, d - c, theta * -a - intercept)
+        return _log_mixture_on_grid(1 - d, d - c, theta * a + intercept)
 
     def row_log_likelihood(
         self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
@@ -154,6 +160,19 @@ def _log_mixture(floor: FloatArray, rise: FloatArray, minus_z: FloatArray) -> Fl
     if bare.any() and np.max(minus_z) > _Z_MAX:
         mixture -= bare * np.maximum(minus_z - _Z_MAX, 0.0)
     return mixture
+
+
+def _log_mixture_on_grid(floor: float, rise: float, minus_z: FloatArray) -> FloatArray:
+    """`_log_mixture` of one item over ascending nodes; takes `minus_z` for its own use."""
+    # Linear in theta, so the largest is at an end.
+    if max(minus_z.item(0), minus_z.item(-1)) > _Z_MAX:
+        return _log_mixture(np.asarray(floor), np.asarray(rise), minus_z)
+    np.exp(minus_z, out=minus_z)
+    minus_z += 1
+    np.divide(rise, minus_z, out=minus_z)
+    if floor > 0:
+        minus_z += floor
+    return np.log(minus_z, out=minus_z)
 
 
 LOGISTIC = LogisticModel()
