@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import uvicorn
 from typing_extensions import override
 
-from app.cli.runtime import open_database
+from app.cli.runtime import open_database, settle
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
 from app.services.container import Services
@@ -57,6 +57,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             banks = app.state.services.banks
             if not (await banks.list_banks(PageRequest(limit=1))).items:
                 await banks.ensure_demo_bank()  # something to try, in a new database
+            settle()
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             yield LocalServer(f"http://{shown}:{port}", app.state.services)

@@ -4,12 +4,12 @@ import contextlib
 import os
 
 from app.cli.console import err, fail_clearly
-from app.cli.runtime import run_until_signal, runtime
+from app.cli.runtime import run_until_signal, runtime, settle
 from app.observability import configure_logging
 from app.settings import Settings
 from app.worker.loop import work
 
-_NICENESS = 10
+_NICENESS = 19
 
 
 @fail_clearly
@@ -26,6 +26,7 @@ def command() -> None:
 
     async def serve() -> None:
         async with runtime(settings) as services:
+            settle()
             err.print("Sextant worker takes sessions (Ctrl-C stops it).")
             await work(services)
 

@@ -391,8 +391,8 @@ class SessionRun:
             return None
         missing = 1 / target**2 - 1 / se**2
         expected = self._closed + max(0, math.ceil(missing / self._information))
-        ceiling = self._design.stopping.max_items
-        return expected if ceiling is None else min(expected, ceiling)
+        ceilings = (self._design.stopping.max_items, int(self._version.active.sum()))
+        return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
 
 
 def abandoned(record: SessionRecord, ending: Ending) -> Advance:

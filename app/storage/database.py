@@ -52,6 +52,7 @@ class Database:
             max_overflow=pool_size,
             pool_timeout=_POOL_TIMEOUT_S,
             pool_recycle=_RECYCLE_S,
+            pool_use_lifo=True,
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
         )
         event.listen(self._engine.sync_engine, "handle_error", _translate)

@@ -196,3 +196,13 @@ async def test_a_cap_on_tokens_is_refused_for_manual_sessions(services: Services
         await services.sessions.create(
             spec(mode="manual", endpoint=None, plan={"budget": {"tokens": 100}})
         )
+
+
+async def test_no_more_items_are_expected_than_the_bank_has(services: Services) -> None:
+    version = await services.banks.load_version(await services.banks.resolve_version("demo"))
+    plan = {"stopping": {"se": 0.125, "min_items": 1, "max_items": 100_000}}
+    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+
+    told = await tell(services, record.id, score=1.0)
+
+    assert told.summary["progress"]["expected_items"] <= version.active.sum()

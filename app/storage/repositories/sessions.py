@@ -6,7 +6,7 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, insert, select, text, update
+from sqlalchemy import ColumnElement, Select, bindparam, func, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
@@ -115,10 +115,8 @@ class SessionRepository:
         Raises:
             NotFoundError: No such session.
         """
-        query = _SESSIONS.where(SessionRow.id == session_id)
-        if for_update:
-            query = query.with_for_update(of=SessionRow)
-        row = (await self._db.execute(query)).mappings().one_or_none()
+        query = _LOCKED_SESSION if for_update else _SESSION
+        row = (await self._db.execute(query, {"wanted": session_id})).mappings().one_or_none()
         if row is None:
             raise NotFoundError("session", session_id)
         return SessionRecord(**row)
@@ -461,6 +459,8 @@ _SESSIONS: Select[Any] = (
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
     .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
 )
+_SESSION = _SESSIONS.where(SessionRow.id == bindparam("wanted"))
+_LOCKED_SESSION = _SESSION.with_for_update(of=SessionRow)
 
 
 def _administration(row: AdministrationRow) -> Administration:
