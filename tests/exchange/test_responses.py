@@ -27,8 +27,8 @@ def parquet(**columns: list[object]) -> bytes:
     [
         WIDE,
         LONG,
-        gzip.compress(WIDE),
-        gzip.compress(LONG),
+        gzip.compress(WIDE, mtime=0),
+        gzip.compress(LONG, mtime=0),
         b"\xef\xbb\xbf" + WIDE.replace(b"\n", b"\r\n"),
         WIDE.rstrip(),
         b",q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n",
