@@ -547,13 +547,16 @@ def test_real_judge_scores_come_in_by_their_range(shared_data: Path) -> None:
     ("file", "expected"),
     [
         (lines("x", [sample()]), "lm-eval"),
-        (SourceFile.of_bytes("x", gzip.compress(json.dumps(sample()).encode())), "lm-eval"),
+        (
+            SourceFile.of_bytes("x", gzip.compress(json.dumps(sample()).encode(), mtime=0)),
+            "lm-eval",
+        ),
         (inspect_json([]), "inspect"),
         (archive({"header.json": HEADER}), "inspect"),
         (helm([entry("id1", stat("exact_match", 1.0))])[0], "helm"),
         (lines("x", [{"subject_id": "m", "responses": {}}]), "py-irt"),
         (SourceFile.of_bytes("x", b"\xef\xbb\xbfmodel,q1\nm,1\n"), "table"),
-        (SourceFile.of_bytes("x.csv.gz", gzip.compress(b"model,q1\nm,1\n")), "table"),
+        (SourceFile.of_bytes("x.csv.gz", gzip.compress(b"model,q1\nm,1\n", mtime=0)), "table"),
     ],
 )
 def test_the_content_tells_the_format(file: SourceFile, expected: str) -> None:
