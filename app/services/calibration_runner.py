@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -27,7 +27,6 @@ from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
-T = TypeVar("T")
 
 #: Workers that may be lost over one calibration before it counts as the cause.
 MAX_CLAIMS = 10

@@ -4,7 +4,6 @@ import asyncio
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
 import numpy as np
 import structlog
@@ -41,8 +40,6 @@ from app.storage.repositories.session_values import (
 )
 
 logger = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
