@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -19,7 +19,6 @@ from app.errors import (
 )
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.calibration_process import fit_in_process
-from app.services.patience import patiently
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
 from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
@@ -27,9 +26,12 @@ from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 
 #: Workers that may be lost over one calibration before it counts as the cause.
 MAX_CLAIMS = 10
+#: Pause between attempts to write while Postgres is away, seconds: first and longest.
+_DATABASE_RETRY_S = (0.2, 2.0)
 
 
 class CalibrationRunner:
@@ -100,8 +102,8 @@ class CalibrationRunner:
 
         await report({"phase": "reading"})
         set_id = record.response_set_id
-        source = await patiently(lambda: self._response_sets.get(set_id))
-        table = await patiently(lambda: self._response_sets.matrix(set_id))
+        source = await _patiently(lambda: self._response_sets.get(set_id))
+        table = await _patiently(lambda: self._response_sets.matrix(set_id))
         plan = CalibrationPlan.from_dict(record.settings)
         filtered = await asyncio.to_thread(prepared, table, plan)
         del table  # eight times the matrix
@@ -119,7 +121,7 @@ class CalibrationRunner:
             async with self._database.unit_of_work() as uow:
                 await write(uow)
 
-        await patiently(attempt)
+        await _patiently(attempt)
 
     async def _fail(self, record: CalibrationRecord, error: Exception) -> None:
         failure: dict[str, Any] = {
@@ -155,3 +157,15 @@ def _filtering(filtered: Filtered) -> dict[str, Any]:
 
 def _dropped(dropped: Dropped) -> dict[str, Any]:
     return {"name": dropped.name, "reason": dropped.reason.value, "value": dropped.value}
+
+
+async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Do it again while Postgres is away: what was computed is worth more than a fast error."""
+    pause, longest = _DATABASE_RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except DatabaseUnavailableError:
+            logger.warning("database_away", retry_in_s=pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)

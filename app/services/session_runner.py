@@ -2,8 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import numpy as np
 import structlog
@@ -28,7 +30,6 @@ from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_
 from app.services.banks import BankItem, BankService, LoadedVersion
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.marking import closing_of
-from app.services.patience import patiently
 from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.storage.database import Database
 from app.storage.repositories.session_values import (
@@ -40,6 +41,11 @@ from app.storage.repositories.session_values import (
 )
 
 logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: Pause between attempts to write while Postgres is away, seconds: first and longest.
+_DATABASE_RETRY_S = (0.2, 2.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +119,7 @@ class SessionRunner:
         """Go on with a claimed session until it ends, or until the lease is lost."""
         with structlog.contextvars.bound_contextvars(session_id=record.id):
             try:
-                live = await patiently(lambda: self._prepare(record))
+                live = await _patiently(lambda: self._prepare(record))
                 await self._loop(live)
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
@@ -209,7 +215,7 @@ class SessionRunner:
     async def _ask(self, live: LiveSession, step: int) -> Closing:
         """Put one item to the endpoint and mark the answer."""
         position = int(live.run.position(step))
-        item = (await patiently(lambda: self._banks.items_at(live.version, [position])))[position]
+        item = (await _patiently(lambda: self._banks.items_at(live.version, [position])))[position]
         request = CompletionRequest(
             messages=build_messages(item.content, live.style),
             params=live.endpoint.config.sampling,
@@ -314,7 +320,7 @@ class SessionRunner:
                 if tries == 1:
                     raise
 
-        await patiently(write)
+        await _patiently(write)
 
     async def _fail(self, record: SessionRecord, error: Exception) -> None:
         known = isinstance(error, SextantError)
@@ -358,7 +364,7 @@ class _Paced:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
-        await patiently(lambda: self.endpoints.wait_for_turn(self.endpoint, request))
+        await _patiently(lambda: self.endpoints.wait_for_turn(self.endpoint, request))
         async with self.endpoint.slots:
             return await self.examinee.complete(request)
 
@@ -382,3 +388,15 @@ def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints 
     return SimulationHints(
         right=right, wrong=wrong, probability_right=probability_right, key=item.key
     )
+
+
+async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Do it again while Postgres is away: an answer in hand is worth more than a fast error."""
+    pause, longest = _DATABASE_RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except DatabaseUnavailableError:
+            logger.warning("database_away", retry_in_s=pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
