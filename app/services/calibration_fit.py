@@ -1,41 +1,81 @@
-"""One calibration from filtered answers to the figures that are stored. Pure."""
+"""One calibration from filtered answers to the figures that are stored. Pure.
+
+Each response model has a row in `FITS`; the command line and the workers calibrate through it.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from app.calibration.calibrate import Calibration, calibrate
+from app.calibration.calibrate import Calibration, calibrate, compare_families
+from app.calibration.curves import Family
 from app.calibration.em import Progress
 from app.calibration.goodness import Goodness, goodness_of_fit
 from app.calibration.item_fit import ItemFit, item_fit, local_dependence
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.partition import calibrate_in_parts
+from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray
 from app.services.calibration_plan import CalibrationPlan
 
 Report = Callable[[dict[str, Any]], None]
+"""Takes the progress: the phase, and what it has reached."""
 
 
-def fit(
-    matrix: ScoreMatrix, plan: CalibrationPlan, report: Report
-) -> tuple[dict[str, Any], dict[str, FloatArray]]:
-    """Calibrate, and judge how well the model fits.
+class Fitted(NamedTuple):
+    """What comes out of a calibration."""
+
+    figures: dict[str, Any]
+    """JSON without NaN."""
+    columns: dict[str, FloatArray]
+    """Of the items, each of shape (n_items,), NaN where unknown; a, intercept, c and d always."""
+    knowledge: dict[str, Any]
+    """JSON that goes with the bank version into every test on it."""
+
+
+Fit = Callable[[ScoreMatrix, CalibrationPlan, Report], Fitted]
+
+
+def fit(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+    """Calibrate by the plan's model, and judge how well it fits.
 
     Args:
         matrix: Answers, filtered.
         plan: How.
-        report: Takes the progress: the phase, and what it has reached.
-
-    Returns:
-        The figures as JSON without NaN, and the items' columns, NaN where unknown.
+        report: Takes the progress.
 
     Raises:
         CalibrationError: A matrix without information.
     """
+    return FITS[plan.model](matrix, plan, report)
+
+
+def bank_of(
+    keys: Sequence[str], columns: Mapping[str, FloatArray], *, scale: str = DEFAULT_SCALE
+) -> ItemBank:
+    """The bank that the columns of a `Fitted` describe."""
+    return ItemBank.from_intercepts(
+        a=columns["a"],
+        intercept=columns["intercept"],
+        c=columns["c"],
+        d=columns["d"],
+        item_ids=keys,
+        scale=scale,
+    )
+
+
+def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+    """Calibrate one of the families 1PL to 4PL; see `fit`."""
     report({"phase": "calibrating"})
-    calibration = calibrate(matrix, plan.settings(), watch=lambda at: report(_progress(at)))
+    settings = plan.settings()
+    if plan.partition_size is None:
+        calibration = calibrate(matrix, settings, watch=lambda at: report(_progress(at)))
+    else:
+        rng = np.random.default_rng(plan.seed)
+        calibration = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
     report({"phase": "checking_fit", "cycle": calibration.cycles})
     goodness = goodness_of_fit(matrix, calibration)
     items = item_fit(matrix, calibration)
@@ -50,8 +90,31 @@ def fit(
         "fit": _fit(goodness),
         "local_dependence": asdict(local_dependence(matrix, calibration)),
         "warnings": list(calibration.warnings),
+        "comparison": _comparison(matrix, plan, report),
     }
-    return figures, _columns(calibration, items)
+    return Fitted(figures, _columns(calibration, items), {})
+
+
+FITS: Mapping[str, Fit] = {family.value: fit_family for family in Family}
+"""How each response model is calibrated."""
+
+
+def _comparison(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> list[dict[str, Any]]:
+    if not plan.compare:
+        return []
+    report({"phase": "comparing"})
+    families = [Family(name) for name in plan.compare]
+    return [
+        {
+            "model": found.family.value,
+            "log_likelihood": found.log_likelihood,
+            "n_parameters": found.n_parameters,
+            "aic": found.aic,
+            "bic": found.bic,
+            "converged": found.converged,
+        }
+        for found in compare_families(matrix, families, plan.settings())
+    ]
 
 
 def _progress(at: Progress) -> dict[str, Any]:

@@ -8,11 +8,13 @@ from app.calibration.calibrate import CalibrationSettings
 from app.calibration.curves import Family
 from app.calibration.filters import Filtered, FilterSettings, apply_filters
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.partition import LEAST_PART
 from app.calibration.priors import Priors
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, UnknownNameError
 
 MODELS = tuple(family.value for family in Family)
+"""Response models that can be calibrated: the rows of `calibration_fit.FITS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,10 +27,14 @@ class CalibrationPlan:
         negative_slopes: Items may fall with ability.
         estimate_density: The latent density is estimated, too.
         max_cycles: Most cycles of the estimation.
+        partition_size: Items of a part, where parts are calibrated each for itself and linked.
+        seed: Deals the items to the parts.
+        compare: Families that are calibrated as well, by maximum likelihood, and compared.
         filters: Which items and examinees take no part.
 
     Raises:
-        InvalidInputError: An unknown model, or settings that exclude each other.
+        UnknownNameError: No such model, or no such family to compare.
+        InvalidInputError: Settings that exclude each other.
     """
 
     model: str = Family.TWO_PL.value
@@ -36,17 +42,31 @@ class CalibrationPlan:
     negative_slopes: bool = False
     estimate_density: bool = False
     max_cycles: int = 2000
+    partition_size: int | None = None
+    seed: int = 0
+    compare: tuple[str, ...] = ()
     filters: FilterSettings = field(default_factory=FilterSettings)
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise UnknownNameError("response model", self.model, MODELS)
+        for name in self.compare:
+            if name not in tuple(Family):
+                raise UnknownNameError("family", name, tuple(Family))
+        if self.partition_size is not None and self.partition_size < LEAST_PART:
+            raise InvalidInputError(
+                f"A partition needs at least {LEAST_PART} items, got {self.partition_size}."
+            )
         self.settings()
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "CalibrationPlan":
         """The plan that `to_dict` wrote."""
-        return cls(**{**value, "filters": FilterSettings(**value["filters"])})
+        special = {
+            "compare": tuple(value.get("compare", ())),
+            "filters": FilterSettings(**value["filters"]),
+        }
+        return cls(**{**value, **special})
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON."""

@@ -24,9 +24,8 @@ from typing import Any, BinaryIO, TextIO
 import numpy as np
 
 from app.calibration.matrix import ScoreMatrix
-from app.engine.models.base import FloatArray
 from app.errors import CalibrationError, FieldProblem, SextantError
-from app.services.calibration_fit import fit
+from app.services.calibration_fit import Fitted, fit
 from app.services.calibration_plan import CalibrationPlan
 
 #: Seconds between two lines of progress within one phase.
@@ -44,7 +43,7 @@ async def fit_in_process(
     matrix: ScoreMatrix,
     plan: CalibrationPlan,
     report: Callable[[dict[str, Any]], Awaitable[None]],
-) -> tuple[dict[str, Any], dict[str, FloatArray]]:
+) -> Fitted:
     """Do what `fit` does; cancelling the task, or an error of `report`, kills the process.
 
     Raises:
@@ -75,8 +74,9 @@ async def fit_in_process(
                     await report(progress)
                 case {"failed": detail, "problems": problems}:
                     raise CalibrationError(detail, problems=[FieldProblem(*p) for p in problems])
-                case {"done": figures, "columns": columns}:
-                    return figures, {name: np.array(values) for name, values in columns.items()}
+                case {"done": figures, "columns": columns, "knowledge": knowledge}:
+                    arrays = {name: np.array(values) for name, values in columns.items()}
+                    return Fitted(figures, arrays, knowledge)
                 case other:
                     raise RuntimeError(f"a reply of another shape: {other!r:.80}")
         raise SextantError(
@@ -103,13 +103,14 @@ def main() -> None:
         matrix, plan = _read(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         try:
-            figures, columns = fit(matrix, plan, _Reporter(replies))
+            fitted = fit(matrix, plan, _Reporter(replies))
         except SextantError as error:
             problems = [(problem.pointer, problem.detail) for problem in error.problems]
             _send(replies, {"failed": error.detail, "problems": problems})
         else:
-            lists = {name: values.tolist() for name, values in columns.items()}
-            _send(replies, {"done": figures, "columns": lists})
+            lists = {name: values.tolist() for name, values in fitted.columns.items()}
+            done = {"done": fitted.figures, "columns": lists, "knowledge": fitted.knowledge}
+            _send(replies, done)
 
 
 def _read(stream: BinaryIO) -> tuple[ScoreMatrix, CalibrationPlan]:

@@ -107,14 +107,15 @@ class CalibrationRunner:
         plan = CalibrationPlan.from_dict(record.settings)
         filtered = await asyncio.to_thread(prepared, table, plan)
         del table  # eight times the matrix
-        figures, columns = await fit_in_process(filtered.matrix, plan, report)
+        fitted = await fit_in_process(filtered.matrix, plan, report)
         result = {
             "response_set_revision": source.revision,
-            **figures,
+            **fitted.figures,
+            "knowledge": fitted.knowledge,
             **_filtering(filtered),
             "seconds": time.monotonic() - started,
         }
-        return result, FittedItems(filtered.matrix.items, columns)
+        return result, FittedItems(filtered.matrix.items, fitted.columns)
 
     async def _write(self, write: Callable[[UnitOfWork], Awaitable[None]]) -> None:
         async def attempt() -> None:

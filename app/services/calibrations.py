@@ -7,12 +7,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import InvalidStateError
 from app.services.bank_import import BankImport
 from app.services.bank_spec import BankSpec
 from app.services.banks import BankService
+from app.services.calibration_fit import bank_of
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
@@ -224,15 +224,8 @@ def _import_of(
     result: dict[str, Any],
     publication: Publication,
 ) -> BankImport:
-    columns = fitted.columns
     return BankImport(
-        parameters=ItemBank.from_intercepts(
-            a=columns["a"],
-            intercept=columns["intercept"],
-            c=columns["c"],
-            d=columns["d"],
-            item_ids=fitted.keys,
-        ),
+        parameters=bank_of(fitted.keys, fitted.columns),
         response_model=record.settings["model"],
         allow=publication.allow,
         keep=publication.keep,

@@ -385,6 +385,8 @@ class CalibrationRow(Base):
     progress: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
     result: Mapped[Json | None]
     item_keys: Mapped[list[str] | None] = mapped_column(deferred=True)
+    #: Names of the columns of `item_values`; None in rows older than this column.
+    item_columns: Mapped[list[str] | None] = mapped_column(deferred=True)
     #: Parameters, standard errors and fit of the items, float64 little-endian, column by column.
     item_values: Mapped[bytes | None] = mapped_column(deferred=True)
     failure: Mapped[Json | None]

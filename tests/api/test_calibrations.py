@@ -47,7 +47,9 @@ async def run(app: FastAPI, calibration_id: str) -> None:
 
 async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> None:
     await recorded(client)
-    made = await started(client, model="2pl", filters={"least_point_biserial": None})
+    made = await started(
+        client, model="2pl", filters={"least_point_biserial": None}, compare=["1pl", "2pl"]
+    )
     assert (made["status"], made["result"], made["failure"]) == ("queued", None, None)
     assert made["settings"]["filters"]["least_point_biserial"] is None
     early = await client.get(f"{URL}/{made['id']}/items")
@@ -59,6 +61,8 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     assert result["converged"]
     assert result["kept"] == {"items": 12, "examinees": 300}
     assert result["dropped_items"] == {"n": 0, "reasons": {}, "listed": []}
+    assert {family["model"] for family in result["comparison"]} == {"1pl", "2pl"}
+    assert result["comparison"][0]["bic"] <= result["comparison"][1]["bic"]
     assert result["fit"]["rmsea_lo"] <= result["fit"]["rmsea"] <= result["fit"]["rmsea_hi"]
     assert (await client.get(URL)).json()["data"] == [found]
     page = (await client.get(f"{URL}/{made['id']}/items?limit=5&after=9")).json()

@@ -16,8 +16,8 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from app.services.calibration_fit import fit
-from app.services.calibration_plan import CalibrationPlan, prepared
+from app.services.calibration_fit import FITS, fit
+from app.services.calibration_plan import MODELS, CalibrationPlan, prepared
 from app.services.calibration_process import fit_in_process
 from app.services.calibration_runner import MAX_CLAIMS, CalibrationRunner
 from app.services.calibrations import Publication
@@ -100,12 +100,16 @@ async def test_the_process_gives_what_the_same_calibration_gives_here(services: 
     async def note(progress: dict[str, Any]) -> None:
         seen.append(progress)
 
-    figures, columns = await fit_in_process(matrix, PLAN, note)
-    here, columns_here = fit(matrix, PLAN, lambda _: None)
-    assert figures["log_likelihood"] == pytest.approx(here["log_likelihood"], abs=1e-6)
-    assert set(columns) == set(COLUMNS)
+    there = await fit_in_process(matrix, PLAN, note)
+    here = fit(matrix, PLAN, lambda _: None)
+    log_likelihood = there.figures["log_likelihood"]
+    assert log_likelihood == pytest.approx(here.figures["log_likelihood"], abs=1e-6)
+    assert set(there.columns) == set(COLUMNS)
     for name in COLUMNS:
-        np.testing.assert_allclose(columns[name], columns_here[name], rtol=1e-6, equal_nan=True)
+        np.testing.assert_allclose(
+            there.columns[name], here.columns[name], rtol=1e-6, equal_nan=True
+        )
+    assert there.knowledge == here.knowledge
     assert {progress["phase"] for progress in seen} == {"calibrating", "checking_fit"}
 
 
@@ -145,12 +149,22 @@ async def test_scores_beyond_the_range_and_text_never_reach_a_calibration(
         await imported(services, f"model,q1,q2\nm1,{cell},0\nm2,1,1\n")
 
 
+def test_every_response_model_of_a_plan_can_be_calibrated() -> None:
+    assert set(FITS) == set(MODELS)
+
+
 def test_settings_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="5pl"):
         CalibrationPlan(model="5pl")
     with pytest.raises(InvalidInputError, match="1PL"):
         CalibrationPlan(model="1pl", negative_slopes=True)
-    plan = CalibrationPlan(model="3pl", priors=False, filters=FilterSettings(least_mean=0.05))
+    with pytest.raises(UnknownNameError, match="rasch"):
+        CalibrationPlan(compare=("2pl", "rasch"))
+    with pytest.raises(InvalidInputError, match="at least 100 items"):
+        CalibrationPlan(partition_size=99)
+    plan = CalibrationPlan(
+        model="3pl", priors=False, compare=("1pl",), filters=FilterSettings(least_mean=0.05)
+    )
     assert CalibrationPlan.from_dict(plan.to_dict()) == plan
 
 

@@ -63,6 +63,12 @@ class CalibrationCreate(Input):
         default=False, description="Estimate the distribution of ability instead of N(0, 1)."
     )
     max_cycles: Annotated[int, Field(ge=1, le=100_000)] = 2000
+    compare: list[Model] = Field(
+        default_factory=list,
+        max_length=4,
+        description="Families that are calibrated as well, by maximum likelihood, and compared.",
+        examples=[["1pl", "2pl", "3pl"]],
+    )
     filters: FilterCreate = Field(default_factory=FilterCreate)
 
     def to_domain(self) -> CalibrationPlan:
@@ -72,7 +78,8 @@ class CalibrationCreate(Input):
             InvalidInputError: Settings that exclude each other.
         """
         return CalibrationPlan(
-            **self.model_dump(exclude={"response_set", "filters"}),
+            **self.model_dump(exclude={"response_set", "compare", "filters"}),
+            compare=tuple(self.compare),
             filters=FilterSettings(**self.filters.model_dump()),
         )
 
@@ -102,7 +109,7 @@ class PublicationCreate(Input):
 class ProgressRead(Output):
     """How far a calibration is; null where its phase has no such figure."""
 
-    phase: Literal["reading", "calibrating", "checking_fit"] | None = None
+    phase: Literal["reading", "calibrating", "checking_fit", "comparing"] | None = None
     cycle: int | None = None
     log_posterior: float | None = None
     gain: float | None = Field(default=None, description="Of the last cycle.")
@@ -160,6 +167,17 @@ class KeptRead(Output):
     examinees: int
 
 
+class ComparedRead(Output):
+    """One family beside others, by maximum likelihood on the same answers."""
+
+    model: str
+    log_likelihood: float
+    n_parameters: int
+    aic: float = Field(description="Akaike's criterion; lower is better.")
+    bic: float = Field(description="Schwarz's criterion; lower is better.")
+    converged: bool
+
+
 class CalibrationResult(Output):
     """What came out; the items are at `/items`."""
 
@@ -177,6 +195,12 @@ class CalibrationResult(Output):
     fit: FitRead
     local_dependence: LocalDependenceRead
     warnings: list[str]
+    comparison: list[ComparedRead] = Field(
+        default_factory=list, description="The families asked for, the lowest BIC first."
+    )
+    knowledge: dict[str, Any] = Field(
+        default_factory=dict, description="Goes with the bank version into every test on it."
+    )
     seconds: float
 
     @classmethod

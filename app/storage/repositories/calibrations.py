@@ -19,7 +19,7 @@ LIVE = ("queued", "running")
 #: States that never change again.
 ENDED = ("completed", "failed", "cancelled")
 
-#: What is stored of each item, in this order. S-X2 is the test of its fit; NaN where unknown.
+#: What is stored of each item by default. S-X2 is the test of its fit; NaN where unknown.
 COLUMNS = (
     "a",
     "intercept",
@@ -62,7 +62,7 @@ class FittedItems:
 
     Attributes:
         keys: Of the items.
-        columns: `COLUMNS`, each of shape (n_items,).
+        columns: Each of shape (n_items,); which there are depends on the response model.
     """
 
     keys: tuple[str, ...]
@@ -133,12 +133,15 @@ class CalibrationRepository:
 
     async def fitted(self, calibration_id: str) -> FittedItems | None:
         """The items of a completed calibration; None before that."""
-        query = select(CalibrationRow.item_keys, CalibrationRow.item_values)
+        query = select(
+            CalibrationRow.item_keys, CalibrationRow.item_columns, CalibrationRow.item_values
+        )
         row = (await self._db.execute(query.where(CalibrationRow.id == calibration_id))).one()
         if row.item_keys is None:
             return None
-        table = np.frombuffer(row.item_values, "<f8").reshape(len(COLUMNS), -1)
-        return FittedItems(tuple(row.item_keys), dict(zip(COLUMNS, table, strict=True)))
+        names = row.item_columns or COLUMNS
+        table = np.frombuffer(row.item_values, "<f8").reshape(len(names), -1)
+        return FittedItems(tuple(row.item_keys), dict(zip(names, table, strict=True)))
 
     async def claim(
         self, calibration_id: str, *, worker_id: str, lease: timedelta
@@ -225,13 +228,14 @@ class CalibrationRepository:
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        table = np.array([items.columns[name] for name in COLUMNS])
+        table = np.array(list(items.columns.values()))
         await self._write(
             calibration_id,
             epoch,
             status="completed",
             result=dict(result),
             item_keys=list(items.keys),
+            item_columns=list(items.columns),
             item_values=table.astype("<f8").tobytes(),
             lease_expires_at=None,
             finished_at=func.now(),
