@@ -106,8 +106,9 @@ def estimate_rows(
         n_items = np.count_nonzero(~np.isnan(of_block), axis=1)
         for i, row in enumerate(block.rows.tolist()):
             estimate = asdict(block.beliefs[i].estimate())
+            del estimate["raw"]
             accuracy = asdict(predictions[i])
-            del accuracy["method"]
+            del accuracy["method"], accuracy["raw"]
             rows[row] = {
                 "examinee": examinees[row],
                 **{key: _finite(value) for key, value in estimate.items()},

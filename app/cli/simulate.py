@@ -23,7 +23,6 @@ from app.engine.batch import estimate_many
 from app.engine.design import Design, Preset
 from app.engine.estimation import GridEstimator, Method
 from app.engine.learning import Learned, learn
-from app.engine.prediction import PIrt, Predictor
 from app.engine.simulation import Summary, Taken, judge, summarise, take
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import as_text
@@ -221,11 +220,9 @@ def _run(
         for i, row in enumerate(records.scores)
     ]
     seconds = time.perf_counter() - started
-    predictor: Predictor = learned.predictor if learned else PIrt()
-    taken = [
-        judge(test, row, *run, predictor=predictor)
-        for row, run in zip(records.scores, runs, strict=True)
-    ]
+    if learned:
+        test = replace(test, predictor=learned.predictor)
+    taken = [judge(test, row, *run) for row, run in zip(records.scores, runs, strict=True)]
     if learned:
         taken = [replace(one, estimate=learned.stretched(one.estimate)) for one in taken]
     return taken, seconds

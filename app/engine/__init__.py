@@ -7,7 +7,7 @@ state = test.start()
 while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
 state = test.administer(state, step.item)
 state = test.tell(state, Response(step.item, score_of(step.item)))
-state.belief.estimate()
+test.estimate(state), test.predict(state)
 """
 
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng

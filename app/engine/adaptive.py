@@ -10,15 +10,17 @@ Several items may be in flight: administer each one that `ask` gives, tell or sk
 order in which answers arrive.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from app.engine.bank import ItemBank, ItemIndex
+from app.engine.correction import IntervalCorrection
+from app.engine.prediction import Prediction, Predictor
 from app.engine.selection.base import Pool, Selector
-from app.engine.state import NO_USAGE, CatState, Estimator, Response, Usage
+from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
 
@@ -53,12 +55,16 @@ class AdaptiveTest:
             come from its one estimator.
         selector: Chooses items.
         stopping: Ends the test.
+        predictor: Predicts the whole-bank score, its interval corrected where that was learned.
+        correction: Makes the interval of theta hold; None leaves it as the model has it.
     """
 
     pool: Pool
     estimator: Estimator[Any]
     selector: Selector
     stopping: StoppingRule
+    predictor: Predictor
+    correction: IntervalCorrection | None = None
 
     @property
     def bank(self) -> ItemBank:
@@ -116,6 +122,15 @@ class AdaptiveTest:
             InvalidInputError: The item is not pending.
         """
         return state.with_unscored(item, usage)
+
+    def estimate(self, state: CatState) -> Estimate:
+        """Theta with the interval that people are told."""
+        estimate = state.belief.estimate()
+        return estimate if self.correction is None else self.correction.of_estimate(estimate)
+
+    def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
+        """The whole-bank score; items in `exclude` do not count."""
+        return self.predictor.predict(self.bank, state.responses, state.belief, exclude)
 
     def replay(self, responses: Iterable[Response]) -> CatState:
         """The state after scored answers in their stored order, bit for bit as it was."""

@@ -25,6 +25,7 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.correction import VersionLearning
 from app.engine.design_parts import (
     CATR_NODES,
     CATR_RANGE,
@@ -35,6 +36,7 @@ from app.engine.design_parts import (
 from app.engine.design_selection import BankFacts, SelectionDesign
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
+from app.engine.prediction import PIrt
 from app.engine.reading import Section
 from app.engine.selection.base import Pool
 from app.errors import FieldProblem, InvalidInputError
@@ -144,6 +146,7 @@ class Design:
         tags: Sequence[Collection[str]] | None = None,
         costs: FloatArray | None = None,
         exposure: FloatArray | None = None,
+        learned: VersionLearning | None = None,
     ) -> AdaptiveTest:
         """The test on a bank.
 
@@ -156,6 +159,7 @@ class Design:
                 per cost, shape (n_items,).
             exposure: Sympson-Hetter acceptance probabilities, shape (n_items,), for exposure
                 control; see `app.engine.simulation.fit_acceptance`.
+            learned: What other examinees taught about tests on this bank.
 
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.
@@ -164,12 +168,16 @@ class Design:
             active = ~quarantined(bank)
         facts = BankFacts(bank=bank, active=active, tags=tags, costs=costs, acceptance=exposure)
         estimator = self.estimator.build()
+        learned = learned or VersionLearning()
+        predictor, correction = learned.predictor(PIrt()), learned.interval_correction
         return AdaptiveTest(
             # Without a mask a query of the index is a little cheaper.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
             estimator=estimator,
             selector=self.selection.build(facts, self.stopping.max_items),
-            stopping=self.stopping.build(estimator, self.budget.build()),
+            stopping=self.stopping.build(estimator, predictor, correction, self.budget.build()),
+            predictor=predictor,
+            correction=correction,
         )
 
 

@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from app.engine.correction import IntervalCorrection
 from app.engine.estimation import GridEstimator, Method, SeKind
+from app.engine.prediction import Predictor
 from app.engine.quadrature import FixedGrid, NormalPrior, Rule
 from app.engine.reading import Section, as_json, given
 from app.engine.state import Estimator
@@ -122,10 +124,14 @@ class CutScore:
         section.close()
         return cls(**{"theta": 0.0, **read})
 
-    def build(self) -> StoppingRule:
+    def build(self, correction: IntervalCorrection | None) -> StoppingRule:
         """The rule that ends a test once this is decided."""
         if self.method is DecisionMethod.CI:
-            return DecisionByInterval(cut=self.theta, confidence=self.confidence)
+            return DecisionByInterval(
+                cut=self.theta,
+                confidence=self.confidence,
+                spread=correction.theta if correction else None,
+            )
         return DecisionBySprt(
             cut=self.theta, confidence=self.confidence, indifference=self.indifference
         )
@@ -180,23 +186,32 @@ class StoppingDesign:
         """As JSON, every field."""
         return as_json(asdict(self))
 
-    def build(self, estimator: Estimator[Any], limits: Sequence[StoppingRule] = ()) -> AnyOf:
+    def build(
+        self,
+        estimator: Estimator[Any],
+        predictor: Predictor,
+        correction: IntervalCorrection | None = None,
+        limits: Sequence[StoppingRule] = (),
+    ) -> AnyOf:
         """The rules in their order of precedence.
 
         Args:
             estimator: The test's; a plateau is seen in its estimates.
+            predictor: The test's; its interval may be narrow enough.
+            correction: The test's; a decision takes an interval that holds.
             limits: More limits, after the number of items.
         """
         goals: list[StoppingRule] = []
         if self.se is not None:
             goals.append(SeTarget(se=self.se))
         if self.cut_score is not None:
-            goals.append(self.cut_score.build())
+            goals.append(self.cut_score.build(correction))
         if self.prediction_width is not None:
-            goals.append(PredictionWidth(width=self.prediction_width))
-        goals += [design.build(estimator) for design in self.any_of]
+            goals.append(PredictionWidth(width=self.prediction_width, predictor=predictor))
+        goals += [design.build(estimator, predictor, correction) for design in self.any_of]
         if self.all_of:
-            goals.append(AllOf(tuple(design.build(estimator) for design in self.all_of)))
+            every = (design.build(estimator, predictor, correction) for design in self.all_of)
+            goals.append(AllOf(tuple(every)))
         if self.theta_change is not None:
             goals.append(Plateau(theta_change=self.theta_change, estimator=estimator))
         if self.min_information is not None:

@@ -31,12 +31,15 @@ class Prediction:
         lo: Lower end.
         hi: Upper end.
         method: The predictor that made it.
+        raw: The ends that the predictor alone gives, where `lo` and `hi` were corrected by what
+            other examinees taught; None where they were not.
     """
 
     value: float
     lo: float
     hi: float
     method: str
+    raw: tuple[float, float] | None = None
 
 
 class Predictor(Protocol):

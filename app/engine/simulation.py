@@ -16,7 +16,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.design import Design
 from app.engine.diagnostics import exposure_rates, overlap
 from app.engine.index import BoolArray
-from app.engine.prediction import PIrt, Prediction, Predictor
+from app.engine.prediction import Prediction
 from app.engine.state import CatState, Estimate, Response
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError
@@ -132,15 +132,14 @@ def judge(
     scores: FloatArray,
     state: CatState,
     stop: Stop,
-    predictor: Predictor,
 ) -> Taken:
     """A finished test beside the whole record of its examinee."""
     unknown = np.flatnonzero(np.isnan(scores)).tolist()
     return Taken(
         state=state,
         stop=stop,
-        estimate=state.belief.estimate(),
-        prediction=predictor.predict(test.bank, state.responses, state.belief, unknown),
+        estimate=test.estimate(state),
+        prediction=test.predict(state, unknown),
         accuracy=float(np.nanmean(scores)),
     )
 
@@ -152,7 +151,7 @@ def simulate(
     seed: int,
     concurrency: int = 1,
 ) -> list[Taken]:
-    """One test for each row of scores, its whole-bank score predicted by p-IRT.
+    """One test for each row of scores.
 
     Args:
         test: The test.
@@ -164,9 +163,7 @@ def simulate(
         InvalidInputError: A row of another length, or without any answer.
     """
     return [
-        judge(
-            test, row, *take(test, row, seed=[seed, i], concurrency=concurrency), predictor=PIrt()
-        )
+        judge(test, row, *take(test, row, seed=[seed, i], concurrency=concurrency))
         for i, row in enumerate(rows)
     ]
 

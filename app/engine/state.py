@@ -55,6 +55,8 @@ class Estimate:
         hi: Upper end.
         method: The estimator that made theta; another than the one asked for after a fall-back.
         at_bound: The estimator asked for has no finite solution for these answers.
+        raw: The ends that the model alone gives, where `lo` and `hi` were corrected by what other
+            examinees taught; None where they were not.
     """
 
     theta: float
@@ -63,6 +65,7 @@ class Estimate:
     hi: float
     method: str
     at_bound: bool
+    raw: tuple[float, float] | None = None
 
 
 class Belief(Protocol):

@@ -17,7 +17,8 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Any, Protocol
 
-from app.engine.prediction import PIrt
+from app.engine.correction import Spread
+from app.engine.prediction import Predictor
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
 
@@ -89,15 +90,21 @@ class SeTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionByInterval:
-    """The confidence interval lies wholly on one side of the cut score."""
+    """The confidence interval lies wholly on one side of the cut score.
+
+    Attributes:
+        spread: Makes the interval hold; None leaves it as the model has it.
+    """
 
     cut: float
     confidence: float = 0.95
+    spread: Spread | None = None
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
         belief = now.state.belief
-        half = NormalDist().inv_cdf(0.5 + self.confidence / 2) * belief.se
+        se = belief.se if self.spread is None else self.spread.sd(belief.se)
+        half = NormalDist().inv_cdf(0.5 + self.confidence / 2) * se
         if not abs(belief.theta - self.cut) > half:
             return None
         side = "above" if belief.theta > self.cut else "below"
@@ -146,13 +153,18 @@ class DecisionBySprt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionWidth:
-    """The 95 % interval of the predicted whole-bank score is narrow enough."""
+    """The 95 % interval of the predicted whole-bank score is narrow enough.
+
+    Attributes:
+        predictor: Makes the prediction that people are told.
+    """
 
     width: float
+    predictor: Predictor
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
-        prediction = PIrt().predict(now.pool.bank, now.state.responses, now.state.belief)
+        prediction = self.predictor.predict(now.pool.bank, now.state.responses, now.state.belief)
         width = prediction.hi - prediction.lo
         if width > self.width:
             return None

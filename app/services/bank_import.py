@@ -5,7 +5,7 @@ Pure: `BankService` reads what is there, asks these functions, and writes what t
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class BankImport:
         notes: Free text kept with the version.
         findings: What is known of the parameters beside what lint sees in them.
         calibration: What the version shows of the calibration that made the parameters.
+        knowledge: What was learned about the version beyond its items' parameters, by part.
     """
 
     items: Sequence[ItemRecord] = ()
@@ -61,6 +62,7 @@ class BankImport:
     notes: str = ""
     findings: Sequence[Finding] = ()
     calibration: Mapping[str, Any] | None = None
+    knowledge: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -602,5 +602,6 @@ def _version_of(bank: Bank, number: int, draft: VersionDraft, request: BankImpor
         n_calibrated=draft.n_calibrated,
         has_content=draft.has_content,
         calibration=request.calibration,
+        knowledge=request.knowledge,
         created_at=datetime.now(UTC),
     )

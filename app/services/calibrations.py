@@ -231,6 +231,7 @@ def _import_of(
         keep=publication.keep,
         notes=publication.notes,
         findings=_findings(fitted),
+        knowledge=result.get("knowledge", {}),
         calibration={
             "id": record.id,
             "response_set_id": record.response_set_id,

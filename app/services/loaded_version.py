@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from app.adapters.prompting import PromptStyle
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.correction import VersionLearning
 from app.engine.design import Design
 from app.engine.simulation import fit_acceptance
 from app.items import ItemContent, ScorerSpec
@@ -67,6 +68,7 @@ class LoadedVersion:
         expected_tokens_in: Prompt tokens that an item is thought to take, NaN where unknown.
         expected_tokens_out: The same of the answer.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
+        learned: What other examinees taught about tests on it.
     """
 
     id: str
@@ -89,6 +91,7 @@ class LoadedVersion:
     expected_tokens_in: FloatArray
     expected_tokens_out: FloatArray
     n_without_content: int
+    learned: VersionLearning
     _tests: Lru[str, AdaptiveTest] = field(default_factory=lambda: Lru(_KEPT_TESTS), repr=False)
 
     @classmethod
@@ -118,6 +121,7 @@ class LoadedVersion:
             expected_tokens_in=_tokens(columns.expected_tokens_in),
             expected_tokens_out=_tokens(columns.expected_tokens_out),
             n_without_content=int((active & ~has_content).sum()),
+            learned=VersionLearning.from_dict(version.knowledge),
             **_settings(bank),
         )
 
@@ -196,7 +200,12 @@ class LoadedVersion:
                     design, self.bank, seed=0, active=self.active, tags=self.tags, costs=costs
                 )
             test = design.build(
-                self.bank, active=self.active, tags=self.tags, costs=costs, exposure=acceptance
+                self.bank,
+                active=self.active,
+                tags=self.tags,
+                costs=costs,
+                exposure=acceptance,
+                learned=self.learned,
             )
             self._tests.put(name, test)
         return test

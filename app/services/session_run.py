@@ -24,7 +24,6 @@ from app.engine import (
     StopReason,
     Usage,
     person_fit,
-    predict,
 )
 from app.errors import InvalidInputError
 from app.items import Outcome
@@ -188,7 +187,7 @@ class SessionRun:
 
     def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
         """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
-        estimate = self._state.belief.estimate()
+        estimate = self._test.estimate(self._state)
         if final or elapsed_s - self._predicted_at_s >= PREDICTION_INTERVAL_S:
             self._accuracy = self._predicted(final=final)
             self._predicted_at_s = elapsed_s
@@ -197,6 +196,7 @@ class SessionRun:
                 "theta": _finite(estimate.theta),
                 "se": _finite(estimate.se),
                 "ci": [_finite(estimate.lo), _finite(estimate.hi)],
+                "ci_raw": estimate.raw and [_finite(end) for end in estimate.raw],
                 "method": estimate.method,
                 "at_bound": estimate.at_bound,
             },
@@ -375,11 +375,12 @@ class SessionRun:
     def _predicted(self, *, final: bool) -> dict[str, Any] | None:
         if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
             return None
-        predicted = predict(self._version.bank, self._state.responses, self._state.belief)
+        predicted = self._test.predict(self._state)
         return {
             "value": predicted.value,
             "lo": predicted.lo,
             "hi": predicted.hi,
+            "raw": predicted.raw and list(predicted.raw),
             "method": predicted.method,
         }
 

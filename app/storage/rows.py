@@ -165,6 +165,7 @@ class BankVersionRow(Base):
     notes: Mapped[str] = mapped_column(server_default="")
     lint: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
     extras: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
+    knowledge: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
     n_items: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,7 +37,7 @@ def study(
     new_scores, new_thetas = two_skills(bank, tested, seed=2)
     plain = simulate(test, new_scores, seed=2)
     better = [
-        judge(test, row, one.state, one.stop, learned.predictor)
+        judge(replace(test, predictor=learned.predictor), row, one.state, one.stop)
         for row, one in zip(new_scores, plain, strict=True)
     ]
     return learned, plain, better, new_thetas

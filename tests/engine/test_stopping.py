@@ -9,7 +9,7 @@ from typing_extensions import override
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation import GridEstimator
 from app.engine.index import InformationIndex
-from app.engine.prediction import predict
+from app.engine.prediction import PIrt, predict
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Response, Usage
 from app.engine.stopping import (
@@ -104,7 +104,7 @@ class TestDecisionBySprt(StoppingRuleContract):
 class TestPredictionWidth(StoppingRuleContract):
     @override
     def rule(self) -> StoppingRule:
-        return PredictionWidth(width=0.3)
+        return PredictionWidth(width=0.3, predictor=PIrt())
 
     @override
     def over(self) -> Situation:
@@ -301,8 +301,8 @@ def test_prediction_width_is_that_of_the_reported_interval() -> None:
     now = situation(MIXED)
     prediction = predict(BANK, now.state.responses, now.state.belief)
     width = prediction.hi - prediction.lo
-    assert PredictionWidth(width=width * 1.001).check(now) is not None
-    assert PredictionWidth(width=width * 0.999).check(now) is None
+    assert PredictionWidth(width=width * 1.001, predictor=PIrt()).check(now) is not None
+    assert PredictionWidth(width=width * 0.999, predictor=PIrt()).check(now) is None
 
 
 def test_an_exhausted_pool_has_no_information_left() -> None:

@@ -4,8 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.demo.bank import demo_bank
+from app.engine.correction import IntervalCorrection, Spread
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
+from app.services.bank_import import BankImport
 from app.services.container import Services
 from app.services.manual_sessions import ManualAnswer
 from app.settings import Settings
@@ -46,6 +49,26 @@ async def test_answers_move_theta_until_the_test_is_over(
     assert record.stop_reason == "max_items"
     assert record.summary["outcomes"]["scored"] == 5
     assert record.summary["estimate"]["se"] < 1
+
+
+async def test_what_a_version_learned_corrects_the_intervals_of_its_sessions(
+    services: Services,
+) -> None:
+    correction = IntervalCorrection(
+        theta=Spread(scale=2.0, floor=0.0), accuracy=Spread(scale=2.0, floor=0.0), n_examinees=99
+    )
+    knowledge = {"interval_correction": correction.to_dict()}
+    request = BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)
+    version = await services.banks.create_version("demo", request)
+    assert (await services.banks.get_version("demo")).knowledge == knowledge == version.knowledge
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
+    made = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    record = await tell(services, made.id, score=1.0)
+
+    estimate, accuracy = record.summary["estimate"], record.summary["accuracy"]
+    (lo, hi), (raw_lo, raw_hi) = estimate["ci"], estimate["ci_raw"]
+    assert hi - lo == pytest.approx(2 * (raw_hi - raw_lo))
+    assert accuracy["lo"] < accuracy["raw"][0] < accuracy["raw"][1] < accuracy["hi"]
 
 
 async def test_asking_again_names_the_same_item(services: Services, manual: SessionRecord) -> None:

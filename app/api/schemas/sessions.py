@@ -122,7 +122,15 @@ class EstimateRead(Output):
 
     theta: float | None
     se: float | None = Field(description="Standard error; null where nothing is known yet.")
-    ci: list[float | None] = Field(description="95 % interval.")
+    ci: list[float | None] = Field(
+        description=(
+            "95 % interval, made to hold by what tests of other examinees taught about the version."
+        )
+    )
+    ci_raw: list[float | None] | None = Field(
+        default=None,
+        description="The interval by the model alone; null where nothing was learned.",
+    )
     method: str
     at_bound: bool
 
@@ -133,6 +141,10 @@ class AccuracyRead(Output):
     value: float
     lo: float
     hi: float
+    raw: list[float] | None = Field(
+        default=None,
+        description="The interval by the model alone; null where nothing was learned.",
+    )
     method: str
 
 

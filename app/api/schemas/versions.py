@@ -3,7 +3,7 @@
 import math
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import ConfigDict, Field, StringConstraints
@@ -109,6 +109,12 @@ class VersionRead(Output):
     has_content: bool = Field(description="Every calibrated item can be put to an endpoint.")
     calibration: VersionCalibration | None = Field(
         description="The calibration that it was published from; null where it was imported."
+    )
+    knowledge: dict[str, Any] = Field(
+        description=(
+            "What was learned beyond the items' parameters, by part: `interval_correction` makes "
+            "the intervals of every session on the version hold."
+        )
     )
     created_at: datetime
 

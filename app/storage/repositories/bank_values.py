@@ -92,6 +92,8 @@ class BankVersion:
         n_calibrated: Items with parameters; they hold positions 0 to n_calibrated - 1.
         has_content: Every calibrated item can be asked.
         calibration: Where the parameters were estimated here: id, fit, and other figures.
+        knowledge: What was learned beyond the items' parameters, by part; tests on the version use
+            it.
     """
 
     id: str
@@ -107,6 +109,7 @@ class BankVersion:
     n_calibrated: int
     has_content: bool
     calibration: Mapping[str, Any] | None = None
+    knowledge: Mapping[str, Any] = field(default_factory=dict)
     created_at: datetime
 
 
