@@ -37,5 +37,5 @@ def build(spec: ScorerSpec) -> Scorer:
 
 
 def describe() -> list[dict[str, Any]]:
-    """What is installed: name, description, schema of the parameters, scale, version."""
+    """What is installed: name, description, schema of the parameters, scales, version."""
     return default_registry().describe()

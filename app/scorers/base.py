@@ -45,6 +45,21 @@ class NotScored:
 Mark = Scored | NotScored
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What a scorer measures, before it becomes a mark in [0, 1] of which 1 is best.
+
+    Attributes:
+        min: Lowest value; `None` where there is none.
+        max: Highest value; `None` where there is none.
+        higher_is_better: Its direction.
+    """
+
+    min: float | None = 0.0
+    max: float | None = 1.0
+    higher_is_better: bool = True
+
+
 @runtime_checkable
 class Scorer(Protocol):
     """Marks one answer. Implementations are small frozen objects built by the registry."""
@@ -73,8 +88,10 @@ class ScorerParams(BaseModel):
 
     Attributes:
         version: Changed whenever the same answer may be marked differently than before.
+        measure: What it measures; marks are always in [0, 1].
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     version: ClassVar[str] = "1"
+    measure: ClassVar[Scale] = Scale()

@@ -51,7 +51,7 @@ class Exact(ScorerParams):
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         accepted = {self._normalise(target) for target in item.target}
-        extractor, stated = _stated(plain(answer.text))
+        extractor, stated = stated_answer(plain(answer.text))
         readings = [stated, without_emphasis(stated)]
         if self.ignore_punctuation:
             readings.append(_SENTENCE.split(stated, maxsplit=1)[0])
@@ -98,7 +98,7 @@ def _is_punctuation(char: str) -> bool:
     return unicodedata.category(char)[0] == "P" or char in "$^`|~<>=+"
 
 
-def _stated(text: str) -> tuple[str, str]:
+def stated_answer(text: str) -> tuple[str, str]:
     """Name of the extractor and the text that counts as the answer."""
     boxed = last_boxed(text)
     if boxed is not None:

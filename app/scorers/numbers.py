@@ -83,11 +83,15 @@ class Number:
         Where only one carries a % or "million", both readings count: the question may have
         asked for a percentage, or for millions.
         """
+        return any(_close(x, y, abs_tol, rel_tol) for x, y in self.readings(other))
+
+    def readings(self, other: "Number") -> list[tuple[Decimal, Decimal]]:
+        """Values of this number and of `other` that may be meant together, see `equals`."""
         if self.scale == other.scale:
-            return _close(self.value, other.value, abs_tol, rel_tol)
+            return [(self.value, other.value)]
         mine = (self.value, _CONTEXT.multiply(self.value, self.scale))
         theirs = (other.value, _CONTEXT.multiply(other.value, other.scale))
-        return any(_close(x, y, abs_tol, rel_tol) for x in mine for y in theirs)
+        return [(x, y) for x in mine for y in theirs]
 
 
 def _close(x: Decimal, y: Decimal, abs_tol: float, rel_tol: float) -> bool:

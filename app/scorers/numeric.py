@@ -43,13 +43,13 @@ class _Expression:
 
 
 @dataclass(frozen=True, slots=True)
-class _Several:
+class Several:
     """Numbers with an equal claim: "25 or 26", "between 20 and 30"."""
 
     texts: tuple[str, str]
 
 
-_Content = Number | _Expression | _Several
+_Content = Number | _Expression | Several
 
 
 class Numeric(ScorerParams):
@@ -75,11 +75,11 @@ class Numeric(ScorerParams):
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
         targets = [whole_number(target) for target in item.target]
-        found = _find(prepare(answer.text), formulas=None in targets)
+        found = stated_number(prepare(answer.text), formulas=None in targets)
         if found is None:
             return no_answer(answer.text, "No number could be found in the answer.")
         extractor, content = found
-        if isinstance(content, _Several):
+        if isinstance(content, Several):
             named = " and ".join(content.texts)
             return no_answer(answer.text, f"The answer names several numbers: {named}.")
         if isinstance(content, Number) and any(
@@ -139,7 +139,7 @@ class Numeric(ScorerParams):
             step = 2 * step + int(rng.integers(2))
 
 
-def _find(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
+def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
     """The number or formula that the answer states, and which extractor found it.
 
     Args:
@@ -179,7 +179,7 @@ def _content(claim: str, *, formulas: bool, prose: bool) -> _Content | None:
         if prose and (len(numbers) > 1 or numbers[0].start > 1):
             return None
         if len(numbers) > 1 and _ALTERNATIVES.fullmatch(claim[: numbers[1].start]):
-            return _Several((numbers[0].text, numbers[1].text))
+            return Several((numbers[0].text, numbers[1].text))
         return numbers[0]
     claim = _SENTENCE_END.split(claim, maxsplit=1)[0].strip(" *_`.")
     inline = _INLINE.search(claim)

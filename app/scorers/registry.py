@@ -1,6 +1,7 @@
 """Scorer name -> class, from this package and from entry points of installed packages."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -9,9 +10,11 @@ from pydantic import ValidationError
 
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
-from app.scorers.base import Scorer, ScorerParams
+from app.scorers.base import Scale, Scorer, ScorerParams
 
 ENTRY_POINT_GROUP = "sextant.scorers"
+#: Every mark, whatever was measured.
+MARKS = Scale(min=0.0, max=1.0, higher_is_better=True)
 
 
 class ScorerRegistry:
@@ -89,13 +92,14 @@ class ScorerRegistry:
         return scorer
 
     def describe(self) -> list[dict[str, Any]]:
-        """Name, description, JSON schema of the parameters, scale and version of each scorer."""
+        """Name, description, schema of the parameters, scales and version of each scorer."""
         return [
             {
                 "name": name,
                 "description": (scorer_class.__doc__ or "").strip().split("\n", 1)[0],
                 "params": scorer_class.model_json_schema(),
-                "scale": {"min": 0.0, "max": 1.0, "higher_is_better": True},
+                "scale": asdict(MARKS),
+                "measure": asdict(scorer_class.measure),
                 "version": scorer_class.version,
             }
             for name, scorer_class in sorted(self._classes.items())
@@ -110,18 +114,25 @@ def _where(scorer_class: type) -> str:
 def default_registry() -> ScorerRegistry:
     """The scorers of this package and of every installed one, looked up once a process."""
     from app.scorers.choice import Choice
+    from app.scorers.closeness import Closeness
     from app.scorers.exact import Exact
     from app.scorers.includes import Includes
     from app.scorers.numeric import Numeric
+    from app.scorers.overlap import METRICS, SpanF1
     from app.scorers.pattern import Pattern
+    from app.scorers.readability import Readability
 
     registry = ScorerRegistry(
         {
+            **METRICS,
             "choice": Choice,
+            "closeness": Closeness,
             "exact": Exact,
             "includes": Includes,
             "numeric": Numeric,
             "pattern": Pattern,
+            "readability": Readability,
+            "span_f1": SpanF1,
         }
     )
     registry.load(tuple(entry_points(group=ENTRY_POINT_GROUP)))

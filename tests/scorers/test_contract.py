@@ -1,5 +1,7 @@
 from typing import ClassVar
 
+from typing_extensions import override
+
 from app.items import ItemContent, ScorerSpec
 from tests.contracts.scorers import ScorerContract
 
@@ -38,3 +40,53 @@ class TestIncludes(ScorerContract):
 class TestPattern(ScorerContract):
     spec: ClassVar[ScorerSpec] = ScorerSpec("pattern", {"pattern": r"answer is (\w+)", "group": 1})
     item: ClassVar[ItemContent] = ItemContent(prompt="A capital?", target=("London",))
+
+
+SUMMARY = ItemContent(
+    prompt="Sum it up.",
+    target=("The council approved the new bridge on Monday.", "A new bridge was approved."),
+)
+
+
+class TestRougeL(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("rouge_l")
+    item: ClassVar[ItemContent] = SUMMARY
+
+
+class TestBleu(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("bleu")
+    item: ClassVar[ItemContent] = SUMMARY
+
+
+class TestChrf(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("chrf", {"word_order": 2})
+    item: ClassVar[ItemContent] = SUMMARY
+
+
+class TestTokenF1(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("token_f1", {"part": "stated"})
+    item: ClassVar[ItemContent] = SUMMARY
+
+
+class TestSimilarity(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("similarity", {"method": "token_set"})
+    item: ClassVar[ItemContent] = SUMMARY
+
+
+class TestSpanF1(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("span_f1")
+    item: ClassVar[ItemContent] = ItemContent(prompt="Capitals?", target=("London", "Oslo"))
+
+
+class TestCloseness(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("closeness", {"rel_limit": 0.5})
+    item: ClassVar[ItemContent] = ItemContent(prompt="5 x 5?", target=("25", "25.0"))
+
+
+class TestReadability(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec("readability")
+    item: ClassVar[ItemContent] = ItemContent(prompt="Explain rain.")
+
+    @override
+    async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
+        """It reads the answer alone."""

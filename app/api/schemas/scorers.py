@@ -17,6 +17,14 @@ class ScorerScale(Output):
     higher_is_better: bool
 
 
+class ScorerMeasure(Output):
+    """What a scorer measures before it becomes a mark. Null: no bound."""
+
+    min: float | None
+    max: float | None
+    higher_is_better: bool
+
+
 class ScorerRead(Output):
     """An installed scorer."""
 
@@ -24,7 +32,8 @@ class ScorerRead(Output):
     object: Literal["scorer"] = "scorer"
     description: str
     params: dict[str, Any] = Field(description="JSON schema of its parameters.")
-    scale: ScorerScale
+    scale: ScorerScale = Field(description="Of the marks.")
+    measure: ScorerMeasure = Field(description="Of what the scorer measures to make them.")
     version: str = Field(description="Differs when the same answer may be marked differently.")
 
 

@@ -1,0 +1,86 @@
+"""How easy an answer is to read; its content is not looked at."""
+
+import re
+from typing import Annotated, ClassVar, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from app.items import Answer, ItemContent
+from app.scorers.base import Mark, Scale, Scored, ScorerParams
+from app.scorers.overlap import declines
+from app.scorers.text import MAX_CHARS, no_answer, without_emphasis
+
+_WORD = re.compile(r"[A-Za-zÀ-ÖØ-öø-ÿ]+(?:['’][A-Za-z]+)?|\d+(?:[.,]\d+)*")
+_SENTENCE_END = re.compile(r"[.!?…]+(?=[\"'”’)\]]*(?:\s|$))|\n\s*(?:\n|[-*•]|\d+[.)])")
+_VOWELS = re.compile(r"[aeiouyà-öø-ÿ]+")
+#: Endings with an e that is not spoken: "made", "makes", "asked", but not "table" or "wanted".
+_SILENT = re.compile(r"(?:(?<![l])e|(?<=[aeiouy])le|(?<![sxzcgh])es|(?<![td])ed)$")
+
+
+class Readability(ScorerParams):
+    """Flesch-Kincaid grade level of an English answer against a grade that was asked for.
+
+    The metric has no bounds and lower is easier: the mark is 1 up to grade `goal` and falls in a
+    straight line to 0 at grade `limit`. Syllables are counted by rule, as readability tools do.
+
+    Source: Kincaid et al. (1975): 0.39 words / sentences + 11.8 syllables / words - 15.59.
+
+    Attributes:
+        goal: School grade up to which the mark is 1.
+        limit: Grade from which it is 0.
+    """
+
+    version: ClassVar[str] = "1"
+    measure: ClassVar[Scale] = Scale(min=None, max=None, higher_is_better=False)
+
+    goal: Annotated[float, Field(ge=0, le=30)] = 8.0
+    limit: Annotated[float, Field(ge=0, le=60)] = 18.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.limit <= self.goal:
+            raise ValueError(f"limit must be above goal ({self.goal:g}), got {self.limit:g}")
+        return self
+
+    async def score(
+        self,
+        item: ItemContent,  # noqa: ARG002  (Scorer's signature; content is not looked at)
+        answer: Answer,
+    ) -> Mark:
+        """By the grade level of the whole answer; unparsed without any word."""
+        if declines(answer.text):
+            return no_answer(answer.text, "The examinee declined to answer.")
+        grade = grade_level(answer.text[-MAX_CHARS:])
+        if grade is None:
+            return no_answer(answer.text, "The answer holds no words.")
+        value = (self.limit - grade) / (self.limit - self.goal)
+        return Scored(
+            score=min(1.0, max(0.0, value)), extracted=f"grade {grade:.2f}", extractor="whole"
+        )
+
+    def examples(
+        self,
+        item: ItemContent,  # noqa: ARG002  (as above)
+        rng: np.random.Generator,
+    ) -> tuple[str, str]:
+        """A plain sentence, and one that no school reads."""
+        long = "Institutional intercontinental incomprehensibilities notwithstanding "
+        return "It is so. We see it. You can, too.", long * int(rng.integers(3, 6)) + "."
+
+
+def grade_level(text: str) -> float | None:
+    """Flesch-Kincaid grade level; `None` for a text without words."""
+    text = without_emphasis(text)
+    words = _WORD.findall(text)
+    if not words:
+        return None
+    sentences = sum(bool(_WORD.search(part)) for part in _SENTENCE_END.split(text))
+    n_syllables = sum(map(syllables, words))
+    return 0.39 * len(words) / sentences + 11.8 * n_syllables / len(words) - 15.59
+
+
+def syllables(word: str) -> int:
+    """Syllables of an English word by rule: its groups of vowels, silent endings taken off."""
+    word = word.lower()
+    return max(1, len(_VOWELS.findall(_SILENT.sub("", word))))
