@@ -9,6 +9,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 
 from app.errors import MissingScopeError, UnauthenticatedError
 from app.services.api_keys import ApiKeyService
+from app.services.bank_exports import BankExports
 from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
 from app.services.container import Services
@@ -58,6 +59,7 @@ def _service(pick: Callable[[Services], S]) -> Any:
 
 AllServices = Annotated[Services, Depends(services)]
 ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
+BankExportsDep = Annotated[BankExports, _service(lambda opened: opened.bank_exports)]
 Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
 Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]

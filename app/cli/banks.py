@@ -9,7 +9,9 @@ import typer
 from rich.table import Column, Table
 
 from app.cli.console import err, fail_clearly, out
+from app.cli.files import write_async_blocks
 from app.cli.runtime import runtime
+from app.exchange.bank_files import BankFormat, formula_like
 from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
@@ -27,7 +29,7 @@ _PAGE = 1000
 #: Findings that an import prints; `sextant banks lint` has them all.
 _SHOWN = 10
 
-app = typer.Typer(no_args_is_help=True, help="Import, list, show and lint item banks.")
+app = typer.Typer(no_args_is_help=True, help="Import, list, show, lint and export item banks.")
 
 
 @app.command("import")
@@ -44,7 +46,8 @@ def import_bank(
             exists=True,
             dir_okay=False,
             readable=True,
-            help="Parameters, mirt's CSV (a1,d,g,u) or item,a,b,c,d. They make a new version.",
+            help="Parameters: mirt's CSV (a1,d,g,u), item,a,b,c,d, Parquet, or py-irt's JSON. "
+            "They make a new version.",
         ),
     ] = None,
     response_model: Annotated[
@@ -150,6 +153,44 @@ def lint(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -
             line = f"{flag['severity']:<8}{flag['code']:<20}{item.status:<12}{flag['message']}"
             out.print(line, markup=False, soft_wrap=True)
     _show_version(version)
+
+
+@app.command()
+@fail_clearly
+def export(
+    name: Annotated[str, typer.Argument(help="Name or id of the bank.")],
+    file_format: Annotated[
+        BankFormat,
+        typer.Option(
+            "--format",
+            help="mirt: X,a1,d,g,u; csv: item,a,b,c,d; py-irt; parquet; jsonl: items with content.",
+        ),
+    ] = BankFormat.MIRT,
+    target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Number of the version; by default the latest.")
+    ] = None,
+) -> None:
+    """Write a version of a bank into a file that imports read back."""
+
+    async def write() -> tuple[BankVersion, list[str]]:
+        async with runtime() as services:
+            number = None if version is None else str(version)
+            made = await services.bank_exports.export(name, number, file_format, reveal=True)
+            await write_async_blocks(target, made.blocks)
+            loaded = await services.banks.load_version(made.version.id)
+            return made.version, formula_like(loaded.keys)
+
+    made, formulas = asyncio.run(write())
+    if formulas and file_format in (BankFormat.MIRT, BankFormat.CSV):
+        err.print(
+            f"Note: {len(formulas)} names begin like formulas, the first is {formulas[0]!r}; tell "
+            "a spreadsheet that this column is text.",
+            markup=False,
+            soft_wrap=True,
+        )
+    if target != "-":
+        out.print(f"Wrote version {made.number} to {target}.", markup=False, soft_wrap=True)
 
 
 class _Reader(Protocol[T_co]):

@@ -9,10 +9,12 @@ import typer
 from rich.table import Column, Table
 
 from app.cli.console import err, fail_clearly, out
+from app.cli.files import write_blocks
 from app.cli.runtime import runtime
 from app.errors import InvalidInputError
 from app.exchange.recorded import Choices
 from app.exchange.response_files import ResponseFormat, files_at, format_named
+from app.services.response_exports import MatrixFormat, export_answers
 from app.services.response_import import AnswerImport
 from app.services.response_sets import AnswerImportReport, ResponseSetService
 from app.storage.paging import PageRequest
@@ -24,7 +26,7 @@ _PAGE = 1000
 #: Names and places that are printed before the rest is only counted.
 _SHOWN = 5
 
-app = typer.Typer(no_args_is_help=True, help="Import, list and show recorded answers.")
+app = typer.Typer(no_args_is_help=True, help="Import, list, show and export recorded answers.")
 
 
 @app.command("import")
@@ -126,6 +128,26 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) ->
         more = f" and {rest} more" if rest else ""
         line = f"  {entry['at']}  {entry['accepted']} of {entry['rows_read']} from {files}{more}"
         out.print(line, markup=False, soft_wrap=True)
+
+
+@app.command()
+@fail_clearly
+def export(
+    name: Annotated[str, typer.Argument(help="Name or id of the set.")],
+    file_format: Annotated[
+        MatrixFormat,
+        typer.Option(
+            "--format",
+            help="csv and parquet: a row an examinee; long: a row an answer; py-irt: JSON lines.",
+        ),
+    ] = MatrixFormat.CSV,
+    target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+) -> None:
+    """Write all scores of a response set into a file."""
+    made = _with_sets(lambda sets: export_answers(sets, name, file_format))
+    write_blocks(target, made.blocks)
+    if target != "-":
+        out.print(f"Wrote {target}.", markup=False, soft_wrap=True)
 
 
 async def _all(sets: ResponseSetService) -> list[ResponseSet]:

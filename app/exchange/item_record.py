@@ -20,8 +20,9 @@ MAX_TOKENS = 10_000_000
 MAX_DEPTH = 32
 # Products of two parameters, and their exponentials, stay numbers.
 MAX_PARAMETER = 1e6
+_LIMITS = dict.fromkeys(("a", "b", "c", "d"), MAX_PARAMETER) | {"intercept": MAX_PARAMETER**2}
 
-PARAMETER_FIELDS = ("a", "b", "c", "d")
+PARAMETER_FIELDS = ("a", "b", "intercept", "c", "d")
 FIELDS = frozenset(
     {"id", "key", "prompt", "messages", "choices", "target", "tags", "group", "scorer"}
     | {"expected_tokens", *PARAMETER_FIELDS}
@@ -30,10 +31,10 @@ FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ItemParameters:
-    """`P = c + (d - c) sigmoid(a (theta - b))`, as written beside the item."""
+    """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item."""
 
     a: float
-    b: float
+    intercept: float
     c: float
     d: float
 
@@ -255,19 +256,27 @@ class _ItemParser:
         if not any(name in self._fields for name in PARAMETER_FIELDS):
             return None
         values: dict[str, float] = {"a": 1.0, "c": 0.0, "d": 1.0}
+        place = "intercept" if "intercept" in self._fields else "b"
         for name in PARAMETER_FIELDS:
             value = self._fields.get(name, values.get(name))
+            if value is None and name != place:  # one of b and intercept is enough
+                continue
             number = _finite(value)
-            if number is None or abs(number) > MAX_PARAMETER:
-                expected = f"a number from -{MAX_PARAMETER:g} to {MAX_PARAMETER:g}"
+            if number is None or abs(number) > _LIMITS[name]:
+                expected = f"a number from -{_LIMITS[name]:g} to {_LIMITS[name]:g}"
                 self._fault(name, expected, "nothing" if value is None else value)
                 return None
             values[name] = number
-        if not 0 <= values["c"] < values["d"] <= 1:
-            got = f"c = {values['c']:g}, d = {values['d']:g}"
-            self._fault("c", "0 <= c < d <= 1", got)
+        a, c, d = values["a"], values["c"], values["d"]
+        if not 0 <= c < d <= 1:
+            self._fault("c", "0 <= c < d <= 1", f"c = {c:g}, d = {d:g}")
             return None
-        return ItemParameters(**values)
+        intercept = values["intercept"] if place == "intercept" else -a * values["b"]
+        if "b" in values and not math.isclose(-a * values["b"], intercept, rel_tol=1e-6):
+            got = f"b = {values['b']:g} and intercept = {intercept:g} with a = {a:g}"
+            self._fault("b", "intercept = -a b where both are given", got)
+            return None
+        return ItemParameters(a, intercept, c, d)
 
 
 def is_storable(value: object, depth: int = 0) -> bool:

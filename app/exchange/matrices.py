@@ -1,8 +1,13 @@
-"""A table of scores as a file: wide CSV or Parquet, one row an examinee; no answer is empty."""
+"""Scores as a file: wide CSV or Parquet, one row an examinee, or long CSV, one row an answer.
+
+Names are written as they are, also those that a spreadsheet would take for formulas: a file whose
+names were changed would no longer be about the same examinees and items.
+"""
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
@@ -14,11 +19,34 @@ from app.engine.responses import ResponseTable
 EXAMINEE_COLUMN = "examinee"
 
 
+class Trial(NamedTuple):
+    """Scores of one examinee in one trial, shape (n_items,), NaN where there is none."""
+
+    examinee: str
+    number: int
+    scores: FloatArray
+
+
 def write_csv(table: ResponseTable) -> Iterator[bytes]:
     """The lines of a CSV file; scores read back as they are."""
     yield _line([EXAMINEE_COLUMN, *table.items])
     for examinee, scores in zip(table.examinees, table.scores, strict=True):
         yield _line([examinee, *map(_cell, scores.tolist())])
+
+
+def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool) -> Iterator[bytes]:
+    """The lines of a CSV file `examinee,item,score`, a line an answer.
+
+    Args:
+        items: Names, in the order of the scores.
+        trials: Of whom.
+        repeated: Some examinees answered more than once: a column `trial` comes before the score.
+    """
+    yield _line([EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"])
+    for trial in trials:
+        number = [str(trial.number)] if repeated else []
+        for j in np.flatnonzero(~np.isnan(trial.scores)).tolist():
+            yield _line([trial.examinee, items[j], *number, _cell(float(trial.scores[j]))])
 
 
 def write_parquet(table: ResponseTable) -> bytes:

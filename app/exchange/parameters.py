@@ -1,6 +1,7 @@
-"""Files of item parameters: CSV or CSV.GZ bytes in, an `ItemBank` out, and back.
+"""Files of item parameters: bytes in, an `ItemBank` out, and back.
 
-The first column holds item ids, whatever its name, even none. The header tells the form:
+Parquet and py-irt's JSON are told by how they begin; anything else is CSV, gzipped or not. There
+the first column holds item ids, whatever its name, even none. The header tells the form:
 
 | form | columns | meaning |
 |---|---|---|
@@ -24,6 +25,11 @@ import numpy as np
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.errors import FieldProblem, FileFormatError, ItemBankError
 from app.exchange.files import as_text, raise_problems, read_bytes
+from app.exchange.parquet_parameters import read_parquet_parameters
+from app.exchange.py_irt_parameters import read_py_irt_parameters
+
+_PARQUET = b"PAR1"
+_NEIGHBOURS = 2  # floats on either side of a quotient that are tried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +74,13 @@ def read_parameters(
             fault is listed with file, row and column, up to a cap.
         ItemBankError: Numbers that are no item's: without 0 <= lower < upper <= 1.
     """
-    rows = _rows(as_text(read_bytes(source, name), name), name)
+    content = read_bytes(source, name)
+    if content.startswith(_PARQUET):
+        return read_parquet_parameters(content, name=name, scale=scale)
+    text = as_text(content, name)
+    if text.lstrip().startswith("{"):
+        return read_py_irt_parameters(text.encode(), name=name, scale=scale)
+    rows = _rows(text, name)
     _, header = next(rows, (0, []))
     form = _form_of(header, name)
     columns = {column.strip(): i for i, column in enumerate(header) if i > 0}
@@ -114,13 +126,44 @@ def write_difficulties(bank: ItemBank) -> bytes:
     Raises:
         ItemBankError: An item with a = 0 has no difficulty; `write_mirt` can hold it.
     """
-    flat = [bank.item_ids[i] for i in np.flatnonzero(bank.a == 0)]
-    if flat:
+    b = shortest_difficulties(bank)
+    return _csv(("item", "a", "b", "c", "d"), bank, (bank.a, b, bank.c, bank.d))
+
+
+def shortest_difficulties(bank: ItemBank, *, flat: bool = False) -> FloatArray:
+    """Difficulties to be written: those with fewest digits that give back the intercepts.
+
+    An intercept is -a b, rounded, so that dividing it by -a again may miss the b that it came from
+    by a bit: 0.3 would come back as 0.30000000000000004. Where no b gives the intercept to the bit,
+    and there are such, the quotient is the nearest.
+
+    Args:
+        bank: The items.
+        flat: Leave NaN where a is 0, instead of refusing it.
+
+    Raises:
+        ItemBankError: An item with a = 0 has no difficulty.
+    """
+    without = [bank.item_ids[i] for i in np.flatnonzero(bank.a == 0)]
+    if without and not flat:
         raise ItemBankError(
-            f"Expected slopes other than 0, which have a difficulty; {len(flat)} items have a = 0,"
-            f" the first is {flat[0]!r}. Write them with intercepts."
+            f"Expected slopes other than 0, which have a difficulty; {len(without)} items have"
+            f" a = 0, the first is {without[0]!r}. Write them with intercepts."
         )
-    return _csv(("item", "a", "b", "c", "d"), bank, (bank.a, bank.b, bank.c, bank.d))
+    quotients = bank.b
+    tried = [_rounded(quotients, digits) for digits in (15, 16)] + [quotients]
+    for direction in (-np.inf, np.inf):
+        beside = quotients
+        for _ in range(_NEIGHBOURS):
+            beside = np.nextafter(beside, direction)
+            tried.append(beside)
+    with np.errstate(over="ignore"):
+        exact = [-bank.a * b == bank.intercept for b in tried]
+    return np.select(exact, tried, default=quotients)
+
+
+def _rounded(values: FloatArray, digits: int) -> FloatArray:
+    return np.array([float(f"{value:.{digits}g}") for value in values.tolist()])
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:

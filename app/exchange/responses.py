@@ -206,8 +206,16 @@ def _table(
     return table
 
 
+def _header_end(content: bytes) -> int:
+    """Where the first line ends, which goes on as long as a quote is open."""
+    end = content.find(b"\n") + 1
+    while end and content.count(b'"', 0, end) % 2:
+        end = content.find(b"\n", end) + 1
+    return end or len(content)
+
+
 def _csv_header(content: bytes, name: str) -> list[str]:
-    first = as_text(content[: content.find(b"\n") + 1] or content, name)
+    first = as_text(content[: _header_end(content)], name)
     try:
         return next(csv.reader(io.StringIO(first, newline=""), strict=True), [])
     except csv.Error as exc:
@@ -217,20 +225,24 @@ def _csv_header(content: bytes, name: str) -> list[str]:
 def _csv_table(content: bytes, header: Sequence[str], text: Mapping[int, Any], name: str) -> Any:
     positions = [str(i) for i in range(len(header))]
     ragged: list[FieldProblem] = []
+    start = _header_end(content)
+    if start == len(content):
+        raise FileFormatError(f"{name}: expected at least one score, got none.")
+    rows = pa.py_buffer(content).slice(start)
+    # Looking for line ends within quotes costs time, so only where there are quotes.
+    quoted = content.find(b'"', start) >= 0
 
     def on_ragged(row: Any) -> str:
         detail = f"expected {row.expected_columns} cells, got {row.actual_columns}"
-        ragged.append(FieldProblem(f"{name}:{row.number}", detail))
+        ragged.append(FieldProblem(f"{name}:{row.number + 1}", detail))
         return "skip"
 
     def read(types: dict[str, Any]) -> Any:
         return pa_csv.read_csv(
-            pa.BufferReader(content),
+            pa.BufferReader(rows),
             # One thread: only then are rows numbered. Blocks hold many rows of many columns.
-            pa_csv.ReadOptions(
-                use_threads=False, block_size=1 << 26, column_names=positions, skip_rows=1
-            ),
-            pa_csv.ParseOptions(newlines_in_values=False, invalid_row_handler=on_ragged),
+            pa_csv.ReadOptions(use_threads=False, block_size=1 << 26, column_names=positions),
+            pa_csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=on_ragged),
             pa_csv.ConvertOptions(
                 column_types=types,
                 null_values=list(MISSING),

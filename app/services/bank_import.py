@@ -300,9 +300,9 @@ def parameters_of(request: BankImport) -> ItemBank | None:
             f" items (the first at item {beside[0][0]!r})."
         )
     keys, values = zip(*beside, strict=True)
-    table = np.array([(p.a, p.b, p.c, p.d) for p in values], dtype=np.float64)
-    return ItemBank.from_difficulties(
-        a=table[:, 0], b=table[:, 1], c=table[:, 2], d=table[:, 3], item_ids=keys
+    table = np.array([(p.a, p.intercept, p.c, p.d) for p in values], dtype=np.float64)
+    return ItemBank.from_intercepts(
+        a=table[:, 0], intercept=table[:, 1], c=table[:, 2], d=table[:, 3], item_ids=keys
     )
 
 

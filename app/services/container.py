@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app import scorers
 from app.adapters import AddressGuard, Transport
 from app.services.api_keys import ApiKeyService
+from app.services.bank_exports import BankExports
 from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
 from app.services.endpoints import EndpointService
@@ -29,6 +30,7 @@ class Services:
     api_keys: ApiKeyService
     endpoints: EndpointService
     banks: BankService
+    bank_exports: BankExports
     response_sets: ResponseSetService
     calibrations: CalibrationService
     sessions: SessionService
@@ -66,6 +68,7 @@ async def open_services(
                 api_keys=ApiKeyService(database),
                 endpoints=endpoints,
                 banks=banks,
+                bank_exports=BankExports(database, banks),
                 response_sets=response_sets,
                 calibrations=CalibrationService(
                     database=database, response_sets=response_sets, banks=banks, queue=queue

@@ -168,11 +168,19 @@ class ResponseSetService:
             NotFoundError: No such set.
             InvalidInputError: More cells than fit into memory.
         """
+        items, sheets = await self.trials(response_set)
+        return await asyncio.to_thread(table_of, items, sheets, MAX_CELLS)
+
+    async def trials(self, response_set: str) -> tuple[list[str], list[StoredSheet]]:
+        """Every answer sheet of a set, repeated answers apart, with the names of its items.
+
+        Raises:
+            NotFoundError: No such set.
+        """
         async with self._database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set)
             items = await uow.response_sets.item_keys(found.id)
-            sheets = [sheet async for sheet in uow.response_sets.sheets(found.id)]
-        return await asyncio.to_thread(table_of, items, sheets, MAX_CELLS)
+            return items, [sheet async for sheet in uow.response_sets.sheets(found.id)]
 
 
 async def _import(

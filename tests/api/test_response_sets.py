@@ -95,7 +95,12 @@ async def test_the_matrix_is_given_out_in_every_format(client: Client) -> None:
     csv = await client.get(url)
     assert csv.headers["content-type"].startswith("text/csv")
     assert csv.text == "examinee,q1,q2\nm1,1,0\nm2,,1\n"
+    assert csv.headers["content-disposition"].startswith('attachment; filename="arc.csv"')
+    long = await client.get(url, params={"format": "long"})
+    assert long.text == "examinee,item,score\nm1,q1,1\nm1,q2,0\nm2,q2,1\n"
+    py_irt = await client.get(url, params={"format": "py-irt"})
     lines = (await client.get(url, params={"format": "jsonl"})).text.splitlines()
+    assert py_irt.text.splitlines() == lines
     assert json.loads(lines[1]) == {"subject_id": "m2", "responses": {"q2": 1}}
     parquet = await client.get(url, params={"format": "parquet"})
     assert read_responses(parquet.content).items == ("q1", "q2")

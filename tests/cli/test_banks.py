@@ -133,3 +133,55 @@ def test_a_published_bank_is_imported_with_its_negative_slopes_quarantined(
     n_items = sum(counts.values())
     # 22 % of the bank's slopes are negative.
     assert counts["quarantined"] / n_items == pytest.approx(0.22, abs=0.01)
+
+
+def test_a_bank_is_exported_in_every_format_and_comes_back_the_same(
+    run: Run, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    items, _ = files
+    parameters = tmp_path / "abcd.csv"
+    parameters.write_text("item,a,b,c,d\n1,1.2,0.3,0.25,1\n2,0.7,-0.1,0,1\n3,-0.4,2,0,1\n")
+    imported = run("import", "sums", "--items", items, "--parameters", parameters)
+    assert imported.exit_code == 0, imported.output
+    hashes = set()
+    for file_format in ("mirt", "csv", "py-irt", "parquet", "jsonl"):
+        target = tmp_path / f"out.{file_format}"
+        result = run("export", "sums", "--format", file_format, "--out", target)
+        assert result.exit_code == 0, result.output
+        assert "Wrote version 1 to " in result.stdout
+        words = (
+            ("--items", target)
+            if file_format == "jsonl"
+            else ("--items", items, "--parameters", target)
+        )
+        again = run("import", f"from-{file_format}", *words, "--scale", "one")
+        assert again.exit_code == 0, again.output
+        hashes.add(re.findall(r"sha256 (\w+)", again.stdout)[0])
+    assert len(hashes) == 1
+    assert (tmp_path / "out.csv").read_text() == (
+        "item,a,b,c,d\n1,1.2,0.3,0.25,1.0\n2,0.7,-0.1,0.0,1.0\n3,-0.4,2.0,0.0,1.0\n"
+    )
+    printed = run("export", "sums", "--version", "1")
+    assert printed.stdout.startswith("X,a1,d,g,u\n1,1.2,-0.36,0.25,1.0\n")
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_an_export_that_cannot_be_is_one_clear_message(run: Run, tmp_path: Path) -> None:
+    parameters = tmp_path / "flat.csv"
+    parameters.write_text("X,a1,d,g,u\nq,1,0,0,1\n=flat,0,0.5,0,1\n")
+    assert run("import", "flat", "--parameters", parameters).exit_code == 0
+    target = tmp_path / "out.csv"
+    for words, message in (
+        (("export", "flat", "--format", "csv", "--out", target), "'=flat'. Write them with"),
+        (("export", "flat", "--version", "7"), "There is no version of bank 'flat': '7'"),
+        (("export", "none"), "There is no bank 'none'"),
+        (("export", "flat", "--out", tmp_path / "no" / "dir"), "cannot be written"),
+        (("export", "flat", "--format", "xlsx"), "xlsx"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 2, result.output
+        assert message in result.stderr
+    assert not target.exists()
+    noted = run("export", "flat", "--out", target)
+    assert "1 names begin like formulas, the first is '=flat'" in noted.stderr
+    assert target.read_text().endswith("=flat,0.0,0.5,0.0,1.0\n")

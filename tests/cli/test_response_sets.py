@@ -98,3 +98,30 @@ def test_real_lm_eval_files_ask_for_the_metric_and_then_come_in(
     assert result.exit_code == 0, result.output
     assert "24 answers read, 24 accepted" in result.stdout
     assert "1 new examinees, 24 new items" in result.stdout
+
+
+def test_a_set_is_exported_in_every_format_and_comes_back_the_same(
+    run: Run, tmp_path: Path
+) -> None:
+    source = tmp_path / "long.csv"
+    source.write_text(
+        'examinee,item,trial,score\n"a,b","two\nlines",1,1\n"a,b",=q,1,0\n"a,b",=q,2,1\nm2,=q,1,1\n'
+    )
+    assert run("import", "one", "--from", source).exit_code == 0
+    long = tmp_path / "again.csv"
+    assert run("export", "one", "--format", "long", "--out", long).exit_code == 0
+    assert long.read_text() == source.read_text()
+
+    whole = tmp_path / "whole.csv"
+    whole.write_text("examinee,q1,q2\nm1,1,0\nm2,,1\nm3,0,0.1\n")
+    assert run("import", "whole", "--from", whole).exit_code == 0
+    for file_format in ("csv", "parquet", "long"):
+        target = tmp_path / f"out-{file_format}"
+        result = run("export", "whole", "--format", file_format, "--out", target)
+        assert result.exit_code == 0, result.output
+        assert run("import", f"w-{file_format}", "--from", target).exit_code == 0
+        assert run("export", f"w-{file_format}").stdout == whole.read_text()
+    refused = run("export", "whole", "--format", "py-irt", "--out", tmp_path / "p.jsonl")
+    assert refused.exit_code == 2
+    assert "'m3' has 0.1 on 'q2'. Export csv or parquet" in refused.stderr
+    assert not (tmp_path / "p.jsonl").exists()

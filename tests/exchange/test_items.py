@@ -47,7 +47,7 @@ def test_a_jsonl_row_gives_every_field() -> None:
     assert (item.tags, item.group) == (("maths", "easy"), "sums")
     assert item.scorer == ScorerSpec("choice", {"x": 1})
     assert (item.expected_tokens_in, item.expected_tokens_out) == (20, 3)
-    assert item.parameters == ItemParameters(1.5, -0.5, 0.25, 1.0)
+    assert item.parameters == ItemParameters(1.5, 0.75, 0.25, 1.0)
 
 
 def test_csv_gives_the_same_records_as_jsonl() -> None:

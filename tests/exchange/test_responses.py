@@ -9,8 +9,9 @@ import pytest
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
+from app.exchange.matrices import Trial, write_csv, write_long
 from app.exchange.names import align, match_names
-from app.exchange.responses import read_responses
+from app.exchange.responses import read_responses, read_trials
 
 WIDE = b"model,q1,q2,q3\nalpha,1,0,\nbeta,NA,0.5,1\n"
 LONG = b"examinee,item,score\nalpha,q1,1\nbeta,q2,0.5\nalpha,q2,0\nbeta,q3,1\n"
@@ -174,3 +175,28 @@ def test_nothing_in_common_is_refused_with_examples_of_both() -> None:
     bank = ItemBank.from_intercepts(a=[1.0], intercept=[0.0], item_ids=["other"])
     with pytest.raises(InvalidInputError, match=r"'q1'.*'other'"):
         align(read_responses(WIDE), bank)
+
+
+def test_names_with_separators_quotes_and_lines_come_back() -> None:
+    names = ("a,b", 'say "hi"', "two\nlines", "=1+1", "naïve Ω", "NA")
+    scores = np.array([[0.1 + 0.2, 1.0, np.nan, 0.0, 1.0, 1.0]] * len(names))
+    before = ResponseTable(names, names, scores)
+    after = read_responses(b"".join(write_csv(before)))
+    assert (after.examinees, after.items) == (names, names)
+    np.testing.assert_array_equal(after.scores, scores)
+    trials = [Trial(name, 1, scores[0]) for name in names]
+    long = read_responses(b"".join(write_long(names, trials, repeated=False)))
+    assert long.examinees == names
+    assert set(long.items) == set(names) - {"two\nlines"}  # which nobody answered
+
+
+def test_rows_are_counted_also_behind_names_of_several_lines() -> None:
+    with pytest.raises(FileFormatError, match=r"responses:3: expected 3 cells, got 2"):
+        read_responses(b'model,"q\n1",q2\nm1,1,0\n"m\n2",1\n')
+
+
+def test_repeated_answers_are_written_with_their_trial() -> None:
+    trials = [Trial("m", 1, np.array([1.0])), Trial("m", 2, np.array([0.25]))]
+    content = b"".join(write_long(["q"], trials, repeated=True))
+    assert content == b"examinee,item,trial,score\nm,q,1,1\nm,q,2,0.25\n"
+    assert list(read_trials(content)) == [1, 2]

@@ -50,7 +50,7 @@ def record(
     target: Sequence[str] = ("1",),
     **fields: object,
 ) -> ItemRecord:
-    parameters = None if b is None else ItemParameters(a, b, 0.0, 1.0)
+    parameters = None if b is None else ItemParameters(a, -a * b, 0.0, 1.0)
     content = ItemContent(prompt=prompt or f"What is {key}?", target=tuple(target))
     return replace(
         ItemRecord(key=key, content=content, parameters=parameters),

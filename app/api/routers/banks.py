@@ -4,8 +4,10 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
+from app.api.downloads import attachment, file_responses
 from app.api.errors import HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
@@ -23,7 +25,7 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import Banks, Caller, caller
+from app.deps import BankExportsDep, Banks, Caller, caller
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -35,6 +37,7 @@ from app.errors import (
     PreconditionRequiredError,
     UnknownNameError,
 )
+from app.exchange.bank_files import BankFormat
 from app.exchange.items import scan_items
 from app.storage.repositories.api_keys import Scope
 
@@ -326,6 +329,44 @@ async def get_information(
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them were asked."""
     return InformationRead.of(await banks.information(bank, version, theta_grid(theta)))
+
+
+@router.get(
+    "/{bank}/versions/{version}/export",
+    response_class=StreamingResponse,
+    responses={
+        **file_responses(kind.media_type for kind in BankFormat),
+        **_NOT_MODIFIED,
+        **errors(ItemBankError),
+    },
+)
+async def export_version(
+    bank: BankRef,
+    version: VersionRef,
+    who: Reader,
+    request: Request,
+    exports: BankExportsDep,
+    file_format: Annotated[
+        BankFormat,
+        Query(
+            alias="format",
+            description=(
+                "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d`; `py-irt`: "
+                "`best_parameters.json`; `parquet`; `jsonl`: items with content and parameters."
+            ),
+        ),
+    ] = BankFormat.MIRT,
+) -> Response:
+    """A version as a file that imports read back.
+
+    Content of a withheld bank is left out for keys without `banks:write`.
+    """
+    made = await exports.export(bank, version, file_format, reveal=who.may(Scope.BANKS_WRITE))
+    tag = etag(f"{made.version.id}-{file_format}{'-withheld' if made.withheld else ''}")
+    if is_current(request, tag):
+        return not_modified(tag)
+    headers = {"Content-Disposition": attachment(made.name), "ETag": tag}
+    return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
 
 
 @router.post(

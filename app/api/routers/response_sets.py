@@ -1,12 +1,12 @@
 """Response sets: recorded answers in, their matrix out."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from fastapi import Path, Query, Response
 from fastapi.responses import StreamingResponse
 
+from app.api.downloads import attachment, file_responses
 from app.api.errors import errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
@@ -20,7 +20,6 @@ from app.api.schemas.response_sets import (
     ResponseSetRead,
 )
 from app.deps import ResponseSets, caller
-from app.engine.responses import ResponseTable
 from app.errors import (
     AlreadyExistsError,
     FileFormatError,
@@ -29,8 +28,7 @@ from app.errors import (
     PreconditionFailedError,
     PreconditionRequiredError,
 )
-from app.exchange.matrices import write_csv, write_parquet
-from app.exchange.py_irt import write_py_irt
+from app.services.response_exports import MatrixFormat, export_answers
 
 router = make_router("/response-sets", tag="response sets")
 
@@ -43,24 +41,6 @@ SetRef = Annotated[
         examples=["arc-2026"],
     ),
 ]
-MatrixFormat = Literal["csv", "jsonl", "parquet"]
-
-_MEDIA_TYPES: dict[MatrixFormat, str] = {
-    "csv": "text/csv",
-    "jsonl": "application/x-ndjson",
-    "parquet": "application/vnd.apache.parquet",
-}
-_MATRIX: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The file.",
-        "content": {
-            media_type: {"schema": {"type": "string", "format": "binary"}}
-            for media_type in _MEDIA_TYPES.values()
-        },
-    }
-}
-#: Lines are sent in blocks: each block is a message of its own.
-_BLOCK_BYTES = 1 << 18
 
 
 @router.post(
@@ -136,7 +116,7 @@ async def import_answers(
     "/{response_set}/matrix",
     dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses=_MATRIX,
+    responses=file_responses(kind.media_type for kind in MatrixFormat),
 )
 async def get_matrix(
     response_set: SetRef,
@@ -145,31 +125,15 @@ async def get_matrix(
         MatrixFormat,
         Query(
             alias="format",
-            description="`csv` and `parquet`: one row an examinee; `jsonl`: as py-irt reads it.",
+            description="`csv` and `parquet`: one row an examinee; `long`: one row an answer; "
+            "`py-irt`, also called `jsonl`: as py-irt reads it.",
         ),
-    ] = "csv",
+    ] = MatrixFormat.CSV,
 ) -> StreamingResponse:
-    """All scores as a file; the mean of repeated answers, nothing where there is no answer."""
-    table = await sets.matrix(response_set)
-    content = await asyncio.to_thread(_written, table, file_format)
-    return StreamingResponse(content, media_type=_MEDIA_TYPES[file_format])
+    """All scores as a file, nothing where there is none.
 
-
-def _written(table: ResponseTable, file_format: MatrixFormat) -> Iterator[bytes]:
-    match file_format:
-        case "csv":
-            return _blocks(write_csv(table))
-        case "jsonl":
-            return _blocks(write_py_irt(table))
-        case "parquet":
-            return iter([write_parquet(table)])
-
-
-def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
-    block = bytearray()
-    for line in lines:
-        block += line
-        if len(block) >= _BLOCK_BYTES:
-            yield bytes(block)
-            block.clear()
-    yield bytes(block)
+    Repeated answers stand apart in `long`; elsewhere there is their mean.
+    """
+    made = await export_answers(sets, response_set, file_format)
+    headers = {"Content-Disposition": attachment(made.name)}
+    return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)

@@ -460,6 +460,20 @@ class BankRepository:
         items = tuple(read_version_item(row, key) for row, key in rows[: request.limit])
         return Page(items, len(rows) > request.limit)
 
+    async def version_contents(
+        self, version_id: str, *, after: int, limit: int
+    ) -> list[tuple[VersionItem, Item]]:
+        """Items of a version with their text, those in the positions behind `after`."""
+        query = (
+            select(VersionItemRow, ItemRow)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id, VersionItemRow.position > after)
+            .order_by(VersionItemRow.position)
+            .limit(limit)
+        )
+        rows = await self._db.execute(query)
+        return [(read_version_item(row, item.key), read_item(item)) for row, item in rows]
+
     async def flags(self, version_id: str) -> list[tuple[str, dict[str, Any]]]:
         """Key and finding, for every finding of a version in order of position."""
         query = (

@@ -1,0 +1,50 @@
+"""Files that commands write."""
+
+import os
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from app.errors import InvalidInputError
+
+
+@contextmanager
+def writing(target: str) -> Iterator[BinaryIO]:
+    """A path to be written, or stdout for `-`; a file that was begun and not finished goes away.
+
+    Raises:
+        InvalidInputError: It cannot be written.
+    """
+    if target == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    path = Path(target)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as stream:
+            yield stream
+        part.replace(path)
+    except OSError as exc:
+        raise InvalidInputError(f"{target}: cannot be written: {exc.strerror}.") from exc
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_blocks(target: str, blocks: Iterable[bytes]) -> None:
+    """Write a file part by part.
+
+    Raises:
+        InvalidInputError: It cannot be written.
+    """
+    with writing(target) as stream:
+        stream.writelines(blocks)
+
+
+async def write_async_blocks(target: str, blocks: AsyncIterator[bytes]) -> None:
+    """As `write_blocks`, for parts that have to be waited for."""
+    with writing(target) as stream:
+        async for block in blocks:
+            stream.write(block)

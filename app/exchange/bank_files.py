@@ -1,0 +1,100 @@
+"""A bank as a file of any of the formats that it can be read back from.
+
+| format | file |
+|---|---|
+| `mirt` | CSV `X,a1,d,g,u` as R's mirt writes it; `d` is an intercept |
+| `csv` | CSV `item,a,b,c,d`; `b` is a difficulty |
+| `py-irt` | `best_parameters.json` of py-irt |
+| `parquet` | `item, a, b, intercept, c, d, status` |
+| `jsonl` | one item a line with its content and its parameters |
+
+Names are written as they are, also those that a spreadsheet would take for formulas: a file whose
+names were changed would no longer be about the same items.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from app.engine.bank import ItemBank
+from app.exchange.parameters import shortest_difficulties, write_difficulties, write_mirt
+from app.exchange.parquet_parameters import write_parquet_parameters
+from app.exchange.py_irt_parameters import write_py_irt_parameters
+
+#: First characters that make a spreadsheet read a cell as a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class BankFormat(StrEnum):
+    """Kinds of files that hold a bank."""
+
+    MIRT = "mirt"
+    CSV = "csv"
+    PY_IRT = "py-irt"
+    PARQUET = "parquet"
+    JSONL = "jsonl"
+
+    @property
+    def media_type(self) -> str:
+        """What HTTP calls it."""
+        return _MEDIA_TYPES[self]
+
+    @property
+    def suffix(self) -> str:
+        """How names of such files end."""
+        return _SUFFIXES[self]
+
+
+_MEDIA_TYPES = {
+    BankFormat.MIRT: "text/csv; charset=utf-8",
+    BankFormat.CSV: "text/csv; charset=utf-8",
+    BankFormat.PY_IRT: "application/json",
+    BankFormat.PARQUET: "application/vnd.apache.parquet",
+    BankFormat.JSONL: "application/x-ndjson",
+}
+_SUFFIXES = {
+    BankFormat.MIRT: "mirt.csv",
+    BankFormat.CSV: "csv",
+    BankFormat.PY_IRT: "py-irt.json",
+    BankFormat.PARQUET: "parquet",
+    BankFormat.JSONL: "jsonl",
+}
+
+
+def write_bank(
+    bank: ItemBank, file_format: BankFormat, statuses: Sequence[str] | None = None
+) -> bytes:
+    """The parameters of a bank as a file.
+
+    Args:
+        bank: The items.
+        file_format: Any but `jsonl`, which needs the items' content: see `item_line`.
+        statuses: What each item is in its version, for formats that can tell.
+
+    Raises:
+        ItemBankError: Parameters that the format cannot hold, such as a = 0 where it wants b.
+    """
+    match file_format:
+        case BankFormat.MIRT:
+            return write_mirt(bank)
+        case BankFormat.CSV:
+            return write_difficulties(bank)
+        case BankFormat.PY_IRT:
+            return write_py_irt_parameters(bank, shortest_difficulties(bank))
+        case BankFormat.PARQUET:
+            b = shortest_difficulties(bank, flat=True)
+            return write_parquet_parameters(bank, b, statuses)
+        case BankFormat.JSONL:
+            raise ValueError("items are written line by line")
+
+
+def item_line(fields: Mapping[str, Any]) -> bytes:
+    """One line of an item file; fields without a value are left out."""
+    given = {name: value for name, value in fields.items() if value not in (None, [], {})}
+    return json.dumps(given, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def formula_like(names: Iterable[str]) -> list[str]:
+    """Those names that a spreadsheet would take for formulas."""
+    return [name for name in names if name.startswith(_FORMULA)]

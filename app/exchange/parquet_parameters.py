@@ -1,0 +1,98 @@
+"""Item parameters as Parquet: columns `item`, `a`, `b` or `intercept` or both, `c`, `d`.
+
+Where both are there `intercept` counts: it exists of every item, b only where a is not 0, and it
+holds every bit. Other columns, such as `status`, are not read.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+
+from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.errors import FieldProblem, FileFormatError
+from app.exchange.files import raise_problems
+
+_NUMBERS = ("a", "b", "intercept", "c", "d")
+
+
+def read_parquet_parameters(
+    content: bytes, *, name: str = "parameters", scale: str = DEFAULT_SCALE
+) -> ItemBank:
+    """The items of a file; either every row is good or none is returned.
+
+    Raises:
+        FileFormatError: No Parquet, a column that is missing or holds something else.
+        ItemBankError: Numbers that are no item's.
+    """
+    try:
+        table = pa_parquet.read_table(pa.BufferReader(content))
+    except (pa.ArrowException, OSError) as exc:
+        raise FileFormatError(f"{name}: expected a Parquet file, got {exc}.") from exc
+    have = set(table.column_names)
+    if not {"item", "a"} <= have or not have & {"b", "intercept"}:
+        found = ", ".join(table.column_names)
+        raise FileFormatError(
+            f"{name}: expected the columns item, a, and intercept or b; found {found:.300}."
+        )
+    keys = _cast(table, "item", pa.string(), name).to_pylist()
+    columns = {
+        column: _cast(table, column, pa.float64(), name).to_numpy(zero_copy_only=False)
+        for column in _NUMBERS
+        if column in have
+    }
+    raise_problems(
+        name,
+        [
+            FieldProblem(f"{name}:{row}:item", "expected the name of an item, got nothing")
+            for row, key in enumerate(keys)
+            if not key or not key.strip()
+        ],
+    )
+    shared = {"a": columns["a"], "c": columns.get("c"), "d": columns.get("d")}
+    item_ids = [key.strip() for key in keys]
+    if "intercept" in columns:
+        return ItemBank.from_intercepts(
+            intercept=columns["intercept"], item_ids=item_ids, scale=scale, **shared
+        )
+    return ItemBank.from_difficulties(b=columns["b"], item_ids=item_ids, scale=scale, **shared)
+
+
+def write_parquet_parameters(
+    bank: ItemBank, b: FloatArray, statuses: Sequence[str] | None = None
+) -> bytes:
+    """A file of a bank.
+
+    Args:
+        bank: The items.
+        b: Their difficulties as they are to be written, NaN where there is none.
+        statuses: What each item is in its version, if it is in one.
+    """
+    columns: dict[str, Any] = {
+        "item": pa.array(bank.item_ids, pa.string()),
+        "a": bank.a,
+        "b": pa.array(b, mask=np.isnan(b)),
+        "intercept": bank.intercept,
+        "c": bank.c,
+        "d": bank.d,
+    }
+    if statuses is not None:
+        columns["status"] = pa.array(statuses, pa.string())
+    target = io.BytesIO()
+    pa_parquet.write_table(pa.table(columns), target, compression="zstd")
+    return target.getvalue()
+
+
+def _cast(table: Any, column: str, kind: Any, name: str) -> Any:
+    if table.column_names.count(column) > 1:
+        raise FileFormatError(f"{name}: expected the column {column} once, got it again.")
+    try:
+        return pc.cast(table.column(column), kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise FileFormatError(
+            f"{name}: expected {kind} in the column {column}, got {table.column(column).type}."
+        ) from exc

@@ -1,0 +1,123 @@
+"""Bank versions as files."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from app.engine.bank import FloatArray
+from app.exchange.bank_files import BankFormat, item_line, write_bank
+from app.exchange.item_record import MAX_PARAMETER
+from app.exchange.parameters import shortest_difficulties
+from app.items import ItemContent
+from app.services.bank_import import item_fields
+from app.services.banks import BankService
+from app.storage.database import Database
+from app.storage.repositories.bank_values import (
+    ACTIVE,
+    QUARANTINED,
+    BankVersion,
+    Item,
+    VersionItem,
+)
+
+#: Items of one read: a block of the file in memory, a short transaction.
+_PAGE = 1000
+_BLOCK_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class BankFile:
+    """A version on its way out.
+
+    Attributes:
+        version: What it is.
+        name: For the file.
+        media_type: What HTTP calls it.
+        blocks: Its bytes, part by part.
+        withheld: Its items' content stays inside.
+    """
+
+    version: BankVersion
+    name: str
+    media_type: str
+    blocks: AsyncIterator[bytes]
+    withheld: bool = False
+
+
+class BankExports:
+    """Gives out bank versions.
+
+    Args:
+        database: Where the items are.
+        banks: Keeps versions in memory.
+    """
+
+    def __init__(self, database: Database, banks: BankService) -> None:
+        self._database = database
+        self._banks = banks
+
+    async def export(
+        self, bank: str, version: str | None, file_format: BankFormat, *, reveal: bool
+    ) -> BankFile:
+        """One version as a file: all items with parameters; `jsonl` has those in pretest, too.
+
+        Args:
+            bank: Id or name.
+            version: Number, id or `latest`, the default.
+            file_format: Of the file.
+            reveal: Whether the content of a withheld bank may be given out.
+
+        Raises:
+            NotFoundError: No such bank or version.
+            ItemBankError: Parameters that the format cannot hold.
+        """
+        found = await self._banks.get_version(bank, version)
+        loaded = await self._banks.load_version(found.id)
+        name = f"{loaded.bank_name}-v{found.number}.{file_format.suffix}"
+        withheld = False
+        if file_format is BankFormat.JSONL:
+            withheld = loaded.visibility != "open" and not reveal
+            b = await asyncio.to_thread(shortest_difficulties, loaded.bank, flat=True)
+            blocks = self._lines(found.id, b, withheld=withheld)
+        else:
+            statuses = [ACTIVE if active else QUARANTINED for active in loaded.active.tolist()]
+            content = await asyncio.to_thread(write_bank, loaded.bank, file_format, statuses)
+            blocks = _cut(content)
+        return BankFile(found, name, file_format.media_type, blocks, withheld)
+
+    async def _lines(
+        self, version_id: str, b: FloatArray, *, withheld: bool
+    ) -> AsyncIterator[bytes]:
+        after = -1
+        while True:
+            async with self._database.unit_of_work() as uow:
+                page = await uow.banks.version_contents(version_id, after=after, limit=_PAGE)
+            if not page:
+                return
+            yield b"".join(_line(member, item, b, withheld=withheld) for member, item in page)
+            after = page[-1][0].position
+
+
+async def _cut(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), _BLOCK_BYTES):
+        yield content[start : start + _BLOCK_BYTES]
+
+
+def _line(member: VersionItem, item: Item, b: FloatArray, *, withheld: bool) -> bytes:
+    fields = item_fields(item)
+    if withheld or item.content == ItemContent():
+        hidden = ("prompt", "messages", "choices", "target") + (("scorer",) if withheld else ())
+        fields |= dict.fromkeys(hidden)
+    tokens = {"in": item.expected_tokens_in, "out": item.expected_tokens_out}
+    fields["expected_tokens"] = {way: n for way, n in tokens.items() if n is not None}
+    if member.a is not None:
+        difficulty = float(b[member.position])
+        fields |= {
+            "a": member.a,
+            # Where a is about 0 there is none, or none that means anything.
+            "b": difficulty if abs(difficulty) <= MAX_PARAMETER else None,
+            "intercept": member.intercept,
+            "c": member.c,
+            "d": member.d,
+        }
+    return item_line(fields)
