@@ -55,7 +55,7 @@ class Linking:
         A intercept + B a, found in published linking code, holds only for A = 1 and B = 0.)
         """
         a = items.a / self.slope
-        return ItemParameters(a, items.intercept - a * self.intercept, items.c, items.d)
+        return items._replace(a=a, intercept=items.intercept - a * self.intercept)
 
     def bank(self, bank: ItemBank) -> ItemBank:
         """A bank of scale `source` on scale `target`.
@@ -73,6 +73,7 @@ class Linking:
             item_ids=bank.item_ids,
             scale=self.target,
             model=bank.model,
+            k=bank.k,
         )
 
     def inverse(self) -> "Linking":

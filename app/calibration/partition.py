@@ -97,10 +97,10 @@ def join_parts(
     Raises:
         CalibrationError: A part that shares fewer than two examinees with the first.
     """
-    columns = [np.empty(matrix.n_items) for _ in ItemParameters._fields]
+    columns = [np.empty(matrix.n_items) for _ in range(4)]
     linkings = link_parts(matrix, parts, results)
     for part, result, linking in zip(parts, results, linkings, strict=True):
-        for column, values in zip(columns, linking.items(result.items), strict=True):
+        for column, values in zip(columns, linking.items(result.items)[:4], strict=True):
             column[part] = values
     items = ItemParameters(*columns)
     density = max((result.density for result in results), key=lambda d: len(d.nodes))

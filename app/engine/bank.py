@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from app.engine.models.base import FloatArray, IntArray, ItemParameters, ResponseModel
+from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
 from app.errors import FieldProblem, ItemBankError, ScaleMismatchError, UnknownNameError
 
@@ -38,10 +39,13 @@ class ItemBank:
         item_ids: Ids in the same order.
         scale: Name of the theta scale; estimates compare only on one scale.
         model: Formula family.
+        k: Dispersions of continuous scores, shape (n_items,); ones in other models, and where left
+            out.
 
     Raises:
         ItemBankError: No items, unequal lengths, repeated ids, a number that is not finite, or an
-            item without 0 <= c < d <= 1. Every faulty item is listed in `problems`, up to a cap.
+            item without 0 <= c < d <= 1 and k > 0. Every faulty item is listed in `problems`, up
+            to a cap.
     """
 
     a: FloatArray
@@ -51,16 +55,26 @@ class ItemBank:
     item_ids: tuple[str, ...]
     scale: str = DEFAULT_SCALE
     model: ResponseModel = LOGISTIC
+    k: FloatArray = field(default_factory=lambda: np.ones(()))
     parameters: ItemParameters = field(init=False, repr=False)
     _positions: dict[str, ItemIndex] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         item_ids = tuple(self.item_ids)
-        arrays = {name: _column(name, getattr(self, name)) for name in ("a", "intercept", "c", "d")}
+        own_k = np.ndim(self.k) > 0
+        k = self.k if own_k else np.ones(len(item_ids))
+        arrays = {
+            name: _column(name, values)
+            for name, values in zip(
+                ItemParameters._fields, (self.a, self.intercept, self.c, self.d, k), strict=True
+            )
+        }
         _check(arrays, item_ids)
         for name, values in arrays.items():
             object.__setattr__(self, name, values)
         object.__setattr__(self, "item_ids", item_ids)
+        if not own_k:  # one 1 for all items is read fastest
+            del arrays["k"]
         object.__setattr__(self, "parameters", ItemParameters(**arrays))
         positions = {item_id: ItemIndex(i) for i, item_id in enumerate(item_ids)}
         object.__setattr__(self, "_positions", positions)
@@ -73,10 +87,14 @@ class ItemBank:
         intercept: ArrayLike,
         c: ArrayLike | None = None,
         d: ArrayLike | None = None,
+        k: ArrayLike | None = None,
         item_ids: Sequence[str] | None = None,
         scale: str = DEFAULT_SCALE,
     ) -> "ItemBank":
-        """Bank from slopes and intercepts; c defaults to 0, d to 1, ids to "1", "2", ..."""
+        """Bank from slopes and intercepts; c defaults to 0, d to 1, ids to "1", "2", ...
+
+        With dispersions k the bank is one of continuous scores, without them a logistic one.
+        """
         slopes = _column("a", a)
         return cls(
             a=slopes,
@@ -85,6 +103,8 @@ class ItemBank:
             d=np.ones_like(slopes) if d is None else _column("d", d),
             item_ids=_numbered(len(slopes)) if item_ids is None else tuple(item_ids),
             scale=scale,
+            model=LOGISTIC if k is None else CONTINUOUS,
+            k=np.ones(()) if k is None else _column("k", k),
         )
 
     @classmethod
@@ -95,6 +115,7 @@ class ItemBank:
         b: ArrayLike,
         c: ArrayLike | None = None,
         d: ArrayLike | None = None,
+        k: ArrayLike | None = None,
         item_ids: Sequence[str] | None = None,
         scale: str = DEFAULT_SCALE,
     ) -> "ItemBank":
@@ -106,7 +127,7 @@ class ItemBank:
         with np.errstate(over="ignore"):  # infinite: refused below, with the item's name
             intercepts = -slopes * difficulties
         return cls.from_intercepts(
-            a=slopes, intercept=intercepts, c=c, d=d, item_ids=ids, scale=scale
+            a=slopes, intercept=intercepts, c=c, d=d, k=k, item_ids=ids, scale=scale
         )
 
     @property
@@ -203,6 +224,10 @@ def _check(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
             f"/items/{i}", f"item {item_ids[i]!r}: need 0 <= c < d <= 1, got c={c[i]}, d={d[i]}"
         )
         for i in np.flatnonzero(finite & ~legal)
+    ]
+    problems += [
+        FieldProblem(f"/items/{i}", f"item {item_ids[i]!r}: need k > 0, got k={arrays['k'][i]}")
+        for i in np.flatnonzero(arrays["k"] <= 0)
     ]
     _raise_if_any(problems)
 

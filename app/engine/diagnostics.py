@@ -48,15 +48,17 @@ def person_fit(bank: ItemBank, responses: Iterable[Response], theta: float) -> P
     parameters = bank.parameters.take(np.array([answer.item for answer in answers], dtype=np.intp))
     scores = np.array([answer.score for answer in answers])
     model = bank.model
-    weight = model.log_likelihood(parameters, theta, 1.0) - model.log_likelihood(
-        parameters, theta, 0.0
-    )
+    # The log-likelihood is linear in the score; continuous scores lie between c and d.
+    lo, hi = parameters.c, parameters.d
+    weight = (
+        model.log_likelihood(parameters, theta, hi) - model.log_likelihood(parameters, theta, lo)
+    ) / (hi - lo)
     residual = scores - model.expected_score(parameters, theta)
     variance = model.score_variance(parameters, theta)
     slope = (
-        model.likelihood_slope(parameters, theta, 1.0).first
-        - model.likelihood_slope(parameters, theta, 0.0).first
-    )
+        model.likelihood_slope(parameters, theta, hi).first
+        - model.likelihood_slope(parameters, theta, lo).first
+    ) / (hi - lo)
     information = float((variance * slope) @ slope)
     k = float((variance * slope) @ weight) / information if information > 0 else 0.0
     lz = _standardised(residual, weight, variance)

@@ -6,13 +6,8 @@ information from the top of that list and stops as soon as the best value found 
 the next bound; only when the list runs out does it look at the whole bank. The choice is the one
 that brute force makes, ties included.
 
-The bounds are true because the information of a 1PL-4PL item has one mode: with P between c and d,
-
-    log I = const + 2 log(P - c) + 2 log(d - P) - log P - log(1 - P)
-
-has the derivative 2/(P-c) - 2/(d-P) - 1/P + 1/(1-P), which falls in P everywhere. Over a cell the
-maximum is therefore at one of its ends, or at the mode if that lies inside (Magis 2013, Applied
-Psychological Measurement 37, gives the mode of the 4PL in closed form).
+The bounds are true because the information of an item has one mode, by `ResponseModel.peak`: over a
+cell the maximum is at one of its ends, or at the mode if that lies inside.
 """
 
 import bisect
@@ -63,7 +58,7 @@ class InformationIndex:
     def __init__(self, bank: ItemBank) -> None:
         self.bank = bank
         self._cells: dict[int, _Cell] = {}
-        self._mode_z, self._peak = _modes(bank)
+        self._peak = bank.model.peak(bank.parameters)
         largest_z = np.abs(bank.a) * THETA_LIMIT + np.abs(bank.intercept)
         # z is off by its last digits, and log I changes at most twice as fast as z.
         rounding = np.minimum(4.0 * np.finfo(np.float64).eps * largest_z, 700.0)
@@ -118,8 +113,7 @@ class InformationIndex:
         active: BoolArray | None,
     ) -> list[tuple[float, int]]:
         """(-information, position) of those of the first `reach` items that may be returned."""
-        a, intercept, c, d = cell.parameters
-        head = ItemParameters(a[:reach], intercept[:reach], c[:reach], d[:reach])
+        head = cell.parameters.take(slice(reach))
         values = np.negative(self.bank.model.information(head, theta)).tolist()
         found = [pair for pair in zip(values, cell.items, strict=False) if pair[1] not in asked]
         if active is not None:
@@ -134,8 +128,8 @@ class InformationIndex:
             z_low, z_high = (bank.a * theta + bank.intercept for theta in (low, high))
             with np.errstate(over="ignore"):
                 bounds = np.where(
-                    (z_low - self._mode_z) * (z_high - self._mode_z) <= 0.0,
-                    self._peak,
+                    (z_low - self._peak.z) * (z_high - self._peak.z) <= 0.0,
+                    self._peak.information,
                     np.maximum(bank.information(low), bank.information(high)),
                 )
                 bounds = bounds * self._slack + ABSOLUTE_SLACK
@@ -172,25 +166,3 @@ def largest(values: FloatArray, allowed: BoolArray, count: int) -> list[ItemInde
         positions, kept = positions[kept >= threshold], kept[kept >= threshold]
     order = np.argsort(-kept, kind="stable")[:count]
     return [ItemIndex(item) for item in positions[order].tolist()]
-
-
-def _modes(bank: ItemBank) -> tuple[FloatArray, FloatArray]:
-    """Where each item's information is largest, and how large it is there.
-
-    Returns:
-        The mode as z = a theta + intercept and the information at it, each of shape (n_items,).
-    """
-    c, d = bank.c, bank.d
-    width = d - c
-    # With s = sigmoid(z) the derivative of log I is, up to a positive factor,
-    # 2/s - 2/(1-s) - w/P + w/Q. As w/P <= 1/s and w/Q <= 1/(1-s), its zero is in [1/3, 2/3].
-    low, high = np.full(c.size, 1 / 3), np.full(c.size, 2 / 3)
-    for _ in range(54):
-        s = 0.5 * (low + high)
-        p, q = c + width * s, (1.0 - d) + width * (1.0 - s)
-        rising = 2.0 / s - 2.0 / (1.0 - s) - width / p + width / q > 0.0
-        low, high = np.where(rising, s, low), np.where(rising, high, s)
-    s = 0.5 * (low + high)
-    p, q = c + width * s, (1.0 - d) + width * (1.0 - s)
-    peak = (bank.a * width * s * (1.0 - s)) ** 2 / (p * q)
-    return np.log(s) - np.log1p(-s), peak

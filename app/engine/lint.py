@@ -16,6 +16,7 @@ CODES: Mapping[str, str] = {
     "extreme_difficulty": "no examinee is near the item",
     "high_guessing": "most guesses are right",
     "low_upper_asymptote": "the ablest fail the item often",
+    "high_dispersion": "scores scatter more than right and wrong answers would",
     "no_variance": "all recorded answers are alike",
     "misfit": "recorded answers leave the item's curve",
     "duplicate_content": "another item asks the same",
@@ -63,6 +64,7 @@ class LintSettings:
         max_difficulty: |b| above this, in logits.
         max_guessing: c above this.
         min_upper_asymptote: d below this.
+        max_dispersion: k above this; 1 is as much as right and wrong answers scatter.
     """
 
     max_slope: float = 4.0
@@ -70,6 +72,7 @@ class LintSettings:
     max_difficulty: float = 6.0
     max_guessing: float = 0.5
     min_upper_asymptote: float = 0.8
+    max_dispersion: float = 1.0
 
 
 DEFAULT_SETTINGS = LintSettings()
@@ -77,7 +80,9 @@ DEFAULT_SETTINGS = LintSettings()
 
 def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Finding]:
     """Findings about a bank's parameters, by item position and then by code."""
-    a, b, c, d = bank.a, bank.b, bank.c, bank.d
+    a, b, c, d, k = bank.a, bank.b, bank.c, bank.d, bank.k
+    # In a bank of continuous scores c and d are the lowest and the highest score, not faults.
+    bounds = np.full(bank.n_items, bank.model.name == "continuous")
     checks = (
         ("negative_slope", "a", a, a <= 0, "a is {value:.4g}: abler examinees fail it more"),
         (
@@ -105,15 +110,22 @@ def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Find
             "high_guessing",
             "c",
             c,
-            c > settings.max_guessing,
+            ~bounds & (c > settings.max_guessing),
             f"c is {{value:.4g}}, above {settings.max_guessing}: most guesses are right",
         ),
         (
             "low_upper_asymptote",
             "d",
             d,
-            d < settings.min_upper_asymptote,
+            ~bounds & (d < settings.min_upper_asymptote),
             f"d is {{value:.4g}}, below {settings.min_upper_asymptote}: the ablest fail it often",
+        ),
+        (
+            "high_dispersion",
+            "k",
+            k,
+            k > settings.max_dispersion,
+            f"k is {{value:.4g}}, above {settings.max_dispersion:g}: its scores scatter too much",
         ),
     )
     findings = [

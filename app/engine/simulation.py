@@ -86,9 +86,9 @@ class Summary:
 def draw_scores(
     bank: ItemBank, thetas: Iterable[float], rng: np.random.Generator
 ) -> Iterator[FloatArray]:
-    """Right and wrong answers of simulated examinees to the whole bank, row by row."""
+    """Answers of simulated examinees to the whole bank, drawn from its model, row by row."""
     for theta in thetas:
-        yield (rng.random(bank.n_items) < bank.expected_score(theta)).astype(np.float64)
+        yield bank.model.draw_scores(bank.parameters, theta, rng)
 
 
 def take(

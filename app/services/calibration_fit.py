@@ -150,7 +150,10 @@ def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
     if errors is None:  # a plan always asks for them
         raise RuntimeError("a calibration without standard errors")
     return {
-        **calibration.items._asdict(),
+        "a": calibration.items.a,
+        "intercept": calibration.items.intercept,
+        "c": calibration.items.c,
+        "d": calibration.items.d,
         "se_a": errors.a,
         "se_intercept": errors.intercept,
         "se_b": errors.b,

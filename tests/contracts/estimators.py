@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
+from app.engine.simulation import draw_scores
 from app.engine.state import Belief, Estimate, Estimator, Response
-from tests.engine.random_banks import clean_bank, random_bank
+from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 
 
 def answers(bank: ItemBank, theta: float, seed: int) -> list[Response]:
     """One simulated answer to every item."""
-    right = np.random.default_rng(seed).random(bank.n_items) < bank.expected_score(theta)
-    return [Response(ItemIndex(i), float(score)) for i, score in enumerate(right)]
+    scores = next(draw_scores(bank, [theta], np.random.default_rng(seed)))
+    return [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
 
 
 def fold(estimator: Estimator[Any], bank: ItemBank, responses: list[Response]) -> Belief:
@@ -26,10 +27,14 @@ def fold(estimator: Estimator[Any], bank: ItemBank, responses: list[Response]) -
 
 
 class EstimatorContract:
-    """Fixture `estimator`: the estimator with its defaults."""
+    """Fixture `estimator`: the estimator with its defaults. Every promise holds in every model."""
 
-    def test_results_are_plain_values(self, estimator: Estimator[Any]) -> None:
-        bank = clean_bank(0, 30)
+    @pytest.fixture(params=KINDS)
+    def kind(self, request: pytest.FixtureRequest) -> Kind:
+        return request.param  # type: ignore[no-any-return]  # pytest types no parameters
+
+    def test_results_are_plain_values(self, estimator: Estimator[Any], kind: Kind) -> None:
+        bank = clean_bank(0, 30, kind=kind)
         belief = fold(estimator, bank, answers(bank, 0.5, 0))
         estimate = belief.estimate()
         for value in (belief.theta, belief.se, estimate.theta, estimate.se, estimate.lo):
@@ -39,41 +44,41 @@ class EstimatorContract:
 
     @pytest.mark.parametrize("score", [0.0, 1.0])
     def test_answers_all_alike_give_a_finite_theta_on_their_side(
-        self, estimator: Estimator[Any], score: float
+        self, estimator: Estimator[Any], kind: Kind, score: float
     ) -> None:
-        bank = clean_bank(1, 20)
+        bank = clean_bank(1, 20, kind=kind)
         estimate = estimator.estimate(bank, [Response(ItemIndex(i), score) for i in range(20)])
         assert math.isfinite(estimate.theta)
         assert math.isfinite(estimate.se)
         assert estimate.theta > 0 if score else estimate.theta < 0
         assert estimate.se > 0.25
 
-    def test_without_answers_it_says_the_prior(self, estimator: Estimator[Any]) -> None:
-        estimate = estimator.start(clean_bank(2, 5)).estimate()
+    def test_without_answers_it_says_the_prior(self, estimator: Estimator[Any], kind: Kind) -> None:
+        estimate = estimator.start(clean_bank(2, 5, kind=kind)).estimate()
         assert estimate.theta == pytest.approx(0.0, abs=1e-9)
         assert estimate.se == pytest.approx(1.0, rel=1e-9)
         assert estimate.method in ("eap", "map")
 
     def test_an_update_leaves_the_belief_it_was_given_as_it_was(
-        self, estimator: Estimator[Any]
+        self, estimator: Estimator[Any], kind: Kind
     ) -> None:
-        bank = clean_bank(3, 10)
+        bank = clean_bank(3, 10, kind=kind)
         before = fold(estimator, bank, answers(bank, 0.0, 3)[:9])
         seen = (before.theta, before.se, before.weights.tobytes())
         estimator.update(bank, before, Response(ItemIndex(9), 1.0))
         assert (before.theta, before.se, before.weights.tobytes()) == seen
 
     def test_estimate_is_the_fold_of_updates_and_replays_to_the_bit(
-        self, estimator: Estimator[Any]
+        self, estimator: Estimator[Any], kind: Kind
     ) -> None:
-        bank = random_bank(4, 40)
+        bank = random_bank(4, 40, kind=kind)
         responses = answers(bank, 1.0, 4)
         assert estimator.estimate(bank, responses) == fold(estimator, bank, responses).estimate()
 
     def test_the_posterior_is_a_distribution_on_ascending_nodes(
-        self, estimator: Estimator[Any]
+        self, estimator: Estimator[Any], kind: Kind
     ) -> None:
-        bank = random_bank(5, 40)
+        bank = random_bank(5, 40, kind=kind)
         belief = fold(estimator, bank, answers(bank, -1.0, 5))
         assert (np.diff(belief.nodes) > 0).all()
         assert (belief.weights >= 0).all()
@@ -81,23 +86,23 @@ class EstimatorContract:
         assert belief.weights.shape == belief.nodes.shape
 
     def test_the_interval_holds_theta_and_is_about_four_standard_errors_wide(
-        self, estimator: Estimator[Any]
+        self, estimator: Estimator[Any], kind: Kind
     ) -> None:
-        bank = clean_bank(6, 60)
+        bank = clean_bank(6, 60, kind=kind)
         estimate: Estimate = estimator.estimate(bank, answers(bank, 0.3, 6))
         assert estimate.lo < estimate.theta < estimate.hi
         assert estimate.hi - estimate.lo == pytest.approx(2 * 1.96 * estimate.se, rel=0.05)
 
-    def test_more_answers_narrow_the_error(self, estimator: Estimator[Any]) -> None:
-        bank = clean_bank(7, 200)
+    def test_more_answers_narrow_the_error(self, estimator: Estimator[Any], kind: Kind) -> None:
+        bank = clean_bank(7, 200, kind=kind)
         responses = answers(bank, 0.0, 7)
         errors = [estimator.estimate(bank, responses[:n]).se for n in (20, 50, 200)]
         assert errors == sorted(errors, reverse=True)
 
     def test_scores_between_right_and_wrong_move_theta_in_between(
-        self, estimator: Estimator[Any]
+        self, estimator: Estimator[Any], kind: Kind
     ) -> None:
-        bank = clean_bank(8, 30)
+        bank = clean_bank(8, 30, kind=kind)
         start = answers(bank, 0.0, 8)[:29]
         thetas = [
             estimator.estimate(bank, [*start, Response(ItemIndex(29), score)]).theta
@@ -106,9 +111,11 @@ class EstimatorContract:
         assert thetas == sorted(thetas)
         assert thetas[0] < thetas[1] < thetas[2]
 
-    def test_negative_slopes_and_guessing_do_no_harm(self, estimator: Estimator[Any]) -> None:
+    def test_negative_slopes_and_guessing_do_no_harm(
+        self, estimator: Estimator[Any], kind: Kind
+    ) -> None:
         for seed in range(20):
-            bank = random_bank(seed, 15, steepness=1.0)
+            bank = random_bank(seed, 15, steepness=1.0, kind=kind)
             estimate = estimator.estimate(bank, answers(bank, 0.0, seed))
             assert math.isfinite(estimate.theta)
             assert estimate.se > 0

@@ -9,17 +9,21 @@ from app.engine.bank import ItemBank, ItemIndex
 from app.engine.batch import estimate_many
 from app.engine.diagnostics import exposure_rates, overlap, person_fit, use_counts
 from app.engine.estimation import GridEstimator, Method
+from app.engine.simulation import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError
-from tests.engine.random_banks import clean_bank
+from tests.engine.random_banks import Kind, clean_bank
 
 
-@pytest.mark.parametrize("method", list(Method))
-def test_lz_star_of_fitting_answers_is_standard_normal(method: Method) -> None:
-    bank = clean_bank(0, 60)
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [*((method, "logistic") for method in Method), (Method.EAP, "continuous")],
+)
+def test_lz_star_of_fitting_answers_is_standard_normal(method: Method, kind: Kind) -> None:
+    bank = clean_bank(0, 60, kind=kind)
     rng = np.random.default_rng(0)
     thetas = rng.normal(0, 1, 400)
-    scores = (rng.random((400, 60)) < bank.expected_score(thetas)).astype(np.float64)
+    scores = np.array(list(draw_scores(bank, thetas, rng)))
     fits = [
         person_fit(
             bank,

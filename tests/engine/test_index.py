@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray, InformationIndex, admissible, largest
-from tests.engine.random_banks import clean_bank, random_bank
+from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 
 
 def brute_force(
@@ -17,6 +17,7 @@ def brute_force(
 
 
 @given(
+    kind=st.sampled_from(KINDS),
     seed=st.integers(0, 2**32 - 1),
     n_items=st.sampled_from([1, 2, 31, 33, 300, 1500]),
     steepness=st.sampled_from([0.0, 0.4, 2.0]),
@@ -29,8 +30,9 @@ def brute_force(
     share_asked=st.sampled_from([0.0, 0.05, 0.9, 1.0]),
     share_active=st.sampled_from([None, 1.0, 0.9, 0.1, 0.0]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_the_index_makes_exactly_the_choice_of_brute_force(
+    kind: Kind,
     seed: int,
     n_items: int,
     steepness: float,
@@ -40,7 +42,7 @@ def test_the_index_makes_exactly_the_choice_of_brute_force(
     share_active: float | None,
 ) -> None:
     rng = np.random.default_rng(seed)
-    bank = random_bank(seed, n_items, steepness=steepness)
+    bank = random_bank(seed, n_items, steepness=steepness, kind=kind)
     index = InformationIndex(bank)
     active = None if share_active is None else rng.random(n_items) < share_active
     for theta in thetas:
@@ -62,19 +64,25 @@ def test_the_index_makes_exactly_the_choice_of_brute_force(
         min_size=1,
         max_size=12,
     ),
+    k=st.none() | st.floats(1e-6, 10.0),
     copies=st.integers(1, 40),
     theta=st.floats(-70, 70),
     count=st.integers(1, 3),
 )
 @settings(max_examples=150, deadline=None)
 def test_extreme_parameters_do_not_mislead_the_index(
-    items: list[tuple[float, float, float, float]], copies: int, theta: float, count: int
+    items: list[tuple[float, float, float, float]],
+    k: float | None,
+    copies: int,
+    theta: float,
+    count: int,
 ) -> None:
     a, intercept, c, share = (np.tile(column, copies) for column in zip(*items, strict=True))
     d = c + (1.0 - c) * share
     # Every copy sits a little further out, so that some modes are near any theta.
     shift = np.repeat(np.arange(copies) * 0.05, len(items))
-    bank = ItemBank.from_intercepts(a=a, intercept=intercept - a * shift, c=c, d=d)
+    dispersions = None if k is None else np.full(a.size, k)
+    bank = ItemBank.from_intercepts(a=a, intercept=intercept - a * shift, c=c, d=d, k=dispersions)
     found = InformationIndex(bank).best(theta, count=count)
     assert found == brute_force(bank, theta, count, set(), None)
 

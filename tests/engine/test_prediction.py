@@ -8,10 +8,11 @@ from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.batch import estimate_many
 from app.engine.estimation import GridEstimator
 from app.engine.prediction import PIrt, predict
+from app.engine.simulation import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError, UnknownNameError
 from tests.contracts.estimators import answers, fold
-from tests.engine.random_banks import clean_bank, random_bank
+from tests.engine.random_banks import Kind, clean_bank, random_bank
 
 EAP = GridEstimator()
 
@@ -80,7 +81,7 @@ def covered(bank: ItemBank, n_answered: int, seed: int, n: int = 1_000) -> tuple
     """Share of examinees whose true score lies in the interval, and the intervals' widths."""
     rng = np.random.default_rng(seed)
     thetas = rng.normal(0, 1, n)
-    full = (rng.random((n, bank.n_items)) < bank.expected_score(thetas)).astype(float)
+    full = np.array(list(draw_scores(bank, thetas, rng)))
     scores = full.copy()
     scores[:, n_answered:] = np.nan
     held, widths = [], []
@@ -98,11 +99,14 @@ def covered(bank: ItemBank, n_answered: int, seed: int, n: int = 1_000) -> tuple
     return float(np.mean(held)), np.array(widths)
 
 
-@pytest.mark.parametrize("n_answered", [5, 30, 90])
+@pytest.mark.parametrize(
+    ("n_answered", "kind"),
+    [(5, "logistic"), (30, "logistic"), (90, "logistic"), (30, "continuous")],
+)
 def test_the_interval_holds_the_score_of_the_whole_bank_as_often_as_it_says(
-    n_answered: int,
+    n_answered: int, kind: Kind
 ) -> None:
-    share, _ = covered(clean_bank(6, 120), n_answered, 6)
+    share, _ = covered(clean_bank(6, 120, kind=kind), n_answered, 6)
     assert share == pytest.approx(0.95, abs=0.021)
 
 

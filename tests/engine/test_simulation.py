@@ -6,7 +6,7 @@ from app.engine.design import Design
 from app.engine.simulation import draw_scores, fit_acceptance, simulate, summarise, take
 from app.engine.stopping import StopReason
 from app.errors import InvalidInputError
-from tests.engine.random_banks import clean_bank, random_bank
+from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 
 DESIGN = Design.from_dict({"stopping": {"se": 0.25, "min_items": 5, "max_items": 40}})
 
@@ -47,8 +47,9 @@ def test_the_same_seed_gives_the_same_tests() -> None:
     assert [one.items for one in first] != [one.items for one in other]
 
 
-def test_known_thetas_are_recovered_with_the_coverage_that_is_promised() -> None:
-    bank = clean_bank(4, 300)
+@pytest.mark.parametrize("kind", KINDS)
+def test_known_thetas_are_recovered_with_the_coverage_that_is_promised(kind: Kind) -> None:
+    bank = clean_bank(4, 300, kind=kind)
     thetas = np.random.default_rng(5).normal(size=250)
     test = DESIGN.build(bank)
     rows = draw_scores(bank, thetas, np.random.default_rng(6))

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
 
+_ONE: FloatArray = np.ones(())
+_ONE.flags.writeable = False
+
 
 class ItemParameters(NamedTuple):
     """Parameters of one item (numbers) or of many (arrays of one shape)."""
@@ -24,16 +27,19 @@ class ItemParameters(NamedTuple):
     """Lower asymptote (guessing)."""
     d: FloatArray
     """Upper asymptote."""
+    k: FloatArray = _ONE
+    """Dispersion of continuous scores; one 1 for all items where the model has none."""
 
-    def take(self, items: IntArray | int) -> "ItemParameters":
+    def take(self, items: IntArray | slice | int) -> "ItemParameters":
         """Parameters of the given positions, in their order."""
-        return ItemParameters(self.a[items], self.intercept[items], self.c[items], self.d[items])
+        a, intercept, c, d, k = self
+        return ItemParameters(
+            a[items], intercept[items], c[items], d[items], k[items] if k.ndim else k
+        )
 
     def column(self) -> "ItemParameters":
         """The same with a last axis added: item parameters against theta nodes."""
-        return ItemParameters(
-            self.a[..., None], self.intercept[..., None], self.c[..., None], self.d[..., None]
-        )
+        return ItemParameters(*(column[..., None] for column in self))
 
 
 class LikelihoodSlope(NamedTuple):
@@ -51,6 +57,15 @@ class WarmTerms(NamedTuple):
     j: FloatArray
     """P' P'' / (P Q); Warm (1989), eq. 8."""
     j_slope: FloatArray
+
+
+class Peak(NamedTuple):
+    """The largest information that an item has anywhere."""
+
+    z: FloatArray
+    """Where, as a theta + intercept."""
+    information: FloatArray
+    """How large, 1/logit^2."""
 
 
 class ResponseModel(Protocol):
@@ -75,6 +90,34 @@ class ResponseModel(Protocol):
 
     def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
         """The same of the item at one position, fast: asked once in each step of a test."""
+        ...
+
+    def peak(self, parameters: ItemParameters) -> Peak:
+        """Where each item tells most; on both sides its information falls for ever.
+
+        Besides, log information must change at most twice as fast as z.
+        """
+        ...
+
+    def mutual_information(
+        self, parameters: ItemParameters, nodes: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Expected gain in knowledge of theta from one answer to each item, in nats.
+
+        Args:
+            parameters: Of the items, shape (n_items,).
+            nodes: Thetas that carry the posterior, shape (n_nodes,).
+            weights: Posterior mass there, summing to 1.
+
+        Returns:
+            Shape (n_items,).
+        """
+        ...
+
+    def draw_scores(
+        self, parameters: ItemParameters, theta: float, rng: np.random.Generator
+    ) -> FloatArray:
+        """One answer of a simulated examinee to each item, shape (n_items,)."""
         ...
 
     def log_likelihood(

@@ -10,7 +10,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import entr  # type: ignore[import-untyped]  # scipy ships no types
 
 from app.engine.bank import FloatArray, ItemIndex
 from app.engine.selection.base import Criterion, Pool
@@ -63,20 +62,16 @@ class PosteriorWeighted:
 
 @dataclass(frozen=True, slots=True)
 class MutualInformation:
-    """Expected gain in knowledge of theta, in nats: H(mean P_i) - mean H(P_i).
+    """Expected gain in knowledge of theta, in nats, by the formula of the response model.
 
-    Equal to the mean Kullback-Leibler divergence between the posterior after the answer and the
-    one before it.
-
-    Source: Weissman (2007), Educational and Psychological Measurement 67, eq. 8.
+    It is the mean Kullback-Leibler divergence between the posterior after the answer and the one
+    before it.
     """
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:
         """Mutual information of answer and theta."""
-        nodes, weights = coarse_posterior(state.belief)
-        expected = pool.bank.expected_score(nodes)
-        gain: FloatArray = _entropy(weights @ expected) - weights @ _entropy(expected)
-        return gain
+        bank = pool.bank
+        return bank.model.mutual_information(bank.parameters, *coarse_posterior(state.belief))
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
         """See `Criterion`."""
@@ -124,8 +119,3 @@ def coarse_posterior(belief: Belief) -> tuple[FloatArray, FloatArray]:
         coarse = np.add.reduceat(weights, starts)
         nodes, weights = np.add.reduceat(weights * nodes, starts) / coarse, coarse
     return nodes, weights / weights.sum()
-
-
-def _entropy(p: FloatArray) -> FloatArray:
-    entropy: FloatArray = entr(p) + entr(1.0 - p)
-    return entropy

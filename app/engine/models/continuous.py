@@ -1,0 +1,187 @@
+"""Scores anywhere between two bounds: the heteroskedastic normal model.
+
+    mean      m = c + (d - c) mu,   mu = sigmoid(z),   z = a theta + intercept = a (theta - b)
+    variance  v = k (d - c)^2 mu (1 - mu)
+
+| symbol | meaning |
+|---|---|
+| c, d | lowest and highest score of the item; mostly 0 and 1 |
+| k | dispersion: 1 is as much as right and wrong answers scatter, 0.1 a tenth of it |
+| y | (score - c) / (d - c), held within [0, 1] |
+| s, t | sigmoid(z), sigmoid(-z): a complement is computed, never subtracted |
+
+Real scores (a judge's grades, ROUGE, F1) have such a mean and variance and no normal shape: they
+end at 0 and 1, and often lie there. So the estimators use what the model says of the first two
+moments and nothing else, the quasi-likelihood
+
+    log L = (y log mu + (1 - y) log(1 - mu)) / k,      d log L / d theta = a (y - mu) / k,
+
+whose information is the published one, a^2 mu (1 - mu) / k (there with a = 1), and whose maximum
+has the inverse of that information as its variance, whatever the shape of the scores. It reads a
+score as the share of right answers among 1 / k; with k = 1 it is the logistic model. Scores of
+exactly 0 and 1 need no correction: the slope of log L is bounded.
+
+A likelihood of the normal density proper would add a^2 (1 - 2 mu)^2 / 2 to the information of each
+item, for what the *spread* of a normal score tells of theta. Bounded scores do not keep that
+promise, and standard errors would come out too small.
+
+Sources: Balkir et al. (2026), arXiv 2601.13885, for mean and variance; Wedderburn (1974),
+Biometrika 61, for the quasi-likelihood; Warm (1989), Psychometrika 54, eq. 8.
+"""
+
+import math
+
+import numpy as np
+
+from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
+
+_Z_MAX = 700.0  # exp(709.8) is the largest that float64 holds
+_LEAST_SHAPE = 1e-12  # of a beta density: below, all its mass is at the ends anyway
+
+
+class ContinuousModel:
+    """Scores in [c, d] with a logistic mean and a variance of k times the Bernoulli one."""
+
+    name = "continuous"
+
+    def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
+        """Mean score."""
+        a, intercept, c, d, _ = parameters
+        mean: FloatArray = c + (d - c) * _sigmoids(a * theta + intercept)[0]
+        return mean
+
+    def score_variance(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
+        """The Bernoulli variance k (d - c)^2 times, k (d - c)^2 mu (1 - mu)."""
+        a, intercept, c, d, k = parameters
+        s, t = _sigmoids(a * theta + intercept)
+        variance: FloatArray = k * (d - c) ** 2 * (s * t)
+        return variance
+
+    def information(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
+        """(dm/dtheta)^2 / v = a^2 mu (1 - mu) / k, whatever the bounds."""
+        a, intercept, _, _, k = parameters
+        s, t = _sigmoids(a * theta + intercept)
+        information: FloatArray = (a * a / k) * (s * t)
+        return information
+
+    def item_information(self, parameters: ItemParameters, item: int, theta: float) -> float:
+        """`information` of one item, without the cost of arrays."""
+        a, intercept, _, _, k = (column.item(item) for column in parameters)
+        e = math.exp(min(max(-(a * theta + intercept), -_Z_MAX), _Z_MAX))
+        s = 1 / (1 + e)
+        return float((a * a / k) * (s * (e * s)))
+
+    def peak(self, parameters: ItemParameters) -> Peak:
+        """In the middle of the curve, a^2 / (4 k)."""
+        a, k = parameters.a, parameters.k
+        return Peak(np.zeros_like(a), a * a / k * 0.25)
+
+    def mutual_information(
+        self, parameters: ItemParameters, nodes: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """log(1 + Var(m) / E(v)) / 2: what a normal answer of that mean and variance tells.
+
+        Source: Cover & Thomas (2006), Elements of Information Theory, section 9.1.
+        """
+        expected = self.expected_score(parameters, nodes[:, None])
+        spread = weights @ (expected - weights @ expected) ** 2
+        noise = weights @ self.score_variance(parameters, nodes[:, None])
+        # An item whose curve is flat at its end has neither, and tells nothing.
+        gain: FloatArray = 0.5 * np.log1p(spread / np.maximum(noise, 1e-300))
+        return gain
+
+    def draw_scores(
+        self, parameters: ItemParameters, theta: float, rng: np.random.Generator
+    ) -> FloatArray:
+        """Beta distributed, which has just this mean and variance within the bounds.
+
+        Normal scores cut off at the bounds would not: where mu is 0.9 and k is 0.1, the mean would
+        be 0.007 too low and abilities shrink. From k = 1 no score within the bounds varies that
+        much; the most is drawn, one of the two bounds.
+        """
+        a, intercept, c, d, k = parameters
+        s, t = _sigmoids(a * theta + intercept)
+        precision = 1 / np.minimum(k, 1.0) - 1
+        share = rng.beta(
+            np.maximum(s * precision, _LEAST_SHAPE), np.maximum(t * precision, _LEAST_SHAPE)
+        )
+        at_end = (rng.random(s.shape) < s).astype(np.float64)
+        scores: FloatArray = c + (d - c) * np.where(precision > 0, share, at_end)
+        return scores
+
+    def log_likelihood(
+        self,
+        parameters: ItemParameters,
+        theta: FloatArray | float,
+        scores: FloatArray | float,
+    ) -> FloatArray:
+        """`(y log mu + (1 - y) log(1 - mu)) / k`, finite at any theta."""
+        a, intercept, c, d, k = parameters
+        z = a * theta + intercept
+        log_likelihood: FloatArray = (_share(scores, c, d) * z - _softplus(z)) / k
+        return log_likelihood
+
+    def item_log_likelihood(
+        self, parameters: ItemParameters, item: int, theta: FloatArray, score: float
+    ) -> FloatArray:
+        """`log_likelihood` of one answer on a grid."""
+        a, intercept, c, d, k = (column.item(item) for column in parameters)
+        z = a * theta + intercept
+        y = min(max((score - c) / (d - c), 0.0), 1.0)
+        log_likelihood: FloatArray = (y * z - _softplus(z)) / k
+        return log_likelihood
+
+    def row_log_likelihood(
+        self, parameters: ItemParameters, nodes: FloatArray, scores: FloatArray
+    ) -> FloatArray:
+        """As two matrix products: the log-likelihood is linear in the scores."""
+        a, intercept, c, d, k = parameters
+        z = a[:, None] * nodes + intercept[:, None]
+        missing = np.isnan(scores)
+        share = np.where(missing, 0.0, _share(scores, c, d)) / k
+        seen = np.where(missing, 0.0, 1.0) / k
+        log_likelihood: FloatArray = share @ z - seen @ _softplus(z)
+        return log_likelihood
+
+    def likelihood_slope(
+        self,
+        parameters: ItemParameters,
+        theta: FloatArray | float,
+        scores: FloatArray | float,
+    ) -> LikelihoodSlope:
+        """The slope a (y - mu) / k; its own slope is minus the information at every score."""
+        a, intercept, c, d, k = parameters
+        s, t = _sigmoids(a * theta + intercept)
+        y = _share(scores, c, d)
+        return LikelihoodSlope(a / k * (y * t - (1 - y) * s), (-a * a / k) * (s * t))
+
+    def warm_terms(self, parameters: ItemParameters, theta: FloatArray | float) -> WarmTerms:
+        """I and J = a I (1 - 2 mu), as the bias of the maximum is -J / (2 I^2) here, too."""
+        a, intercept, _, _, k = parameters
+        s, t = _sigmoids(a * theta + intercept)
+        information = (a * a / k) * (s * t)
+        skew = t - s
+        j = a * information * skew
+        return WarmTerms(information, j, j, a * a * information * (skew * skew - 2 * (s * t)))
+
+
+def _share(scores: FloatArray | float, c: FloatArray | float, d: FloatArray | float) -> FloatArray:
+    """Where scores lie between the bounds; beyond them is at them."""
+    share: FloatArray = np.clip((scores - c) / (d - c), 0.0, 1.0)
+    return share
+
+
+def _sigmoids(z: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """sigmoid(z) and sigmoid(-z), neither ever 0."""
+    e = np.exp(np.minimum(np.maximum(-z, -_Z_MAX), _Z_MAX))
+    s = 1 / (1 + e)
+    return s, e * s
+
+
+def _softplus(z: FloatArray) -> FloatArray:
+    """log(1 + exp(z))."""
+    softplus: FloatArray = np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))
+    return softplus
+
+
+CONTINUOUS = ContinuousModel()
