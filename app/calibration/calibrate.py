@@ -21,11 +21,13 @@ from app.calibration.expectation import (
     DEFAULT_NODES,
     LatentDensity,
     PersonScores,
+    expect,
     score_examinees,
 )
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.maximization import Problem
-from app.calibration.priors import Priors
+from app.calibration.priors import Normal, Priors
+from app.calibration.spread import guessing_prior
 from app.calibration.uncertainty import ParameterErrors, parameter_errors
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray, ItemParameters
@@ -42,6 +44,7 @@ LEAST_ANSWERS: Mapping[Family, int] = {
 
 MAX_NODES = 401
 _ROUGH = 1.0  # log-likelihood that a cycle gains when the items are known roughly
+_WIDE_GUESSING = Normal(None, 2.0)
 _ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
 
 COMPARED: tuple[Family, ...] = (Family.RASCH, Family.TWO_PL, Family.THREE_PL)
@@ -54,8 +57,8 @@ class CalibrationSettings:
 
     Attributes:
         family: Response model family.
-        priors: Priors; None means `Priors.default` of the family (without those on the slope and
-            the difficulty where slopes may be negative), `Priors.none()` maximum likelihood.
+        priors: Priors; None means `Priors.default` with the spread of guessing learned from the
+            answers, `Priors.none()` maximum likelihood.
         negative_slopes: Slopes may be negative, as mirt allows. Items that fall with ability then
             keep their best-fitting curve instead of a slope near 0.
         estimate_density: Free weights of the latent density instead of N(0, 1).
@@ -67,8 +70,8 @@ class CalibrationSettings:
         scale: Name of the theta scale that this calibration defines.
 
     Raises:
-        InvalidInputError: Priors that need positive slopes where they may be negative, or a prior
-            on the 1PL's common slope.
+        InvalidInputError: Priors that need positive slopes where they may be negative, or the other
+            way round, or a prior on the 1PL's common slope.
     """
 
     family: Family = Family.TWO_PL
@@ -93,6 +96,8 @@ class CalibrationSettings:
                 "Priors on log a and b need positive slopes; leave them out or disallow negative "
                 "slopes."
             )
+        if not self.negative_slopes and self.priors.slope is not None:
+            raise InvalidInputError("The prior on a itself is for slopes that may be negative.")
         if self.family is Family.RASCH and self.priors.log_slope is not None:
             raise InvalidInputError("The 1PL's common slope takes no prior.")
 
@@ -100,9 +105,7 @@ class CalibrationSettings:
         """The estimation problem these settings describe."""
         priors = self.priors
         if priors is None:
-            priors = Priors.default(self.family)
-            if self.negative_slopes:
-                priors = Priors(guessing=priors.guessing, ceiling=priors.ceiling)
+            priors = Priors.default(self.family, negative_slopes=self.negative_slopes)
         return Problem(
             family=self.family,
             log_slope=not self.negative_slopes,
@@ -131,6 +134,7 @@ class Calibration:
         converged: Both criteria of `EmSettings` hold.
         cycles: E-steps taken.
         errors: Standard errors, or None where not asked for.
+        priors: Priors that were used.
         free_density: The latent density's weights were estimated.
         warnings: What a reader of the numbers should know.
         scale: Name of the theta scale.
@@ -147,6 +151,7 @@ class Calibration:
     converged: bool
     cycles: int
     errors: ParameterErrors | None
+    priors: Priors
     free_density: bool = False
     warnings: tuple[str, ...] = ()
     scale: str = DEFAULT_SCALE
@@ -203,9 +208,11 @@ def calibrate(
     matrix.require_calibratable()
     problem = settings.problem()
     em = EmSettings(max_cycles=settings.max_cycles, estimate_density=settings.estimate_density)
+    rough = maximise(
+        matrix, _widened(problem, settings), settings.density(), _rough(em), watch=watch
+    )
+    problem = _learned(matrix, problem, settings, rough)
     # How fine the grid must be is known only once the items are, roughly.
-    roughly = replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf)
-    rough = maximise(matrix, problem, settings.density(), roughly, watch=watch)
     finer = _fine_enough(rough, settings)
     result = maximise(
         matrix,
@@ -263,16 +270,25 @@ def calibrate_onto(
     if settings.family is Family.RASCH and np.ptp(held.a) > 1e-6:
         raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
     problem = settings.problem(fixed=tuple(fixed))
-    density = settings.density()
-    start = _start_beside(matrix, problem, held)
+    em = EmSettings(max_cycles=settings.max_cycles, estimate_population=True)
+    rough = maximise(
+        matrix,
+        _widened(problem, settings),
+        settings.density(),
+        _rough(em),
+        start=_start_beside(matrix, problem, held),
+        watch=watch,
+    )
+    problem = _learned(matrix, problem, settings, rough)
     result = maximise(
         matrix,
         problem,
-        density,
-        EmSettings(max_cycles=settings.max_cycles, estimate_population=True),
-        start=start,
+        rough.density,
+        replace(em, max_cycles=max(settings.max_cycles - rough.cycles, 1)),
+        start=rough.curves,
         watch=watch,
     )
+    result = replace(result, cycles=rough.cycles + result.cycles)
     return _finished(matrix, settings, problem, result, scale=anchors.scale)
 
 
@@ -305,6 +321,28 @@ def compare_families(
         for family in families
     ]
     return tuple(sorted(fits, key=lambda fit: fit.bic))
+
+
+def _rough(em: EmSettings) -> EmSettings:
+    return replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf)
+
+
+def _widened(problem: Problem, settings: CalibrationSettings) -> Problem:
+    """With a wide prior of guessing, under which the items show how much theirs varies."""
+    if settings.priors is not None or problem.priors.guessing is None:
+        return problem
+    return replace(problem, priors=replace(problem.priors, guessing=_WIDE_GUESSING))
+
+
+def _learned(
+    matrix: ScoreMatrix, problem: Problem, settings: CalibrationSettings, rough: EmResult
+) -> Problem:
+    """With the prior of guessing that the answers ask for, unless the caller set the priors."""
+    if settings.priors is not None or problem.priors.guessing is None:
+        return problem
+    counts = expect(matrix, rough.curves.natural(), rough.density)
+    guessing = guessing_prior(problem, rough.curves, counts, rough.density.nodes)
+    return replace(problem, priors=replace(problem.priors, guessing=guessing))
 
 
 def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensity | None:
@@ -366,6 +404,7 @@ def _finished(
         converged=result.converged,
         cycles=result.cycles,
         errors=errors,
+        priors=problem.priors,
         free_density=settings.estimate_density and not problem.fixed,
         warnings=_warnings(matrix, settings, result),
         scale=scale or settings.scale,

@@ -126,6 +126,7 @@ def join_parts(
         converged=all(result.converged for result in results),
         cycles=sum(result.cycles for result in results),
         errors=ParameterErrors.joined(parts, errors) if len(errors) == len(parts) else None,
+        priors=results[0].priors,
         warnings=tuple(warnings),
         scale=settings.scale,
     )

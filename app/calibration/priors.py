@@ -17,6 +17,9 @@ from app.calibration.curves import (
 from app.engine.models.base import FloatArray
 from app.errors import InvalidInputError
 
+USUAL_GUESSING_SD = 0.5
+"""flexMIRT's spread of logit c, right for items that all have the same number of options."""
+
 
 @dataclass(frozen=True, slots=True)
 class Normal:
@@ -49,6 +52,24 @@ class Normal:
         return (values - (values.mean() if self.mean is None else self.mean)) / self.sd
 
 
+@dataclass(frozen=True, slots=True)
+class Cauchy:
+    """Cauchy density about 0: holds what runs away, and hardly touches what the answers say.
+
+    Attributes:
+        scale: Half of the mass lies within it.
+
+    Raises:
+        InvalidInputError: A scale that is not positive.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.scale < np.inf:
+            raise InvalidInputError(f"A Cauchy prior needs a scale > 0, got {self.scale}.")
+
+
 class PriorTerms(NamedTuple):
     """Log prior density of each item up to a constant, and its derivatives in the coordinates."""
 
@@ -71,12 +92,14 @@ class Priors:
 
     Attributes:
         log_slope: On log a. Needs positive slopes; the 1PL's common slope has none.
+        slope: On a itself, where slopes may be negative.
         difficulty: On b, in logits. Needs positive slopes. For small banks, or wide: see above.
         guessing: On logit c.
         ceiling: On the logit of (d - c) / (1 - c), which is logit d where c is small.
     """
 
     log_slope: Normal | None = None
+    slope: Cauchy | None = None
     difficulty: Normal | None = None
     guessing: Normal | None = None
     ceiling: Normal | None = None
@@ -87,22 +110,26 @@ class Priors:
         return cls()
 
     @classmethod
-    def default(cls, family: Family) -> "Priors":
+    def default(cls, family: Family, *, negative_slopes: bool = False) -> "Priors":
         """Weak priors for items of language model benchmarks, which leave the scale alone.
 
         Slopes vary more there than in human tests, so log a gets 1.5 times BILOG-MG's spread.
         Guessing has flexMIRT's spread, about a mean that the items choose: near 0 for free answers,
-        near 1/k for k options. A much wider one would overestimate the guessing of easy items,
-        which bends theta in a long test. The prior on b is so wide that it only keeps items that
-        nobody masters from running away.
+        near 1/k for k options; a calibration widens it to the items' own, see `spread`. The prior
+        on b is so wide that it only keeps items that nobody masters from running away. Slopes of
+        either sign have neither log a nor, near 0, a b; the heavy tails of their prior leave steep
+        items alone.
 
         Source: the forms of BILOG-MG (log-normal slopes with a floating mean) and flexMIRT
-        (logit-normal guessing); Mislevy (1986), Psychometrika 51, on why they are needed.
+        (logit-normal guessing); Mislevy (1986), Psychometrika 51, on why they are needed; Gelman et
+        al. (2008), Annals of Applied Statistics 2, for Cauchy(0, 2.5) on logistic slopes.
         """
+        normal_slope = SLOPE in family.free and not negative_slopes
         return cls(
-            log_slope=Normal(None, 0.75) if SLOPE in family.free else None,
-            difficulty=Normal(None, 10.0),
-            guessing=Normal(None, 0.5) if GUESSING in family.free else None,
+            log_slope=Normal(None, 0.75) if normal_slope else None,
+            slope=Cauchy(2.5) if negative_slopes else None,
+            difficulty=None if negative_slopes else Normal(None, 10.0),
+            guessing=Normal(None, USUAL_GUESSING_SD) if GUESSING in family.free else None,
             ceiling=Normal(3.0, 1.0) if CEILING in family.free else None,
         )
 
@@ -111,6 +138,7 @@ class Priors:
         b = -curves.x[:, INTERCEPT] / curves.a if self.difficulty is not None else curves.a
         return Priors(
             log_slope=self.log_slope and self.log_slope.settled(curves.x[:, SLOPE]),
+            slope=self.slope,
             difficulty=self.difficulty and self.difficulty.settled(b),
             guessing=self.guessing and self.guessing.settled(curves.x[:, GUESSING]),
             ceiling=self.ceiling and self.ceiling.settled(curves.x[:, CEILING]),
@@ -139,6 +167,13 @@ class Priors:
             value -= 0.5 * z**2
             gradient[:, column] -= z / prior.sd
             precision[:, column, column] += prior.sd**-2
+        if self.slope is not None:
+            a = x[:, SLOPE]
+            pull = 2 / (self.slope.scale**2 + a**2)
+            value -= np.log1p((a / self.slope.scale) ** 2)
+            gradient[:, SLOPE] -= pull * a
+            # Of the parabola that touches and never lies above: the true one may be negative.
+            precision[:, SLOPE, SLOPE] += pull
         if self.difficulty is not None:
             # b = -intercept / a, so db/d(log a) = -b and db/d(intercept) = -1/a.
             prior = self.difficulty

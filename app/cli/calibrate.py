@@ -41,11 +41,15 @@ def command(
         bool, typer.Option(help="Leave out items and examinees that say little.")
     ] = True,
     priors: Annotated[
-        bool, typer.Option(help="Weak priors on slopes and asymptotes; without: maximum likelihood")
+        bool, typer.Option(help="Weak priors, their spread learned; without: maximum likelihood.")
     ] = True,
     negative_slopes: Annotated[
-        bool, typer.Option("--negative-slopes", help="Let items fall with ability, as mirt does.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--negative-slopes/--positive-slopes",
+            help="Let items fall with ability; by default where no filter has removed them.",
+        ),
+    ] = None,
     compare: Annotated[
         str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
     ] = "",

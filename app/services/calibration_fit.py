@@ -87,6 +87,7 @@ def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fi
         "bic": calibration.bic,
         "iterations": calibration.cycles,
         "converged": calibration.converged,
+        "guessing_sd": calibration.priors.guessing and calibration.priors.guessing.sd,
         "fit": _fit(goodness),
         "local_dependence": asdict(local_dependence(matrix, calibration)),
         "warnings": list(calibration.warnings),

@@ -24,7 +24,8 @@ class CalibrationPlan:
     Attributes:
         model: Response model family, `1pl` to `4pl`.
         priors: Weak priors on slopes and asymptotes; without them maximum likelihood.
-        negative_slopes: Items may fall with ability.
+        negative_slopes: Items may fall with ability. None: where no filter has removed those that
+            do, and the model has a slope for each item.
         estimate_density: The latent density is estimated, too.
         max_cycles: Most cycles of the estimation.
         partition_size: Items of a part, where parts are calibrated each for itself and linked.
@@ -39,7 +40,7 @@ class CalibrationPlan:
 
     model: str = Family.TWO_PL.value
     priors: bool = True
-    negative_slopes: bool = False
+    negative_slopes: bool | None = None
     estimate_density: bool = False
     max_cycles: int = 2000
     partition_size: int | None = None
@@ -77,10 +78,16 @@ class CalibrationPlan:
         return CalibrationSettings(
             family=Family(self.model),
             priors=None if self.priors else Priors.none(),
-            negative_slopes=self.negative_slopes,
+            negative_slopes=self._negative_slopes(),
             estimate_density=self.estimate_density,
             max_cycles=self.max_cycles,
         )
+
+    def _negative_slopes(self) -> bool:
+        if self.negative_slopes is not None:
+            return self.negative_slopes
+        least = self.filters.least_point_biserial
+        return self.model != Family.RASCH and (least is None or least < 0)
 
 
 def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered:

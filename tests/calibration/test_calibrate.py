@@ -13,7 +13,7 @@ from app.calibration.curves import Family
 from app.calibration.em import Progress
 from app.calibration.expectation import LatentDensity, expect
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.priors import Normal, Priors
+from app.calibration.priors import Cauchy, Normal, Priors
 from app.engine.bank import ItemBank
 from app.errors import CalibrationError, InvalidInputError
 from tests.calibration.simulated import answer, draw_items, simulate
@@ -152,6 +152,33 @@ def test_a_falling_anchor_is_refused_where_slopes_are_positive() -> None:
 def test_priors_of_positive_slopes_exclude_negative_ones() -> None:
     with pytest.raises(InvalidInputError, match="need positive slopes"):
         CalibrationSettings(priors=Priors(log_slope=Normal(0, 1)), negative_slopes=True)
+    with pytest.raises(InvalidInputError, match="may be negative"):
+        CalibrationSettings(priors=Priors(slope=Cauchy(2.5)))
+
+
+@pytest.mark.parametrize(
+    ("guessing", "low", "high"),
+    [([0.2, 0.2], 0.5, 0.8), ([0.02, 0.6], 1.0, 4.0)],
+    ids=["alike", "of two kinds"],
+)
+def test_the_prior_of_guessing_is_as_wide_as_the_items_differ(
+    guessing: list[float], low: float, high: float
+) -> None:
+    rng = np.random.default_rng(17)
+    items = draw_items(rng, Family.THREE_PL, 40)
+    items = items._replace(c=np.tile(guessing, 20))
+    matrix = answer(rng, items, rng.normal(size=1500))
+    settings = CalibrationSettings(family=Family.THREE_PL, with_errors=False)
+    prior = calibrate(matrix, settings).priors.guessing
+    assert prior is not None
+    assert low <= prior.sd <= high
+
+
+def test_slopes_of_either_sign_stay_finite_where_answers_are_few() -> None:
+    data = simulate(18, Family.TWO_PL, 40, 12)
+    result = calibrate(data.matrix, CalibrationSettings(negative_slopes=True))
+    assert result.converged
+    assert np.abs(result.items.a).max() < 15
 
 
 def test_a_fixed_prior_on_b_pulls_the_difficulties_towards_it() -> None:

@@ -11,7 +11,7 @@ from app.calibration.em import EmResult, EmSettings, Progress, maximise
 from app.calibration.expectation import LatentDensity, expect, population, score_examinees
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.maximization import START_DAMPING, Problem, climb, objective
-from app.calibration.priors import Normal, Priors
+from app.calibration.priors import Cauchy, Normal, Priors
 from app.calibration.starts import first_counts, leave_poor_optima
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC
@@ -90,7 +90,11 @@ def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
 @pytest.mark.parametrize("log_slope", [True, False])
 def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_slope: bool) -> None:
     data = simulate(3, Family.FOUR_PL, 60, 5, missing=0.1)
-    priors = Priors(guessing=Normal(-1.0, 0.5), ceiling=Normal(2.0, 1.0))
+    priors = Priors(
+        slope=None if log_slope else Cauchy(2.5),
+        guessing=Normal(-1.0, 0.5),
+        ceiling=Normal(2.0, 1.0),
+    )
     if log_slope:
         priors = Priors(
             log_slope=Normal(0.1, 0.4),
@@ -231,6 +235,12 @@ def test_the_population_of_known_items_is_recovered() -> None:
 def test_a_prior_without_a_spread_is_refused(sd: float) -> None:
     with pytest.raises(InvalidInputError, match="sd > 0"):
         Normal(0.0, sd)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_cauchy_prior_without_a_scale_is_refused(scale: float) -> None:
+    with pytest.raises(InvalidInputError, match="scale > 0"):
+        Cauchy(scale)
 
 
 def test_too_coarse_a_grid_is_refused() -> None:

@@ -25,9 +25,13 @@ def _matrix(shared_data: Path, name: str) -> ScoreMatrix:
     return ScoreMatrix.of(scores, items=header[1:])
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_maximum_likelihood_reaches_at_least_the_log_likelihood_of_mirt(
-    shared_data: Path, name: str
+@pytest.mark.parametrize(
+    ("name", "priors"),
+    [*((name, None) for name in PUBLISHED), ("gsm8k", Priors.none())],
+    ids=[*PUBLISHED, "gsm8k by maximum likelihood"],
+)
+def test_a_whole_bank_reaches_at_least_the_log_likelihood_of_mirt(
+    shared_data: Path, name: str, priors: Priors | None
 ) -> None:
     matrix = _matrix(shared_data, name)
     bank = read_parameters((shared_data / "tiny" / f"{name}_mirt_3pl.csv").read_bytes())
@@ -35,11 +39,7 @@ def test_maximum_likelihood_reaches_at_least_the_log_likelihood_of_mirt(
     mirt = expect(matrix, bank.parameters.take(np.array(order)), LatentDensity.normal())
     assert mirt.log_likelihood == pytest.approx(PUBLISHED[name], abs=0.05)
     settings = CalibrationSettings(
-        family=Family.THREE_PL,
-        priors=Priors.none(),
-        negative_slopes=True,
-        n_nodes=61,
-        with_errors=False,
+        family=Family.THREE_PL, priors=priors, negative_slopes=True, n_nodes=61, with_errors=False
     )
     result = calibrate(matrix, settings)
     assert result.converged

@@ -153,6 +153,14 @@ def test_every_response_model_of_a_plan_can_be_calibrated() -> None:
     assert set(FITS) == set(MODELS)
 
 
+def test_items_may_fall_with_ability_where_no_filter_has_removed_those_that_do() -> None:
+    assert not CalibrationPlan().settings().negative_slopes
+    assert KEEP_ALL.settings().negative_slopes
+    assert not CalibrationPlan(model="1pl", filters=KEEP_ALL.filters).settings().negative_slopes
+    positive = CalibrationPlan(filters=KEEP_ALL.filters, negative_slopes=False)
+    assert not positive.settings().negative_slopes
+
+
 def test_settings_that_exclude_each_other_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="5pl"):
         CalibrationPlan(model="5pl")

@@ -56,9 +56,13 @@ class CalibrationCreate(Input):
     model: Model = "2pl"
     priors: bool = Field(
         default=True,
-        description="Weak priors on slopes and asymptotes; without them maximum likelihood.",
+        description="Weak priors on slopes and asymptotes, the spread of guessing learned from the "
+        "answers; without them maximum likelihood.",
     )
-    negative_slopes: bool = Field(default=False, description="Items may fall with ability.")
+    negative_slopes: bool | None = Field(
+        default=None,
+        description="Items may fall with ability; null: where no filter has removed those that do.",
+    )
     estimate_density: bool = Field(
         default=False, description="Estimate the distribution of ability instead of N(0, 1)."
     )
@@ -192,6 +196,9 @@ class CalibrationResult(Output):
     n_parameters: int
     aic: float
     bic: float
+    guessing_sd: float | None = Field(
+        default=None, description="Spread of the prior on logit c, learned; null where none."
+    )
     fit: FitRead
     local_dependence: LocalDependenceRead
     warnings: list[str]
