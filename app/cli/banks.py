@@ -126,6 +126,7 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -
         "visibility": bank.visibility,
         "scorer": bank.default_scorer.name,
         "unparsed": bank.unparsed_policy,
+        "pretest": f"{bank.pretest_items} items a session",
         "items": str(overview.n_items),
     }
     out.print(bank.name, style="bold", markup=False)

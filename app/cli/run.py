@@ -38,6 +38,10 @@ def command(
     se_target: Annotated[float | None, typer.Option(help="Stop at this standard error.")] = None,
     min_items: Annotated[int | None, typer.Option(help="Ask at least so many items.")] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
+    pretest: Annotated[
+        int | None,
+        typer.Option(help="Items without parameters to ask beside the test, unscored."),
+    ] = None,
     concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
     budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
@@ -82,6 +86,7 @@ def command(
             seed=seed,
             selection=_given(criterion=selector.replace("-", "_") if selector else None),
             stopping=_given(se=se_target, min_items=min_items, max_items=max_items),
+            pretest=_given(items_per_session=pretest),
             budget=_given(usd=budget_usd, tokens=budget_tokens, seconds=budget_seconds),
         ),
     }

@@ -55,7 +55,7 @@ def _row(answer: dict[str, Any], figures: dict[str, Any]) -> tuple[str, ...]:
     expected = progress["expected_items"]
     return (
         str(progress["items"]),
-        str(answer.get("item_id", "")),
+        f"{answer.get('item_id', '')}{' (pretest)' if answer.get('pretest') else ''}",
         _short(answer.get("extracted") or ""),
         _MARKS.get(answer.get("outcome", ""), "") if score is None else f"{score:g}",
         _number(estimate["theta"], "+.2f"),
@@ -109,6 +109,9 @@ def report(session: dict[str, Any]) -> None:
     if unscored:
         shown = ", ".join(f"{n} {name}" for name, n in unscored.items())
         table.add_row("not scored", f"{shown} (kept out of the estimate)")
+    pretest = session["pretest"] or {}
+    if pretest.get("planned"):
+        table.add_row("pretest", f"{pretest['items']} items asked beside the test, not counted")
     table.add_row(
         "calls",
         f"{usage['calls']}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out, "

@@ -10,6 +10,7 @@ from app import scorers
 from app.adapters.prompting import PromptStyle
 from app.errors import FieldProblem, InvalidInputError
 from app.items import ItemContent, ScorerSpec
+from app.services.pretest import MAX_PER_SESSION
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_values import Bank
 
@@ -35,6 +36,7 @@ class BankSpec:
     default_scorer: ScorerSpec = _BY_KIND
     prompt: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str = "missing"
+    pretest_items: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,6 +87,9 @@ def check_spec(spec: BankSpec) -> None:
             " and not of a bank id's form"
         )
         problems.append(FieldProblem("/name", f"expected {expected}, got {spec.name!r:.80}"))
+    if not 0 <= spec.pretest_items <= MAX_PER_SESSION:
+        expected = f"expected 0 to {MAX_PER_SESSION}, got {spec.pretest_items}"
+        problems.append(FieldProblem("/pretest_items", expected))
     if problems:
         raise InvalidInputError(f"{problems[0].detail}.", problems=problems)
     PromptStyle.from_dict(spec.prompt)

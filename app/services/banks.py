@@ -509,7 +509,11 @@ class BankService:
                 async with self._database.unit_of_work() as uow:
                     version = await uow.banks.version(version_id)
                     columns = await uow.banks.version_columns(version_id)
-                kept = await asyncio.to_thread(LoadedVersion.of, bank, version, columns)
+                    pretest = await uow.banks.pretest_items(version_id)
+                    flags = await uow.banks.flags(version_id)
+                kept = await asyncio.to_thread(
+                    LoadedVersion.of, bank, version, columns, pretest, flags
+                )
             elif kept.bank_revision != bank.revision:
                 kept = kept.under(bank)
             self._versions.put(version_id, kept)
@@ -541,7 +545,7 @@ class BankService:
                 found = self._kept_items(version, positions)
                 missing = [position for position in positions if position not in found]
                 if missing and version.bank.n_items <= _FETCHED_WHOLE:
-                    missing = list(range(version.bank.n_items))
+                    missing = sorted({*range(version.bank.n_items), *missing})
                 if missing:
                     async with self._database.unit_of_work() as uow:
                         stored = await uow.banks.items_at(version.id, missing)

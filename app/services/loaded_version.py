@@ -1,7 +1,7 @@
 """A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.correction import VersionLearning
 from app.engine.design import Design
+from app.engine.lint import QUARANTINED
 from app.engine.simulation import fit_acceptance
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import item_scorer
@@ -23,6 +24,7 @@ from app.storage.repositories.bank_values import (
     Bank,
     BankVersion,
     Item,
+    PretestItem,
     VersionColumns,
     scorer_json,
 )
@@ -56,7 +58,7 @@ class InformationCurve:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadedVersion:
-    """A bank version as tests use it: calibrated items only; positions are the engine's.
+    """A bank version as tests use it; positions of calibrated items are the engine's.
 
     Attributes:
         id: Id of the version.
@@ -69,6 +71,9 @@ class LoadedVersion:
         expected_tokens_out: The same of the answer.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
+        pretest_items: How many of those in pretest a session is given if it does not say.
+        pretest: Items without parameters; their positions follow those of the bank.
+        barred: Ids of those among them that have faults and are not to be asked.
     """
 
     id: str
@@ -82,6 +87,7 @@ class LoadedVersion:
     visibility: str
     default_scorer: ScorerSpec
     unparsed_policy: str
+    pretest_items: int
     prompt_style: PromptStyle
     bank: ItemBank
     active: NDArray[np.bool_]
@@ -92,11 +98,23 @@ class LoadedVersion:
     expected_tokens_out: FloatArray
     n_without_content: int
     learned: VersionLearning
+    pretest: tuple[PretestItem, ...] = ()
+    barred: frozenset[str] = frozenset()
     _tests: Lru[str, AdaptiveTest] = field(default_factory=lambda: Lru(_KEPT_TESTS), repr=False)
 
     @classmethod
-    def of(cls, bank: Bank, version: BankVersion, columns: VersionColumns) -> "LoadedVersion":
-        """From what is stored."""
+    def of(
+        cls,
+        bank: Bank,
+        version: BankVersion,
+        columns: VersionColumns,
+        pretest: Sequence[PretestItem] = (),
+        flags: Sequence[tuple[str, Mapping[str, Any]]] = (),
+    ) -> "LoadedVersion":
+        """From what is stored; `flags` are the findings about items, by key."""
+        barring = QUARANTINED - set(version.lint.get("allow", ()))
+        faulty = {key for key, flag in flags if flag["code"] in barring}
+        faulty -= set(version.lint.get("keep", ()))
         active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
         active.flags.writeable = False
         has_content = np.array(columns.has_content, dtype=np.bool_)
@@ -122,6 +140,8 @@ class LoadedVersion:
             expected_tokens_out=_tokens(columns.expected_tokens_out),
             n_without_content=int((active & ~has_content).sum()),
             learned=VersionLearning.from_dict(version.knowledge),
+            pretest=tuple(pretest),
+            barred=frozenset(item.id for item in pretest if item.key in faulty),
             **_settings(bank),
         )
 
@@ -150,8 +170,18 @@ class LoadedVersion:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the items, by position."""
+        """Keys of the calibrated items, by position."""
         return self.bank.item_ids
+
+    def key_at(self, position: int) -> str:
+        """Key of the item at a position, be it calibrated or in pretest."""
+        if self.is_pretest(position):
+            return self.pretest[position - self.bank.n_items].key
+        return self.keys[position]
+
+    def is_pretest(self, position: int) -> bool:
+        """Whether the item at a position has no parameters, so that no estimate knows it."""
+        return position >= self.bank.n_items
 
     @property
     def has_content(self) -> bool:
@@ -164,7 +194,8 @@ class LoadedVersion:
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        return {key: position for position, key in enumerate(self.keys)}
+        calibrated = {key: position for position, key in enumerate(self.keys)}
+        return calibrated | {item.key: item.position for item in self.pretest}
 
     def information_curve(self, theta: FloatArray) -> InformationCurve:
         """Information of the active items at each theta, shape (n_thetas,)."""
@@ -236,6 +267,7 @@ def _settings(bank: Bank) -> dict[str, Any]:
         "visibility": bank.visibility,
         "default_scorer": bank.default_scorer,
         "unparsed_policy": bank.unparsed_policy,
+        "pretest_items": bank.pretest_items,
         "prompt_style": PromptStyle.from_dict(bank.prompt),
     }
 

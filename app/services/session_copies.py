@@ -31,7 +31,7 @@ def moved(
     moved = [
         replace(item, position=position)
         for item in administrations
-        if (position := target.position_of(source.keys[item.position])) is not None
+        if (position := target.position_of(source.key_at(item.position))) is not None
     ]
     if not moved:
         raise InvalidInputError(

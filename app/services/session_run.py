@@ -8,14 +8,13 @@ for bit, as the one that was lost.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from app.engine import (
     AdaptiveTest,
-    Ask,
     CatState,
     Design,
     ItemIndex,
@@ -28,6 +27,7 @@ from app.engine import (
 from app.errors import InvalidInputError
 from app.items import Outcome
 from app.services.banks import LoadedVersion
+from app.services.pretest import PretestItems, PretestPlan, window_of
 from app.storage.repositories.session_values import (
     Administration,
     Advance,
@@ -72,10 +72,11 @@ MIN_ITEMS_FOR_SHARE = 50
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """How a session is run: the engine's design, and when failures end it."""
+    """How a session is run: the engine's design, and what goes beyond it."""
 
     design: Design
     limits: FailureLimits = FailureLimits()
+    pretest: PretestPlan = field(default_factory=PretestPlan)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionPlan":
@@ -86,11 +87,16 @@ class SessionPlan:
         """
         parts = dict(stored)
         failures = parts.pop("failures", {})
-        return cls(Design.from_dict(parts), FailureLimits(**failures))
+        pretest = PretestPlan.from_dict(parts.pop("pretest", {}))
+        return cls(Design.from_dict(parts), FailureLimits(**failures), pretest)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; what a session stores."""
-        return {**self.design.to_dict(), "failures": asdict(self.limits)}
+        return {
+            **self.design.to_dict(),
+            "failures": asdict(self.limits),
+            "pretest": self.pretest.to_dict(),
+        }
 
 
 #: Outcomes of answers that were written, and so paid for; a refused prompt may have cost nothing.
@@ -127,10 +133,15 @@ class SessionRun:
         self._information = math.inf
         self._accuracy: dict[str, Any] | None = None
         self._predicted_at_s = -math.inf
+        stopping = plan.design.stopping
+        self._pretest = PretestItems(
+            plan.pretest,
+            seed=seed,
+            window=window_of(plan.pretest, stopping.min_items, stopping.max_items),
+        )
         self._state: CatState = test.start()
         for item in administrations:
-            self._state = test.administer(self._state, ItemIndex(item.position))
-            self._steps[item.step] = ItemIndex(item.position)
+            self._administer(item.step, ItemIndex(item.position))
         for item in sorted(
             (item for item in administrations if item.arrival is not None),
             key=lambda item: item.arrival or 0,
@@ -147,7 +158,11 @@ class SessionRun:
     def pending(self) -> dict[int, ItemIndex]:
         """Steps that are asked and not closed."""
         waiting = set(self._state.pending)
-        return {step: item for step, item in self._steps.items() if item in waiting}
+        return {
+            step: item
+            for step, item in self._steps.items()
+            if item in waiting or self._pretest.is_pending(item)
+        }
 
     @property
     def precision_reached(self) -> bool | None:
@@ -170,13 +185,20 @@ class SessionRun:
                 "The endpoint does not say how many tokens an answer took, so the budget cannot be "
                 "kept: it counts as spent.",
             )
-        step = self._state.n_asked + 1
+        # Counted in items of the test: with or without items in pretest, the test is the same.
+        nth = self._state.n_asked
         decision = self._test.ask(
-            self._state, np.random.default_rng([self._seed, step]), elapsed_s=elapsed_s
+            self._state, np.random.default_rng([self._seed, nth + 1]), elapsed_s=elapsed_s
         )
         if isinstance(decision, Stop):
             return decision
-        self._remember(decision, step)
+        step = len(self._steps) + 1
+        due = self._pretest.due(nth)
+        if due is not None:
+            self._administer(step, ItemIndex(due))
+            return AskedItem(step=step, position=due)
+        self._administer(step, decision.item)
+        self._information = decision.information
         return AskedItem(step=step, position=int(decision.item), information=decision.information)
 
     def close(self, step: int, closing: Closing) -> Closing:
@@ -215,6 +237,7 @@ class SessionRun:
                 "seconds": round(elapsed_s, 3),
             },
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
+            "pretest": self._pretest.figures(),
         }
         if final and self._state.responses:
             fit = person_fit(self._version.bank, self._state.responses, estimate.theta)
@@ -275,7 +298,8 @@ class SessionRun:
                 "response.received",
                 {
                     "step": step,
-                    "item_id": self._version.keys[self._steps[step]],
+                    "item_id": self._version.key_at(self._steps[step]),
+                    "pretest": self._version.is_pretest(self._steps[step]),
                     "outcome": closing.outcome,
                     "score": closing.score,
                     "extracted": closing.extracted,
@@ -297,7 +321,8 @@ class SessionRun:
                 "session.item_selected",
                 {
                     "step": item.step,
-                    "item_id": self._version.keys[item.position],
+                    "item_id": self._version.key_at(item.position),
+                    "pretest": self._version.is_pretest(item.position),
                     "information": item.information,
                 },
             )
@@ -319,15 +344,26 @@ class SessionRun:
     def _closed(self) -> int:
         return self._state.n_asked - len(self._state.pending)
 
-    def _remember(self, ask: Ask, step: int) -> None:
-        self._state = self._test.administer(self._state, ask.item)
-        self._steps[step] = ask.item
-        self._information = ask.information
+    def _administer(self, step: int, item: ItemIndex) -> None:
+        if self._version.is_pretest(item):
+            self._pretest.ask(item)
+        else:
+            self._state = self._test.administer(self._state, item)
+        self._steps[step] = item
 
     def _absorb(self, step: int, closing: Closing) -> None:
         item = self._steps[step]
         tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
         usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
+        if self._version.is_pretest(item):
+            # What it cost counts towards the budget; nothing else of it touches the test.
+            self._pretest.close(item, closing)
+            self._state = replace(self._state, usage=self._state.usage + usage)
+        else:
+            self._absorb_of_test(item, closing, usage)
+        self._meter(closing)
+
+    def _absorb_of_test(self, item: ItemIndex, closing: Closing, usage: Usage) -> None:
         if closing.score is None:
             self._state = self._test.skip(self._state, item, usage)
             self._last_failure = closing
@@ -336,6 +372,8 @@ class SessionRun:
         in_error = closing.outcome == Outcome.ERROR
         self._consecutive_errors = self._consecutive_errors + 1 if in_error else 0
         self._outcomes[closing.outcome] += 1
+
+    def _meter(self, closing: Closing) -> None:
         self._calls += closing.attempts or 0
         self._tokens_in += closing.tokens_in or 0
         self._tokens_out += closing.tokens_out or 0

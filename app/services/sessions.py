@@ -14,6 +14,7 @@ from app.items import Outcome
 from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint
 from app.services.manual_sessions import ask_next
+from app.services.pretest import PretestPlan
 from app.services.session_checks import check_plan, check_reachable, require_content
 from app.services.session_copies import moved, renumbered
 from app.services.session_run import SessionPlan, SessionRun
@@ -73,6 +74,7 @@ class AskedAnswer:
 
     administration: Administration
     item_key: str
+    is_pretest: bool
 
 
 class SessionService:
@@ -114,6 +116,8 @@ class SessionService:
             version_id = await self._banks.resolve_version(spec.bank or "")
         version = await self._banks.load_version(version_id)
         plan = SessionPlan.from_dict(spec.plan)
+        if plan.pretest.items_per_session is None:
+            plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         check_reachable(spec.plan, plan, version)
         endpoint = None
         if spec.mode == "live":
@@ -193,7 +197,12 @@ class SessionService:
             items = await uow.sessions.administrations(session_id, after=after_step, limit=limit)
         version = await self._banks.load_version(record.bank_version_id)
         return [
-            AskedAnswer(administration=item, item_key=version.keys[item.position]) for item in items
+            AskedAnswer(
+                administration=item,
+                item_key=version.key_at(item.position),
+                is_pretest=version.is_pretest(item.position),
+            )
+            for item in items
         ]
 
     async def cancel(self, session_id: str) -> SessionRecord:
@@ -317,6 +326,8 @@ class SessionService:
             closed = moved(closed, source, version)
         closed = renumbered(closed)
         plan = SessionPlan.from_dict({**parent.design, **changes})
+        # Nothing is asked; what was in pretest counts if the other version has its parameters.
+        plan = replace(plan, pretest=PretestPlan(items_per_session=0))
         run = SessionRun(
             test=await self._banks.adaptive_test(version, plan.design),
             plan=plan,
@@ -372,14 +383,25 @@ class SessionService:
         plan: SessionPlan,
         administrations: Sequence[Administration] = (),
     ) -> SessionRecord:
-        run = SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design),
-            plan=plan,
-            version=version,
-            seed=new.seed,
-            administrations=administrations,
-        )
+        test = await self._banks.adaptive_test(version, plan.design)
         async with self._database.unit_of_work() as uow:
+            if new.parent_id is None and plan.pretest.items_per_session:
+                positions = await uow.banks.draw_pretest(
+                    version.id,
+                    plan.pretest.items_per_session,
+                    seed=new.seed,
+                    barred=version.barred,
+                    need_content=new.mode == "live",
+                )
+                plan = replace(plan, pretest=replace(plan.pretest, positions=tuple(positions)))
+                new = replace(new, design=plan.to_dict())
+            run = SessionRun(
+                test=test,
+                plan=plan,
+                version=version,
+                seed=new.seed,
+                administrations=administrations,
+            )
             await uow.sessions.add(new, summary=run.summary(elapsed_s=new.active_s))
             await uow.sessions.copy_administrations(new.id, administrations)
             if new.mode == "live":

@@ -122,6 +122,8 @@ class BankRow(Base):
     default_scorer: Mapped[Json]
     prompt: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
     unparsed_policy: Mapped[str] = mapped_column(server_default="missing")
+    #: Items in pretest that a session is given if it does not say how many.
+    pretest_items: Mapped[int] = mapped_column(server_default=text("0"))
     details: Mapped[Json] = mapped_column("metadata", server_default=_EMPTY_OBJECT)
     revision: Mapped[int] = mapped_column(server_default=text("1"))
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
@@ -145,6 +147,8 @@ class ItemRow(Base):
     expected_tokens_in: Mapped[int | None]
     expected_tokens_out: Mapped[int | None]
     content_hash: Mapped[str]
+    #: Sessions that were given the item while it was in pretest: the rarest comes next.
+    pretest_sessions: Mapped[int] = mapped_column(server_default=text("0"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 

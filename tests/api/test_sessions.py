@@ -15,6 +15,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.api.conftest import BASE_URL, Client
+from tests.services.living import BANK, living_bank
 
 BODY: dict[str, Any] = {
     "bank": "demo",
@@ -244,3 +245,38 @@ async def test_the_endpoint_key_never_comes_back(client: Client) -> None:
     assert session["status"] == "failed"
     assert session["failure"]["code"] == "endpoint_unreachable"
     assert not [text for text in texts if "very-secret" in text]
+
+
+async def test_items_in_pretest_are_shown_apart(client: Client, app: FastAPI) -> None:
+    await living_bank(app.state.services)
+    body = {**BODY, "bank": BANK, "pretest": {"items_per_session": 2}}
+
+    created = await client.post("/v1/sessions", json=body)
+
+    session = await ended(client, created.json()["id"])
+    assert session["progress"]["items"] == session["outcomes"]["scored"] == 8
+    assert session["pretest"]["planned"] == 2
+    assert session["pretest"]["items"] == session["pretest"]["outcomes"]["scored"]
+    rows = (await client.get(f"/v1/sessions/{session['id']}/responses")).json()["data"]
+    trajectory = (await client.get(f"/v1/sessions/{session['id']}/trajectory")).json()["data"]
+    assert sum(row["pretest"] for row in rows) == session["pretest"]["items"]
+    assert len(trajectory) == 8
+    url = f"/v1/banks/{BANK}/versions/latest/items?status=pretest&limit=100"
+    items = (await client.get(url)).json()["data"]
+    assert sum(item["pretest_sessions"] for item in items) == 2
+    refused = await client.post("/v1/sessions", json={**body, "pretest": {"items_per_session": -1}})
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/pretest/items_per_session"
+
+
+async def test_a_bank_says_how_many_items_in_pretest_its_sessions_get(client: Client) -> None:
+    bank = await client.get("/v1/banks/demo")
+    changed = await client.patch(
+        "/v1/banks/demo", json={"pretest_items": 3}, headers={"If-Match": bank.headers["etag"]}
+    )
+
+    assert changed.json()["pretest_items"] == 3
+    # The demo has no items in pretest: none can be asked.
+    created = (await client.post("/v1/sessions", json=MANUAL)).json()
+    assert created["design"]["pretest"] == {"items_per_session": 3, "positions": []}
+    assert created["pretest"]["planned"] == 0

@@ -88,7 +88,9 @@ async def test_items_and_parameters_make_a_version_that_loads(banks: BankService
     assert math.isnan(loaded.expected_tokens_in[0])
     assert loaded.expected_tokens_in[1] == 5
     assert loaded.position_of("q1") == 1
-    assert loaded.position_of("q3") is None
+    assert loaded.position_of("q3") == 2
+    assert loaded.is_pretest(2)
+    assert loaded.position_of("q4") is None
     assert loaded.has_content
     asked = await banks.items_at(loaded, [1, 0])
     assert asked[1].content == items[0].content

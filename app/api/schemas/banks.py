@@ -21,6 +21,7 @@ from app.items import ScorerSpec
 from app.services.bank_import import BankImport, Skipped, Tally
 from app.services.bank_spec import BY_KIND, BankSpec
 from app.services.banks import BankOverview, ImportReport
+from app.services.pretest import MAX_PER_SESSION
 
 BankName = Annotated[
     Text,
@@ -42,6 +43,19 @@ UnparsedPolicy = Annotated[
             "What an answer that no extractor can read counts as. `missing` leaves it out of the "
             "estimate."
         )
+    ),
+]
+
+
+PretestCount = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=MAX_PER_SESSION,
+        description=(
+            "Items without parameters that each session is given, unscored, unless it says "
+            "otherwise: their answers serve the next calibration."
+        ),
     ),
 ]
 
@@ -110,6 +124,7 @@ class BankCreate(Input):
     )
     prompt: PromptModel = Field(default_factory=PromptModel)
     unparsed_policy: UnparsedPolicy = "missing"
+    pretest_items: PretestCount = 0
     metadata: Metadata = Field(default_factory=dict)
 
     def to_spec(self) -> BankSpec:
@@ -128,6 +143,7 @@ class BankUpdate(Input):
     default_scorer: ScorerModel = ABSENT
     prompt: PromptModel = ABSENT
     unparsed_policy: UnparsedPolicy = ABSENT
+    pretest_items: PretestCount = ABSENT
     metadata: Metadata = ABSENT
 
     def to_changes(self) -> dict[str, Any]:
@@ -157,6 +173,7 @@ class BankRead(Output):
     default_scorer: ScorerModel
     prompt: PromptModel
     unparsed_policy: str
+    pretest_items: int
     metadata: dict[str, str]
     n_items: int
     latest_version: VersionRead | None
@@ -178,6 +195,7 @@ class BankRead(Output):
             default_scorer=ScorerModel.of(bank.default_scorer),
             prompt=PromptModel.model_validate(bank.prompt),
             unparsed_policy=bank.unparsed_policy,
+            pretest_items=bank.pretest_items,
             metadata=dict(bank.metadata),
             n_items=overview.n_items,
             latest_version=VersionRead.of(overview.latest) if overview.latest else None,

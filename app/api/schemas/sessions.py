@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
+from typing_extensions import override
 
 from app.api.schemas.common import Input, Int32, Metadata, Name, Output, Text
 from app.api.schemas.designs import DesignInput, EstimatorInput
@@ -11,6 +12,7 @@ from app.api.schemas.endpoints import EndpointCreate
 from app.engine import StopReason
 from app.items import Outcome
 from app.services.manual_sessions import ManualAnswer, NextItem
+from app.services.pretest import MAX_PER_SESSION
 from app.services.sessions import AskedAnswer
 from app.storage.repositories.session_values import SessionRecord
 
@@ -25,6 +27,18 @@ Status = Literal[
     "cancelled",
 ]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class PretestInput(Input):
+    """Items without parameters that are asked beside the test."""
+
+    items_per_session: Annotated[int, Field(ge=0, le=MAX_PER_SESSION)] = Field(
+        description=(
+            "At most so many items of the version that are in pretest, those asked least often so "
+            "far first. They are marked and stored, and they cost; they count towards the budget, "
+            "but not towards max_items, theta, the predicted score or the limits on failures."
+        )
+    )
 
 
 class SessionCreate(DesignInput):
@@ -60,8 +74,16 @@ class SessionCreate(DesignInput):
     bank: Name | None = Field(
         default=None, description="Or the newest version of a bank, by its id or name."
     )
+    pretest: PretestInput | None = Field(
+        default=None, description="By default as the bank's `pretest_items` says."
+    )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
+
+    @override
+    def plan(self) -> dict[str, Any]:
+        given = super().plan()
+        return given if self.pretest is None else {**given, "pretest": self.pretest.model_dump()}
 
     @model_validator(mode="after")
     def _one_of_each(self) -> Self:
@@ -177,6 +199,15 @@ class OutcomesRead(Output):
     truncated: int
 
 
+class PretestRead(Output):
+    """Items without parameters asked beside the test; no figure of the test counts them."""
+
+    planned: int
+    items: int = Field(description="Closed ones.")
+    in_flight: int
+    outcomes: OutcomesRead
+
+
 class PersonFitRead(Output):
     """Do the answers fit the bank's model? Flagged: probably not, so doubt theta."""
 
@@ -226,6 +257,7 @@ class SessionRead(Output):
     progress: ProgressRead
     usage: UsageRead
     outcomes: OutcomesRead
+    pretest: PretestRead | None = Field(description="Null in sessions older than it.")
     person_fit: PersonFitRead | None
     stop_reason: StopReason | None
     stop_detail: str | None
@@ -268,6 +300,7 @@ class SessionRead(Output):
                     "name": record.endpoint_name,
                     "model": record.endpoint_model,
                 },
+                "pretest": None,
                 "person_fit": None,
                 **record.summary,
                 "stop_reason": record.stop_reason,
@@ -321,11 +354,17 @@ class NextItemRead(Output):
         )
 
 
+_OF_ADMINISTRATION = frozenset(
+    {"step", "item_id", "pretest", "arrival", "information", "asked_at", "answered_at"}
+)
+
+
 class ResponseRead(Output):
     """One item of a session. `outcome` is null while the answer is awaited."""
 
     step: int
     item_id: str
+    pretest: bool = Field(description="An item without parameters, of which no estimate knows.")
     arrival: int | None = Field(description="Order in which answers came, from 1.")
     outcome: Literal["scored", "unparsed", "refused", "error", "truncated"] | None
     score: float | None
@@ -359,11 +398,12 @@ class ResponseRead(Output):
         taken = {
             name: of_closing({"answer": "answer_text", "raw": "raw_text"}.get(name, name))
             for name in cls.model_fields
-            if name not in {"step", "item_id", "arrival", "information", "asked_at", "answered_at"}
+            if name not in _OF_ADMINISTRATION
         }
         return cls(
             step=item.step,
             item_id=asked.item_key,
+            pretest=asked.is_pretest,
             arrival=item.arrival,
             information=item.information,
             asked_at=item.asked_at,
@@ -394,7 +434,7 @@ class TrajectoryPoint(Output):
 
 
 class Trajectory(Output):
-    """Theta and SE after each answer, in order of arrival."""
+    """Theta and SE after each answer of the test, in order of arrival."""
 
     object: Literal["trajectory"] = "trajectory"
     data: list[TrajectoryPoint]
@@ -402,7 +442,7 @@ class Trajectory(Output):
     @classmethod
     def of(cls, answers: list[AskedAnswer]) -> "Trajectory":
         """From all items of a session."""
-        closed = [a for a in answers if a.administration.closing is not None]
+        closed = [a for a in answers if a.administration.closing and not a.is_pretest]
         closed.sort(key=lambda answer: answer.administration.arrival or 0)
         return cls(
             data=[

@@ -223,6 +223,9 @@ class VersionItemRead(Output):
     c: float | None
     d: float | None
     flags: list[FlagRead]
+    pretest_sessions: int = Field(
+        description="Sessions, on any version, that were given the item while it was in pretest."
+    )
 
     @classmethod
     def of(cls, item: VersionItem) -> Self:

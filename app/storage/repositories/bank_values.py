@@ -23,6 +23,7 @@ class Bank:
         default_scorer: Marks the items that name none.
         prompt: Fields of the prompt style: system, prefix, choice_instruction, free_instruction.
         unparsed_policy: What an answer that no extractor can read counts as: `missing` or `wrong`.
+        pretest_items: Items in pretest that a session is given if it does not say how many.
     """
 
     id: str
@@ -34,6 +35,7 @@ class Bank:
     default_scorer: ScorerSpec
     prompt: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str = "missing"
+    pretest_items: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
     revision: int
     created_at: datetime
@@ -115,7 +117,11 @@ class BankVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionItem:
-    """One item of a version; without parameters when it is in pretest."""
+    """One item of a version; without parameters when it is in pretest.
+
+    Attributes:
+        pretest_sessions: Sessions that were given the item while it was in pretest.
+    """
 
     position: int
     item_id: str
@@ -126,6 +132,16 @@ class VersionItem:
     d: float | None
     status: str
     flags: Sequence[Mapping[str, Any]] = ()
+    pretest_sessions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PretestItem:
+    """An item of a version that has no parameters yet; its position lies behind theirs."""
+
+    position: int
+    id: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +206,7 @@ def read_version(row: BankVersionRow) -> BankVersion:
     return BankVersion(**{name: getattr(row, name) for name in plain}, **row.extras)
 
 
-def read_version_item(row: VersionItemRow, key: str) -> VersionItem:
+def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> VersionItem:
     """Row to value."""
     known = row.status != PRETEST
     return VersionItem(
@@ -203,6 +219,7 @@ def read_version_item(row: VersionItemRow, key: str) -> VersionItem:
         d=row.d if known else None,
         status=row.status,
         flags=tuple(row.flags),
+        pretest_sessions=pretest_sessions,
     )
 
 

@@ -1,7 +1,7 @@
 """Banks, their items and their immutable versions."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from typing import Any
@@ -30,6 +30,7 @@ from app.storage.repositories.bank_values import (
     Item,
     ItemOutline,
     NewItem,
+    PretestItem,
     VersionColumns,
     VersionItem,
     bank_values,
@@ -416,6 +417,67 @@ class BankRepository:
             rows.append((*row[:3], seen_tags.setdefault(tags, tags), *row[4:]))
         return VersionColumns(*zip(*rows, strict=True)) if rows else VersionColumns(*[()] * 12)
 
+    async def pretest_items(self, version_id: str) -> list[PretestItem]:
+        """The items of a version that have no parameters, by position."""
+        query = (
+            select(VersionItemRow.position, VersionItemRow.item_id, ItemRow.key)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id, VersionItemRow.status == PRETEST)
+            .order_by(VersionItemRow.position)
+        )
+        return [PretestItem(*row) for row in await self._db.execute(query)]
+
+    async def draw_pretest(
+        self,
+        version_id: str,
+        n_items: int,
+        *,
+        seed: int,
+        barred: Collection[str],
+        need_content: bool,
+    ) -> list[int]:
+        """Choose items in pretest for a session, those given to the fewest sessions first.
+
+        The choice counts at once, so that sessions made together are given different items.
+
+        Args:
+            version_id: The version that the session is on.
+            n_items: How many; fewer where there are fewer.
+            seed: Decides among items that were given to equally many.
+            barred: Ids of items that are not to be asked.
+            need_content: Only items with text.
+
+        Returns:
+            Positions, those of the items most in need of answers first.
+        """
+        # Drawing one after the other keeps the counts even, and two draws out of a deadlock.
+        bank = select(BankVersionRow.bank_id).where(BankVersionRow.id == version_id)
+        await self._db.execute(
+            select(BankRow.id)
+            .where(BankRow.id == bank.scalar_subquery())
+            .with_for_update(key_share=True)
+        )
+        query = (
+            select(VersionItemRow.position, ItemRow.id)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(
+                VersionItemRow.version_id == version_id,
+                VersionItemRow.status == PRETEST,
+                ItemRow.id.not_in(barred),
+            )
+            .order_by(ItemRow.pretest_sessions, func.md5(func.concat(ItemRow.id, ":", str(seed))))
+            .limit(n_items)
+        )
+        if need_content:
+            query = query.where(_HAS_CONTENT)
+        drawn = (await self._db.execute(query)).all()
+        await self._db.execute(
+            update(ItemRow)
+            .where(ItemRow.id.in_([row.id for row in drawn]))
+            .values(pretest_sessions=ItemRow.pretest_sessions + 1)
+        )
+        return [row.position for row in drawn]
+
     async def version_items(
         self,
         version_id: str,
@@ -436,7 +498,7 @@ class BankRepository:
             NotFoundError: The version does not hold the item `request.after`.
         """
         query = (
-            select(VersionItemRow, ItemRow.key)
+            select(VersionItemRow, ItemRow.key, ItemRow.pretest_sessions)
             .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
             .where(VersionItemRow.version_id == version_id)
         )
@@ -457,7 +519,7 @@ class BankRepository:
             query = query.where(_IS_FLAGGED)
         query = query.order_by(position.desc() if request.descending else position)
         rows = (await self._db.execute(query.limit(request.limit + 1))).all()
-        items = tuple(read_version_item(row, key) for row, key in rows[: request.limit])
+        items = tuple(read_version_item(*row) for row in rows[: request.limit])
         return Page(items, len(rows) > request.limit)
 
     async def version_contents(
@@ -472,7 +534,10 @@ class BankRepository:
             .limit(limit)
         )
         rows = await self._db.execute(query)
-        return [(read_version_item(row, item.key), read_item(item)) for row, item in rows]
+        return [
+            (read_version_item(row, item.key, item.pretest_sessions), read_item(item))
+            for row, item in rows
+        ]
 
     async def flags(self, version_id: str) -> list[tuple[str, dict[str, Any]]]:
         """Key and finding, for every finding of a version in order of position."""

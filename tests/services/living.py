@@ -1,0 +1,37 @@
+"""Helpers of the tests of banks that live: a bank of which some items have no parameters yet."""
+
+from collections.abc import Sequence
+
+from app.demo.bank import demo_bank
+from app.engine.bank import ItemBank
+from app.services.bank_import import BankImport, demo_import
+from app.services.bank_spec import BankSpec
+from app.services.container import Services
+from app.storage.repositories.bank_values import BankVersion
+
+BANK = "living"
+
+
+def some_of(bank: ItemBank, rows: Sequence[int]) -> ItemBank:
+    """A bank of some of the items."""
+    return ItemBank.from_intercepts(
+        a=bank.a[list(rows)],
+        intercept=bank.intercept[list(rows)],
+        c=bank.c[list(rows)],
+        d=bank.d[list(rows)],
+        item_ids=[bank.item_ids[row] for row in rows],
+    )
+
+
+async def living_bank(services: Services, *, every: int = 5, scale: str = "old") -> BankVersion:
+    """The demo's items as a bank in which each `every`-th one is in pretest."""
+    demo = demo_bank()
+    known = [row for row in range(len(demo.items)) if row % every]
+    request = BankImport(
+        items=demo_import(demo).items,
+        parameters=some_of(demo.item_bank(), known),
+        scale=scale,
+    )
+    report = await services.banks.import_bank(BankSpec(name=BANK), request)
+    assert report.version is not None
+    return report.version

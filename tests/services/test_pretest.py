@@ -1,0 +1,263 @@
+"""Items without parameters in sessions: asked and stored, and no figure of the test knows them."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.demo.bank import demo_bank
+from app.engine import Stop
+from app.engine.bank import ItemBank
+from app.errors import InvalidInputError
+from app.exchange.item_record import parse_item
+from app.items import Outcome
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
+from app.services.container import Services
+from app.services.manual_sessions import ManualAnswer
+from app.services.pretest import PretestItems, PretestPlan, window_of
+from app.services.session_run import SessionPlan, SessionRun
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.session_values import Administration, Closing, SessionRecord
+from tests.services.living import BANK, living_bank
+from tests.services.sessions import opened, spec
+
+PLAN = {"stopping": {"se": None, "min_items": 12, "max_items": 12}}
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> Any:
+    async with opened(settings, database) as services:
+        await living_bank(services)
+        yield services
+
+
+def manual(*, n_pretest: int | None, seed: int = 3, **plan: Any) -> Any:
+    given = {**PLAN, **plan}
+    if n_pretest is not None:
+        given["pretest"] = {"items_per_session": n_pretest}
+    return spec(mode="manual", endpoint=None, bank=BANK, plan=given, seed=seed)
+
+
+async def answered(
+    services: Services, record: SessionRecord, *, pretest_outcome: str | None = None
+) -> SessionRecord:
+    """The session after its end: a third of the answers wrong, by the letters of the keys."""
+    while record.status == "awaiting_response":
+        awaited = await services.manual_sessions.next_item(record.id)
+        is_pretest = awaited.version.is_pretest(awaited.item.position)
+        answer = ManualAnswer(
+            step_token=awaited.step_token, score=float(sum(awaited.item.key.encode()) % 3 > 0)
+        )
+        if is_pretest and pretest_outcome is not None:
+            answer = ManualAnswer(step_token=awaited.step_token, outcome=Outcome(pretest_outcome))
+        record = await services.manual_sessions.answer(record.id, answer)
+    return record
+
+
+async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: Services) -> None:
+    plain = await answered(services, await services.sessions.create(manual(n_pretest=0)))
+    seeded = await answered(services, await services.sessions.create(manual(n_pretest=4)))
+
+    rows = await services.sessions.responses(seeded.id)
+    of_test = [row.item_key for row in rows if not row.is_pretest]
+    steps = [row.administration.step for row in rows if row.is_pretest]
+    assert of_test == [row.item_key for row in await services.sessions.responses(plain.id)]
+    for name in ("estimate", "accuracy", "outcomes", "progress", "person_fit"):
+        assert seeded.summary[name] == plain.summary[name]
+    assert plain.summary["pretest"]["items"] == 0
+    assert seeded.summary["pretest"]["planned"] == seeded.summary["pretest"]["items"] == 4
+    assert seeded.summary["pretest"]["outcomes"]["scored"] == 4
+    assert len(steps) == 4
+    assert len(rows) == 16
+    assert steps != [13, 14, 15, 16]  # among the test's items, not behind them
+    assert [row.administration.step for row in rows] == list(range(1, 17))
+    assert all(row.administration.information is None for row in rows if row.is_pretest)
+
+
+async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: Services) -> None:
+    failures = {"max_consecutive": 1, "max_share": 0.01}
+    created = await services.sessions.create(manual(n_pretest=5, failures=failures))
+
+    ended = await answered(services, created, pretest_outcome="error")
+
+    assert ended.status == "completed"
+    assert ended.stop_reason == "max_items"
+    assert ended.summary["outcomes"]["error"] == 0
+    assert ended.summary["pretest"]["outcomes"]["error"] == 5
+
+
+async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Services) -> None:
+    version = await services.banks.load_version(await services.banks.resolve_version(BANK))
+    first = version.pretest[0].position
+    plan = SessionPlan.from_dict(
+        {"budget": {"tokens": 100}, "pretest": {"items_per_session": 1, "positions": [first]}}
+    )
+    run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
+    costly = Closing(outcome="scored", score=1.0, tokens_in=100, tokens_out=0, attempts=1)
+    was_pretest = []
+    while not isinstance(decision := run.next_item(elapsed_s=0.0), Stop):
+        was_pretest.append(version.is_pretest(decision.position))
+        closing = costly if was_pretest[-1] else replace(costly, tokens_in=0)
+        run.close(decision.step, closing)
+
+    assert decision.reason == "budget_exhausted"
+    assert was_pretest[-1]
+    assert run.summary(elapsed_s=0.0)["usage"]["tokens_in"] == 100
+
+
+async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Services) -> None:
+    version = await services.banks.load_version(await services.banks.resolve_version(BANK))
+    positions = [item.position for item in version.pretest[:8]]
+    plan = SessionPlan.from_dict(
+        {
+            "stopping": {"se": None, "max_items": 60},
+            "concurrency": 4,
+            "pretest": {"items_per_session": 8, "positions": positions},
+        }
+    )
+    test = version.adaptive_test(plan.design)
+    run = SessionRun(test=test, plan=plan, version=version, seed=5)
+    stored: dict[int, Administration] = {}
+    for turn in range(40):
+        while len(run.pending) < 4:
+            asked = run.next_item(elapsed_s=0.0)
+            assert not isinstance(asked, Stop)
+            stored[asked.step] = Administration(
+                step=asked.step,
+                position=asked.position,
+                asked_at=None,  # type: ignore[arg-type]  # the run does not read it
+                step_token=None,
+                information=None,
+                arrival=None,
+                answered_at=None,
+                closing=None,
+            )
+        step = sorted(run.pending)[turn % 4]
+        score = None if turn % 5 == 3 else float(turn % 3 == 0)
+        outcome = "error" if score is None else "scored"
+        closing = run.close(step, Closing(outcome=outcome, score=score, attempts=1, usd=0.1))
+        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
+
+        again = SessionRun(
+            test=test, plan=plan, version=version, seed=5, administrations=list(stored.values())
+        )
+        assert again.summary(elapsed_s=1.0, final=True) == run.summary(elapsed_s=1.0, final=True)
+        assert again.pending == run.pending
+        assert again.state.usage == run.state.usage
+    assert run.summary(elapsed_s=1.0)["pretest"]["items"] == 8
+
+
+async def test_items_in_pretest_are_asked_equally_often_even_by_sessions_made_at_once(
+    services: Services,
+) -> None:
+    await asyncio.gather(
+        *(services.sessions.create(manual(n_pretest=7, seed=seed)) for seed in range(12))
+    )
+
+    page = await services.banks.version_items(
+        BANK, "latest", PageRequest(limit=100), status="pretest"
+    )
+    counts = [item.pretest_sessions for item in page.items]
+    assert sum(counts) == 84
+    assert max(counts) - min(counts) <= 1
+
+
+async def test_the_bank_says_how_many_unless_the_session_does(services: Services) -> None:
+    bank = (await services.banks.get_bank(BANK)).bank
+    await services.banks.update_bank(bank.id, bank.revision, {"pretest_items": 2})
+
+    by_bank = await services.sessions.create(manual(n_pretest=None))
+    by_session = await services.sessions.create(manual(n_pretest=0))
+
+    assert by_bank.summary["pretest"]["planned"] == 2
+    assert by_session.summary["pretest"]["planned"] == 0
+    with pytest.raises(InvalidInputError, match="expected 0 to 1000, got -1"):
+        await services.sessions.create(manual(n_pretest=-1))
+    changed = (await services.banks.get_bank(BANK)).bank
+    with pytest.raises(InvalidInputError, match="expected 0 to 1000, got 1001"):
+        await services.banks.update_bank(bank.id, changed.revision, {"pretest_items": 1001})
+
+
+async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: Services) -> None:
+    good = {"key": "good", "prompt": "1 + 1 =", "target": "2"}
+    rows = [
+        {"key": "known", "prompt": "2 + 2 =", "target": "4"},
+        good,
+        {**good, "key": "twin"},
+        {"key": "no-key", "prompt": "3 + 3 ="},
+    ]
+    parameters = ItemBank.from_difficulties(a=[1.0], b=[0.0], item_ids=["known"])
+    request = BankImport(items=[parse_item(row) for row in rows], parameters=parameters)
+    await services.banks.import_bank(BankSpec(name="faulty"), request)
+
+    record = await services.sessions.create(replace(manual(n_pretest=9), bank="faulty"))
+
+    version = await services.banks.load_version(record.bank_version_id)
+    positions = record.design["pretest"]["positions"]
+    assert [version.key_at(position) for position in positions] == ["good"]
+    assert record.summary["pretest"]["planned"] == 1
+
+
+async def test_answers_in_pretest_count_once_a_later_version_knows_the_items(
+    services: Services,
+) -> None:
+    ended = await answered(services, await services.sessions.create(manual(n_pretest=4)))
+    whole = await services.banks.create_version(
+        BANK, BankImport(parameters=demo_bank().item_bank(), scale="old")
+    )
+
+    same = await services.sessions.replay(ended.id, {}, bank_version_id=None, metadata={})
+    later = await services.sessions.replay(ended.id, {}, bank_version_id=whole.id, metadata={})
+
+    assert same.summary["estimate"] == ended.summary["estimate"]
+    assert same.summary["pretest"]["outcomes"]["scored"] == 4
+    assert later.summary["outcomes"]["scored"] == 16
+    assert later.summary["pretest"]["items"] == 0
+
+
+async def test_an_extended_session_asks_what_was_planned_and_not_yet_asked(
+    services: Services,
+) -> None:
+    parent = await services.sessions.create(manual(n_pretest=6))
+    awaited = await services.manual_sessions.next_item(parent.id)
+    await services.manual_sessions.answer(
+        parent.id, ManualAnswer(step_token=awaited.step_token, score=1.0)
+    )
+    await services.sessions.cancel(parent.id)
+
+    extended = await services.sessions.extend(parent.id, {}, {})
+    ended = await answered(services, extended)
+
+    rows = await services.sessions.responses(ended.id)
+    assert sum(row.is_pretest for row in rows) == 6
+    assert len({row.item_key for row in rows}) == len(rows) == 18
+
+
+def test_items_in_pretest_come_up_within_the_window_at_moments_of_the_seed() -> None:
+    plan = PretestPlan(items_per_session=5, positions=(40, 41, 42, 43, 44))
+
+    def moments(seed: int) -> list[int]:
+        items = PretestItems(plan, seed=seed, window=window_of(plan, 20, None))
+        found = []
+        for n_asked in range(20):
+            while (position := items.due(n_asked)) is not None:
+                items.ask(position)
+                found.append(n_asked)
+        return found
+
+    assert all(len(moments(seed)) == 5 for seed in range(50))
+    assert moments(1) == moments(1)
+    assert len({tuple(moments(seed)) for seed in range(50)}) > 40
+
+
+def test_the_window_is_the_least_length_of_the_test() -> None:
+    three = PretestPlan(items_per_session=3, positions=(7, 8, 9))
+
+    assert window_of(three, 20, 50) == 20
+    assert window_of(three, 1, None) == 6
+    assert window_of(three, None, 4) == 4
+    assert window_of(PretestPlan(), None, None) == 1
