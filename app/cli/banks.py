@@ -164,7 +164,7 @@ def export(
         BankFormat,
         typer.Option(
             "--format",
-            help="mirt: X,a1,d,g,u; csv: item,a,b,c,d; py-irt; parquet; jsonl: items with content.",
+            help="mirt: X,a1,d,g,u; csv: item,a,b,c,d(,k); py-irt; parquet; jsonl: with content.",
         ),
     ] = BankFormat.MIRT,
     target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",

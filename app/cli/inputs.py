@@ -18,7 +18,8 @@ BankOption = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
-        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; .csv or .csv.gz.",
+        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
+        " continuous scores; .csv or .csv.gz.",
     ),
 ]
 ResponsesOption = Annotated[

@@ -3,9 +3,9 @@
 | format | file |
 |---|---|
 | `mirt` | CSV `X,a1,d,g,u` as R's mirt writes it; `d` is an intercept |
-| `csv` | CSV `item,a,b,c,d`; `b` is a difficulty |
+| `csv` | CSV `item,a,b,c,d`, of continuous scores also `k`; `b` is a difficulty |
 | `py-irt` | `best_parameters.json` of py-irt |
-| `parquet` | `item, a, b, intercept, c, d, status` |
+| `parquet` | `item, a, b, intercept, c, d, status`, of continuous scores also `k` |
 | `jsonl` | one item a line with its content and its parameters |
 
 Names are written as they are, also those that a spreadsheet would take for formulas: a file whose

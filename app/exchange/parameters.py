@@ -8,6 +8,7 @@ the first column holds item ids, whatever its name, even none. The header tells 
 | mirt | `a1, d`, optional `g` (0), `u` (1) | `d` is an intercept: b = -d / a1 |
 | mirt, IRTpars | `a, b`, optional `g` (0), `u` (1) | `b` is a difficulty |
 | generic | `a, b`, optional `c` (0), `d` (1) | `b` is a difficulty, `d` the upper asymptote |
+| continuous | `a, b, k`, optional `c` (0), `d` (1) | scores between c and d, k their dispersion |
 
 Other columns are refused, because a column that is overlooked (`a2`, `logit(g)`) makes the rest
 mean something else. Ids stay as they are, also the `X1` that R makes of `1`.
@@ -23,6 +24,7 @@ from typing import BinaryIO
 import numpy as np
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
 from app.exchange.files import as_text, raise_problems, read_bytes
 from app.exchange.parquet_parameters import read_parquet_parameters
@@ -41,20 +43,30 @@ class _Form:
     location_is_intercept: bool
     lower: str
     upper: str
+    dispersion: str | None = None
 
     @property
-    def columns(self) -> tuple[str, str, str, str]:
-        return self.slope, self.location, self.lower, self.upper
+    def needed(self) -> set[str]:
+        return {self.slope, self.location} | ({self.dispersion} if self.dispersion else set())
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        columns = (self.slope, self.location, self.lower, self.upper)
+        return (*columns, self.dispersion) if self.dispersion else columns
 
 
 _FORMS = (
     _Form(slope="a1", location="d", location_is_intercept=True, lower="g", upper="u"),
     _Form(slope="a", location="b", location_is_intercept=False, lower="g", upper="u"),
     _Form(slope="a", location="b", location_is_intercept=False, lower="c", upper="d"),
+    _Form(
+        slope="a", location="b", location_is_intercept=False, lower="c", upper="d", dispersion="k"
+    ),
 )
 _EXPECTED = (
     "expected a first column of item ids and then a1,d,g,u (mirt; d is an intercept)"
-    " or a,b,g,u (mirt with IRTpars) or a,b,c,d (b is a difficulty);"
+    " or a,b,g,u (mirt with IRTpars) or a,b,c,d (b is a difficulty)"
+    " or a,b,c,d,k (continuous scores from c to d);"
     " the lower and the upper asymptote may be left out"
 )
 
@@ -72,7 +84,7 @@ def read_parameters(
     Raises:
         FileFormatError: Wrong columns, a cell that is not a number, a repeated id, no items. Every
             fault is listed with file, row and column, up to a cap.
-        ItemBankError: Numbers that are no item's: without 0 <= lower < upper <= 1.
+        ItemBankError: Numbers that are no item's: without 0 <= lower < upper <= 1 and k > 0.
     """
     content = read_bytes(source, name)
     if content.startswith(_PARQUET):
@@ -109,6 +121,11 @@ def read_parameters(
         if problem := _illegal(form, values):
             place = f"{name}:{row}:{form.lower}"
             illegal.append(FieldProblem(place, f"item {item_id!r}: {problem}"))
+        if form.dispersion and values[form.dispersion][-1] <= 0:
+            problem = f"expected {form.dispersion} > 0, got {values[form.dispersion][-1]:g}"
+            illegal.append(
+                FieldProblem(f"{name}:{row}:{form.dispersion}", f"item {item_id!r}: {problem}")
+            )
     raise_problems(name, problems + illegal, FileFormatError if problems else ItemBankError)
     if not first_row:
         raise FileFormatError(f"{name}: expected at least one item, got none.")
@@ -116,18 +133,27 @@ def read_parameters(
 
 
 def write_mirt(bank: ItemBank) -> bytes:
-    """The bank as mirt writes it: `X,a1,d,g,u`, with intercepts."""
+    """The bank as mirt writes it: `X,a1,d,g,u`, with intercepts.
+
+    Raises:
+        ItemBankError: A bank of continuous scores, which mirt does not have.
+    """
+    if bank.model is CONTINUOUS:
+        raise ItemBankError("mirt files hold no continuous items: write them as item,a,b,c,d,k.")
     return _csv(("X", "a1", "d", "g", "u"), bank, (bank.a, bank.intercept, bank.c, bank.d))
 
 
 def write_difficulties(bank: ItemBank) -> bytes:
-    """The bank as `item,a,b,c,d`, with difficulties.
+    """The bank as `item,a,b,c,d`, with difficulties; of continuous scores with a last column k.
 
     Raises:
         ItemBankError: An item with a = 0 has no difficulty; `write_mirt` can hold it.
     """
     b = shortest_difficulties(bank)
-    return _csv(("item", "a", "b", "c", "d"), bank, (bank.a, b, bank.c, bank.d))
+    header, columns = ("item", "a", "b", "c", "d"), (bank.a, b, bank.c, bank.d)
+    if bank.model is CONTINUOUS:
+        return _csv((*header, "k"), bank, (*columns, bank.k))
+    return _csv(header, bank, columns)
 
 
 def shortest_difficulties(bank: ItemBank, *, flat: bool = False) -> FloatArray:
@@ -179,8 +205,7 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
 def _form_of(header: Sequence[str], name: str) -> _Form:
     columns = [column.strip() for column in header[1:]]
     for form in _FORMS:
-        needed = {form.slope, form.location}
-        if needed <= set(columns) <= set(form.columns) and len(set(columns)) == len(columns):
+        if form.needed <= set(columns) <= set(form.columns) and len(set(columns)) == len(columns):
             return form
     found = ",".join(header) if header else "nothing"
     raise FileFormatError(
@@ -230,11 +255,14 @@ def _bank(
     a, location = np.array(values[form.slope]), np.array(values[form.location])
     c = np.array(values.get(form.lower, [0.0] * n_items))
     d = np.array(values.get(form.upper, [1.0] * n_items))
+    k = np.array(values[form.dispersion]) if form.dispersion else None
     if form.location_is_intercept:
         return ItemBank.from_intercepts(
-            a=a, intercept=location, c=c, d=d, item_ids=item_ids, scale=scale
+            a=a, intercept=location, c=c, d=d, k=k, item_ids=item_ids, scale=scale
         )
-    return ItemBank.from_difficulties(a=a, b=location, c=c, d=d, item_ids=item_ids, scale=scale)
+    return ItemBank.from_difficulties(
+        a=a, b=location, c=c, d=d, k=k, item_ids=item_ids, scale=scale
+    )
 
 
 def _csv(header: Sequence[str], bank: ItemBank, columns: Sequence[FloatArray]) -> bytes:

@@ -1,5 +1,7 @@
 """Item parameters as Parquet: columns `item`, `a`, `b` or `intercept` or both, `c`, `d`.
 
+A column `k` makes it a bank of continuous scores.
+
 Where both are there `intercept` counts: it exists of every item, b only where a is not 0, and it
 holds every bit. Other columns, such as `status`, are not read.
 """
@@ -14,10 +16,11 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError
 from app.exchange.files import raise_problems
 
-_NUMBERS = ("a", "b", "intercept", "c", "d")
+_NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 
 
 def read_parquet_parameters(
@@ -53,13 +56,15 @@ def read_parquet_parameters(
             if not key or not key.strip()
         ],
     )
-    shared = {"a": columns["a"], "c": columns.get("c"), "d": columns.get("d")}
+    shared = {name: columns.get(name) for name in ("c", "d", "k")}
     item_ids = [key.strip() for key in keys]
     if "intercept" in columns:
         return ItemBank.from_intercepts(
-            intercept=columns["intercept"], item_ids=item_ids, scale=scale, **shared
+            a=columns["a"], intercept=columns["intercept"], item_ids=item_ids, scale=scale, **shared
         )
-    return ItemBank.from_difficulties(b=columns["b"], item_ids=item_ids, scale=scale, **shared)
+    return ItemBank.from_difficulties(
+        a=columns["a"], b=columns["b"], item_ids=item_ids, scale=scale, **shared
+    )
 
 
 def write_parquet_parameters(
@@ -80,6 +85,8 @@ def write_parquet_parameters(
         "c": bank.c,
         "d": bank.d,
     }
+    if bank.model is CONTINUOUS:
+        columns["k"] = bank.k
     if statuses is not None:
         columns["status"] = pa.array(statuses, pa.string())
     target = io.BytesIO()

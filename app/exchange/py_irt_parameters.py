@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.engine.models.continuous import CONTINUOUS
 from app.errors import FileFormatError, ItemBankError
 
 _MODELS = ("1pl", "2pl", "3pl", "4pl")
@@ -72,8 +73,11 @@ def write_py_irt_parameters(bank: ItemBank, b: FloatArray) -> bytes:
         b: Their difficulties as they are to be written.
 
     Raises:
-        ItemBankError: A lower and an upper asymptote, which no model of py-irt has together.
+        ItemBankError: A lower and an upper asymptote, which no model of py-irt has together, or
+            continuous scores, which it does not know.
     """
+    if bank.model is CONTINUOUS:
+        raise ItemBankError("py-irt knows no continuous scores: export csv or parquet.")
     lower, upper = bool(np.any(bank.c != 0)), bool(np.any(bank.d != 1))
     if lower and upper:
         guessed = int(np.argmax(bank.c != 0))

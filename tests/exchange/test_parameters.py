@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from app.engine.bank import ItemBank
 from app.errors import FileFormatError, InvalidInputError, ItemBankError
 from app.exchange.parameters import read_parameters, write_difficulties, write_mirt
+from app.exchange.parquet_parameters import write_parquet_parameters
+from app.exchange.py_irt_parameters import write_py_irt_parameters
 
 MIRT = b"X,a1,d,g,u\nX1,2,-1,0.2,1\nX2,-0.5,1,0,0.9\n"
 
@@ -168,3 +170,33 @@ def test_an_item_without_difficulty_cannot_be_written_with_one() -> None:
     with pytest.raises(InvalidInputError, match="'flat'"):
         write_difficulties(flat)
     assert read_parameters(write_mirt(flat)).intercept.tolist() == [1.0]
+
+
+SCORED = b"item,a,b,c,d,k\nq1,1.5,0.25,0,1,0.08\nq2,1,-1,0.1,0.9,0.2\n"
+
+
+def test_a_column_k_makes_a_bank_of_continuous_scores_that_comes_back_the_same() -> None:
+    bank = read_parameters(SCORED)
+    assert bank.model.name == "continuous"
+    assert bank.k.tolist() == [0.08, 0.2]
+    again = read_parameters(write_difficulties(bank))
+    assert write_difficulties(again) == write_difficulties(bank)
+    assert again.k.tolist() == bank.k.tolist()
+    assert read_parameters(b"item,a,b,k\nq,1,0,0.1\n").d.tolist() == [1.0]
+    as_parquet = read_parameters(write_parquet_parameters(bank, bank.b))
+    assert (as_parquet.model, as_parquet.k.tolist()) == (bank.model, bank.k.tolist())
+
+
+def test_a_bank_of_two_models_or_without_scatter_is_refused_with_row_and_column() -> None:
+    with pytest.raises(FileFormatError, match=r"bank.csv:3:k: item 'b': expected a number, got ''"):
+        read_parameters(b"item,a,b,c,d,k\na,1,0,0,1,0.1\nb,1,0,0,1,\n", name="bank.csv")
+    with pytest.raises(ItemBankError, match=r"bank.csv:2:k: item 'a': expected k > 0, got -0.1"):
+        read_parameters(b"item,a,b,c,d,k\na,1,0,0,1,-0.1\n", name="bank.csv")
+
+
+def test_formats_of_other_programs_hold_no_continuous_scores() -> None:
+    bank = read_parameters(SCORED)
+    with pytest.raises(ItemBankError, match="item,a,b,c,d,k"):
+        write_mirt(bank)
+    with pytest.raises(ItemBankError, match="csv or parquet"):
+        write_py_irt_parameters(bank, bank.b)
