@@ -12,6 +12,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.bank_exports import BankExports
 from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
+from app.services.collection import Collector
 from app.services.container import Services
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
@@ -64,6 +65,7 @@ Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
 Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
+Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 

@@ -15,7 +15,7 @@ COMMANDS = {
     "migrate": "Bring the database schema up to date.",
     "keys": "Create, list and revoke API keys.",
     "banks": "Import, list, show, lint and export item banks.",
-    "response-sets": "Import, list, show and export recorded answers.",
+    "response-sets": "Import, collect, list, show and export recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",
     "calibrate": "Estimate item parameters from a response file.",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -14,6 +15,7 @@ from app.cli.runtime import runtime
 from app.errors import InvalidInputError
 from app.exchange.recorded import Choices
 from app.exchange.response_files import ResponseFormat, files_at, format_named
+from app.services.collection import Collection, CollectionReport
 from app.services.response_exports import MatrixFormat, export_answers
 from app.services.response_import import AnswerImport
 from app.services.response_sets import AnswerImportReport, ResponseSetService
@@ -25,8 +27,16 @@ T = TypeVar("T")
 _PAGE = 1000
 #: Names and places that are printed before the rest is only counted.
 _SHOWN = 5
+_REASONS = {
+    "taken_before": "taken before",
+    "not_ended": "not ended",
+    "replay": "replays of others",
+    "simulated": "of simulated examinees",
+}
 
-app = typer.Typer(no_args_is_help=True, help="Import, list, show and export recorded answers.")
+app = typer.Typer(
+    no_args_is_help=True, help="Import, collect, list, show and export recorded answers."
+)
 
 
 @app.command("import")
@@ -88,6 +98,50 @@ def import_answers(
         ),
     )
     _show_report(_with_sets(lambda sets: sets.import_set(name, request, dry_run=dry_run)))
+
+
+@app.command()
+@fail_clearly
+def collect(
+    name: Annotated[str, typer.Argument(help="Name of the set; it is made if there is none.")],
+    bank: Annotated[str, typer.Option(help="Bank whose sessions are taken over, by name or id.")],
+    version: Annotated[
+        str | None, typer.Option(help="Number of a version; by default all versions.")
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(help="Only sessions that ended then or later, UTC."),
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Take those of simulated examinees, too.")
+    ] = False,
+) -> None:
+    """Take over the answers of all ended sessions on a bank, each session once."""
+    wanted = Collection(
+        bank=bank,
+        version=version,
+        since=since and since.replace(tzinfo=UTC),
+        simulated=simulated,
+    )
+
+    async def run() -> CollectionReport:
+        async with runtime() as services:
+            return await services.collector.collect(name, wanted, make=True)
+
+    report = asyncio.run(run())
+    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report.left_out.items())
+    out.print(f"{report.sessions} sessions taken over{reasons}", soft_wrap=True)
+    out.print(
+        f"{report.accepted} answers ({_counts(report.outcomes)}), {report.pretest_answers} of them "
+        f"to items in pretest; {report.new_examinees} new examinees, {report.new_items} new items",
+        soft_wrap=True,
+    )
+    found = report.response_set
+    out.print(
+        f"{found.name}: {found.n_examinees} examinees, {found.n_items} items  {found.id}",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 @app.command("list")

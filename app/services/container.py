@@ -10,6 +10,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.bank_exports import BankExports
 from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
+from app.services.collection import Collector
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
@@ -32,6 +33,7 @@ class Services:
     banks: BankService
     bank_exports: BankExports
     response_sets: ResponseSetService
+    collector: Collector
     calibrations: CalibrationService
     sessions: SessionService
     manual_sessions: ManualSessions
@@ -70,6 +72,7 @@ async def open_services(
                 banks=banks,
                 bank_exports=BankExports(database, banks),
                 response_sets=response_sets,
+                collector=Collector(database),
                 calibrations=CalibrationService(
                     database=database, response_sets=response_sets, banks=banks, queue=queue
                 ),

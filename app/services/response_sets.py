@@ -79,7 +79,7 @@ class ResponseSetService:
             AlreadyExistsError: Its name is taken.
             InvalidInputError: A name that cannot stand in a URL.
         """
-        made = _new_set(name, description=description, metadata=metadata or {})
+        made = new_set(name, description=description, metadata=metadata or {})
         async with self._database.unit_of_work() as uow:
             await uow.response_sets.add(made)
             return await uow.response_sets.find(made.id)
@@ -132,7 +132,7 @@ class ResponseSetService:
         draft = await asyncio.to_thread(read_draft, request)
         async with self._database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set, for_update=True)
-            return await _import(uow, found, draft, dry_run=dry_run)
+            return await import_draft(uow, found, draft, dry_run=dry_run)
 
     async def import_set(
         self, name: str, request: AnswerImport, *, dry_run: bool = False
@@ -142,7 +142,7 @@ class ResponseSetService:
         Raises:
             InvalidInputError: As for `import_into`, or a name that cannot stand in a URL.
         """
-        made = _new_set(name)
+        made = new_set(name)
         draft = await asyncio.to_thread(read_draft, request)
         try:
             return await self._import_named(made, draft, dry_run=dry_run)
@@ -159,7 +159,7 @@ class ResponseSetService:
                 found = made
                 if not dry_run:
                     await uow.response_sets.add(made)
-            return await _import(uow, found, draft, dry_run=dry_run)
+            return await import_draft(uow, found, draft, dry_run=dry_run)
 
     async def matrix(self, response_set: str) -> ResponseTable:
         """All scores of a set, of repeated answers the mean; NaN where there is none.
@@ -183,9 +183,10 @@ class ResponseSetService:
             return items, [sheet async for sheet in uow.response_sets.sheets(found.id)]
 
 
-async def _import(
-    uow: UnitOfWork, found: ResponseSet, draft: Draft, *, dry_run: bool
+async def import_draft(
+    uow: UnitOfWork, found: ResponseSet, draft: Draft, *, dry_run: bool = False
 ) -> AnswerImportReport:
+    """Bring a draft into a set that is locked, within the caller's transaction."""
     sets = uow.response_sets
     examinees = draft.examinees
     without_scores = draft.without_scores
@@ -252,7 +253,12 @@ def _after(found: ResponseSet, change: Change, n_new: int, draft: Draft) -> Resp
     )
 
 
-def _new_set(name: str, **values: Any) -> ResponseSet:
+def new_set(name: str, **values: Any) -> ResponseSet:
+    """A set that is not stored yet.
+
+    Raises:
+        InvalidInputError: A name that cannot stand in a URL.
+    """
     if _NAME.fullmatch(name) is None:
         raise InvalidInputError(
             "Expected a name of 1 to 200 characters, without / : and control characters and with "

@@ -363,6 +363,19 @@ class AnswerSheetRow(Base):
     fractions: Mapped[bytes | None]
 
 
+class CollectedSessionRow(Base):
+    """A session whose answers a response set has taken over: they come in once."""
+
+    __tablename__ = "collected_sessions"
+
+    set_id: Mapped[str] = mapped_column(
+        ForeignKey("response_sets.id", ondelete="CASCADE"), primary_key=True
+    )
+    session_id: Mapped[str] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
+
+
 class CalibrationRow(Base):
     """Item parameters being estimated from a response set: where it stands, and who runs it."""
 

@@ -177,3 +177,45 @@ async def test_what_is_not_there_is_not_found(client: Client) -> None:
     ):
         response = await call
         assert (response.status_code, response.json()["code"]) == (404, "not_found")
+
+
+async def test_answers_of_sessions_are_collected_each_session_once(client: Client) -> None:
+    await made(client, "live")
+    parameters = [{"key": f"q{i}", "b": i / 3} for i in range(3)]
+    assert (await client.post("/v1/banks", json={"name": "bank"})).status_code == 201
+    lines = "\n".join(
+        json.dumps({"key": f"q{i}", "prompt": f"{i}?", "target": "0"}) for i in range(4)
+    )
+    headers = {"content-type": "application/x-ndjson"}
+    await client.post("/v1/banks/bank/items:batch", content=lines, headers=headers)
+    await client.post("/v1/banks/bank/versions", json={"parameters": parameters})
+    body = {
+        "mode": "manual",
+        "bank": "bank",
+        "stopping": {"se": None, "min_items": 2, "max_items": 2},
+        "pretest": {"items_per_session": 1},
+    }
+    session = (await client.post("/v1/sessions", json=body)).json()
+    for _ in range(3):
+        awaited = (await client.get(f"/v1/sessions/{session['id']}/next-item")).json()
+        await client.post(
+            f"/v1/sessions/{session['id']}/responses",
+            json={"step_token": awaited["step_token"], "response": "0"},
+        )
+
+    first = await client.post("/v1/response-sets/live:collect", json={"bank": "bank"})
+    second = await client.post("/v1/response-sets/live:collect", json={"bank": "bank"})
+
+    assert first.status_code == 200, first.text
+    report = first.json()
+    assert (report["sessions"], report["accepted"], report["pretest_answers"]) == (1, 3, 1)
+    assert report["response_set"]["n_answers"] == 3
+    assert second.json()["sessions"] == 0
+    assert second.json()["left_out"] == {"taken_before": 1}
+    for wrong, status in (
+        ({"bank": "none"}, 404),
+        ({}, 422),
+        ({"bank": "bank", "since": "x"}, 422),
+    ):
+        refused = await client.post("/v1/response-sets/live:collect", json=wrong)
+        assert refused.status_code == status

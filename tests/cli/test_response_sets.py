@@ -125,3 +125,21 @@ def test_a_set_is_exported_in_every_format_and_comes_back_the_same(
     assert refused.exit_code == 2
     assert "'m3' has 0.1 on 'q2'. Export csv or parquet" in refused.stderr
     assert not (tmp_path / "p.jsonl").exists()
+
+
+def test_sessions_are_collected_into_a_set_that_is_made(run: Run, tmp_path: Path) -> None:
+    parameters = tmp_path / "bank.csv"
+    parameters.write_text("item,a,b\nq1,1,0\n", encoding="utf-8")
+    command = build("banks")
+    made = CliRunner().invoke(command, ["banks", "import", "sums", "--parameters", str(parameters)])
+    assert made.exit_code == 0, made.output
+
+    result = run("collect", "live", "--bank", "sums", "--since", "2026-01-01")
+    missing = run("collect", "other", "--bank", "nothing")
+
+    assert result.exit_code == 0, result.output
+    assert "0 sessions taken over" in result.stdout
+    assert "live: 0 examinees, 0 items" in result.stdout
+    assert missing.exit_code == 2
+    assert "nothing" in missing.stderr
+    assert "other" not in run("list").stdout

@@ -16,10 +16,12 @@ from app.api.schemas.common import ListRead
 from app.api.schemas.response_sets import (
     AnswerImportCreate,
     AnswerImportRead,
+    CollectionCreate,
+    CollectionRead,
     ResponseSetCreate,
     ResponseSetRead,
 )
-from app.deps import ResponseSets, caller
+from app.deps import Collectors, ResponseSets, caller
 from app.errors import (
     AlreadyExistsError,
     FileFormatError,
@@ -110,6 +112,20 @@ async def import_answers(
     if body.dry_run:
         response.status_code = 200
     return AnswerImportRead.of(report)
+
+
+@router.post(
+    "/{response_set}:collect",
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+)
+async def collect_answers(
+    response_set: SetRef, body: CollectionCreate, collector: Collectors
+) -> CollectionRead:
+    """Take over the answers of all sessions of a bank that have ended, each session once.
+
+    Call it as often as you like: what was taken over before is not taken again.
+    """
+    return CollectionRead.of(await collector.collect(response_set, body.to_domain()))
 
 
 @router.get(

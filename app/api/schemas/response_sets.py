@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
-from app.api.schemas.common import Input, Metadata, Output, Text
+from app.api.schemas.common import Input, Metadata, Name, Output, Text
 from app.api.schemas.versions import LongText
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
 from app.items import Outcome
+from app.services.collection import Collection, CollectionReport
 from app.services.response_import import MAX_PLACES, AnswerImport, FileRead, SkippedRows
 from app.services.response_sets import AnswerImportReport
 from app.storage.repositories.response_sets import ResponseSet
@@ -201,6 +202,62 @@ class AnswerImportCreate(Input):
                 refused_no_answer=self.no_answer == "refused",
                 score_range=(self.score_range[0], self.score_range[1]),
             ),
+        )
+
+
+class CollectionCreate(Input):
+    """Sessions whose answers are to be taken over."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"bank": "demo"}]})
+
+    bank: Name = Field(description="Bank that they are on, by id or name.")
+    version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = Field(
+        default=None, description="Number or id of a version; by default all versions."
+    )
+    since: AwareDatetime | None = Field(
+        default=None, description="Only sessions that ended at this moment or later."
+    )
+    simulated: bool = Field(
+        default=False, description="Take those of simulated examinees (kind `scripted`), too."
+    )
+
+    def to_domain(self) -> Collection:
+        """The same for the service."""
+        return Collection(
+            bank=self.bank, version=self.version, since=self.since, simulated=self.simulated
+        )
+
+
+class CollectionRead(Output):
+    """What was taken over from sessions."""
+
+    object: Literal["response_collection"] = "response_collection"
+    response_set: ResponseSetRead
+    sessions: int = Field(description="Taken over now; each is an examinee of its own.")
+    left_out: dict[str, int] = Field(
+        description=(
+            "Sessions by reason: `taken_before`, `not_ended`, `replay` (repeats another's "
+            "answers), `simulated`."
+        )
+    )
+    accepted: int = Field(description="Answers that came into the set.")
+    pretest_answers: int = Field(description="Answers to items that were in pretest.")
+    new_examinees: int
+    new_items: int
+    outcomes: OutcomeCounts = Field(description="By how much each became more.")
+
+    @classmethod
+    def of(cls, report: CollectionReport) -> Self:
+        """The outgoing shape."""
+        return cls(
+            response_set=ResponseSetRead.of(report.response_set),
+            sessions=report.sessions,
+            left_out=report.left_out,
+            accepted=report.accepted,
+            pretest_answers=report.pretest_answers,
+            new_examinees=report.new_examinees,
+            new_items=report.new_items,
+            outcomes=OutcomeCounts.of(report.outcomes),
         )
 
 

@@ -1,0 +1,183 @@
+"""Ended sessions as a source of recorded answers, and which of them a set has taken over."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, exists, func, insert, literal, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.storage.repositories.bank_values import PRETEST
+from app.storage.repositories.session_values import ENDED
+from app.storage.rows import (
+    AdministrationRow,
+    BankVersionRow,
+    CollectedSessionRow,
+    EndpointRow,
+    ItemRow,
+    SessionRow,
+    VersionItemRow,
+)
+
+SIMULATED = "scripted"
+"""Kind of the endpoints that no model stands behind."""
+
+_BATCH = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Sessions whose answers are wanted.
+
+    Attributes:
+        bank_id: On this bank.
+        version_id: On this version of it alone.
+        since: That ended at this moment or later.
+        simulated: Those of simulated examinees, too.
+    """
+
+    bank_id: str
+    version_id: str | None = None
+    since: datetime | None = None
+    simulated: bool = False
+
+
+class EndedSession(NamedTuple):
+    """A session whose answers can be taken over.
+
+    Attributes:
+        root_id: The session that it goes on from, over any number of extensions; else itself.
+        examinee: Name of its endpoint, or of the model; None where answers were given by hand.
+    """
+
+    id: str
+    root_id: str
+    examinee: str | None
+
+
+class GivenAnswer(NamedTuple):
+    """One closed item of a session."""
+
+    session_id: str
+    step: int
+    item_key: str
+    outcome: str
+    score: float | None
+    is_pretest: bool
+
+
+class CollectedRepository:
+    """Questions and changes about sessions as sources of answers, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def waiting(self, set_id: str, source: Source, limit: int) -> list[EndedSession]:
+        """Sessions that the set has not taken over yet, the oldest first."""
+        query = (
+            _of(source, [SessionRow.id, EndpointRow.name, EndpointRow.model])
+            .where(*_wanted(source), ~_taken(set_id))
+            .order_by(SessionRow.id)
+            .limit(limit)
+        )
+        rows = (await self._db.execute(query)).all()
+        roots = await self._roots([row.id for row in rows])
+        return [EndedSession(row.id, roots[row.id], row.name or row.model) for row in rows]
+
+    async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
+        """How many sessions are not taken over, by reason."""
+        ended = SessionRow.status.in_(ENDED)
+        is_replay = func.coalesce(SessionRow.relation, "") == "replay"
+        is_simulated = func.coalesce(EndpointRow.kind, "") == SIMULATED
+        reasons: dict[str, ColumnElement[bool]] = {
+            "taken_before": _taken(set_id),
+            "not_ended": ~ended,
+            "replay": ended & is_replay,
+        }
+        if not source.simulated:
+            reasons["simulated"] = ended & ~is_replay & is_simulated
+        counts = [
+            func.count().filter(condition).label(reason) for reason, condition in reasons.items()
+        ]
+        row = (await self._db.execute(_of(source, counts))).mappings().one()
+        return {reason: count for reason, count in row.items() if count}
+
+    async def answers(self, session_ids: Sequence[str]) -> AsyncIterator[GivenAnswer]:
+        """Closed items of some sessions, in order of asking."""
+        query = (
+            select(
+                AdministrationRow.session_id,
+                AdministrationRow.step,
+                ItemRow.key,
+                AdministrationRow.outcome,
+                AdministrationRow.score,
+                VersionItemRow.status == PRETEST,
+            )
+            .join(SessionRow, SessionRow.id == AdministrationRow.session_id)
+            .join(
+                VersionItemRow,
+                (VersionItemRow.version_id == SessionRow.bank_version_id)
+                & (VersionItemRow.position == AdministrationRow.position),
+            )
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(
+                AdministrationRow.session_id == func.any(list(session_ids)),
+                AdministrationRow.outcome.is_not(None),
+            )
+            .order_by(AdministrationRow.session_id, AdministrationRow.step)
+            .execution_options(yield_per=_BATCH)
+        )
+        async for row in await self._db.stream(query):
+            session_id, step, item_key, outcome, score, is_pretest = row.t
+            yield GivenAnswer(session_id, step, item_key, outcome or "", score, is_pretest)
+
+    async def mark(self, set_id: str, session_ids: Sequence[str]) -> None:
+        """Note that the set has taken these sessions over."""
+        rows = [{"set_id": set_id, "session_id": session_id} for session_id in session_ids]
+        await self._db.execute(insert(CollectedSessionRow), rows)
+
+    async def _roots(self, session_ids: Sequence[str]) -> dict[str, str]:
+        query = text("""
+            WITH RECURSIVE line AS (
+                SELECT id AS session_id, id AS root_id, parent_id FROM sessions WHERE id = ANY(:ids)
+                UNION ALL
+                SELECT line.session_id, above.id, above.parent_id
+                FROM line JOIN sessions AS above ON above.id = line.parent_id
+            )
+            SELECT session_id, root_id FROM line WHERE parent_id IS NULL
+        """)
+        rows = await self._db.execute(query, {"ids": list(session_ids)})
+        return {row.session_id: row.root_id for row in rows}
+
+
+def _of(source: Source, columns: Sequence[ColumnElement[Any] | Any]) -> Select[Any]:
+    query = (
+        select(*columns)
+        .select_from(SessionRow)
+        .join(BankVersionRow, BankVersionRow.id == SessionRow.bank_version_id)
+        .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
+        .where(BankVersionRow.bank_id == source.bank_id)
+    )
+    if source.version_id is not None:
+        query = query.where(SessionRow.bank_version_id == source.version_id)
+    if source.since is not None:
+        query = query.where(SessionRow.finished_at >= source.since)
+    return query
+
+
+def _wanted(source: Source) -> list[ColumnElement[bool]]:
+    """Ended, and not replays: those repeat the answers of others."""
+    conditions = [
+        SessionRow.status.in_(ENDED),
+        func.coalesce(SessionRow.relation, "") != "replay",
+    ]
+    if not source.simulated:
+        conditions.append(func.coalesce(EndpointRow.kind, "") != SIMULATED)
+    return conditions
+
+
+def _taken(set_id: str) -> ColumnElement[bool]:
+    return exists(literal(1)).where(
+        CollectedSessionRow.set_id == set_id, CollectedSessionRow.session_id == SessionRow.id
+    )

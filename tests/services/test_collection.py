@@ -1,0 +1,145 @@
+"""Answers of sessions as recorded answers: each session once, whoever asks how often."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from app.errors import NotFoundError
+from app.items import Outcome
+from app.services.collection import Collection
+from app.services.container import Services
+from app.services.manual_sessions import ManualAnswer
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.repositories.session_values import SessionRecord
+from app.worker.loop import running_worker
+from tests.services.living import BANK, living_bank
+from tests.services.sessions import opened, scripted, spec, until
+
+PLAN = {
+    "stopping": {"se": None, "min_items": 6, "max_items": 6},
+    "pretest": {"items_per_session": 2},
+}
+WANTED = Collection(bank=BANK)
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        await living_bank(services)
+        yield services
+
+
+async def manual(services: Services, *, seed: int = 1, error_at: int = 0) -> SessionRecord:
+    """A session answered to its end; every other answer is wrong, one perhaps missing."""
+    given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
+    record = await services.sessions.create(given)
+    return await answered(services, record, error_at)
+
+
+async def answered(services: Services, record: SessionRecord, error_at: int = 0) -> SessionRecord:
+    while record.status == "awaiting_response":
+        awaited = await services.manual_sessions.next_item(record.id)
+        token = awaited.step_token
+        answer = ManualAnswer(step_token=token, score=float(awaited.step % 2))
+        if awaited.step == error_at:
+            answer = ManualAnswer(step_token=token, outcome=Outcome.ERROR)
+        record = await services.manual_sessions.answer(record.id, answer)
+    return record
+
+
+async def test_the_answers_of_sessions_become_a_set(services: Services) -> None:
+    sessions = [await manual(services, seed=seed) for seed in range(3)]
+
+    report = await services.collector.collect("live", WANTED, make=True)
+
+    table = await services.response_sets.matrix("live")
+    assert (report.sessions, report.accepted, report.left_out) == (3, 24, {})
+    assert report.pretest_answers == 6
+    assert table.examinees == tuple(f"manual/{session.id}" for session in sessions)
+    for session, scores in zip(sessions, table.scores, strict=True):
+        rows = await services.sessions.responses(session.id)
+        expected = {row.item_key: float(row.administration.step % 2) for row in rows}
+        got = {
+            key: score
+            for key, score in zip(table.items, scores.tolist(), strict=True)
+            if not np.isnan(score)
+        }
+        assert got == expected
+    assert report.response_set.imports[0]["files"][0]["name"] == f"sessions on bank {BANK}"
+
+
+async def test_a_session_is_collected_once(services: Services) -> None:
+    await manual(services)
+    first = await services.collector.collect("live", WANTED, make=True)
+    again = await services.collector.collect("live", WANTED)
+    await manual(services, seed=2)
+    both = await asyncio.gather(*(services.collector.collect("live", WANTED) for _ in range(3)))
+
+    assert first.sessions == 1
+    assert (again.sessions, again.accepted, again.left_out) == (0, 0, {"taken_before": 1})
+    assert again.response_set.revision == first.response_set.revision
+    assert sorted(report.sessions for report in both) == [0, 0, 1]
+    assert (await services.response_sets.get("live")).outcomes["scored"] == 16
+
+
+async def test_a_missing_answer_stays_missing_and_an_extension_adds_to_its_session(
+    services: Services,
+) -> None:
+    parent = await manual(services, error_at=3)
+    first = await services.collector.collect("live", WANTED, make=True)
+    extended = await services.sessions.extend(
+        parent.id, {"stopping": {"se": None, "min_items": 6, "max_items": 9}}, {}
+    )
+    unfinished = await services.collector.collect("live", WANTED)
+    await answered(services, extended)
+    replayed = await services.sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
+    report = await services.collector.collect("live", WANTED)
+
+    table = await services.response_sets.matrix("live")
+    assert (first.outcomes["scored"], first.outcomes["error"]) == (7, 1)
+    assert replayed.relation == "replay"
+    assert unfinished.left_out == {"taken_before": 1, "not_ended": 1}
+    assert report.left_out == {"taken_before": 1, "replay": 1}
+    assert report.sessions == 1
+    assert table.examinees == (f"manual/{parent.id}",)
+    rows = await services.sessions.responses(extended.id)
+    assert int(np.isfinite(table.scores).sum()) == len(rows) == 11
+    # What had failed was asked again, and a scored answer takes the place of none.
+    assert (report.outcomes["scored"], report.outcomes["error"]) == (4, -1)
+
+
+async def test_simulated_examinees_are_left_out_unless_asked_for(services: Services) -> None:
+    async with running_worker(services):
+        created = await services.sessions.create(
+            spec(bank=BANK, plan=PLAN, endpoint=scripted(theta=0.5))
+        )
+        await until(services, created.id)
+
+    without = await services.collector.collect("live", WANTED, make=True)
+    simulated = Collection(bank=BANK, simulated=True)
+    taken = await services.collector.collect("live", simulated)
+
+    assert (without.sessions, without.left_out) == (0, {"simulated": 1})
+    assert taken.sessions == 1
+    table = await services.response_sets.matrix("live")
+    assert table.examinees == (f"simulated/{created.id}",)
+
+
+async def test_only_sessions_of_a_version_or_since_a_moment_are_taken(services: Services) -> None:
+    await manual(services)
+    now = datetime.now(UTC)
+    later = Collection(bank=BANK, since=now + timedelta(hours=1))
+    earlier = Collection(bank=BANK, version="1", since=now - timedelta(hours=1))
+
+    assert (await services.collector.collect("live", later, make=True)).sessions == 0
+    assert (await services.collector.collect("live", earlier)).sessions == 1
+    with pytest.raises(NotFoundError, match="version"):
+        await services.collector.collect("live", Collection(bank=BANK, version="7"))
+    with pytest.raises(NotFoundError, match="nowhere"):
+        await services.collector.collect("new", Collection(bank="nowhere"), make=True)
+    with pytest.raises(NotFoundError, match="new"):
+        await services.response_sets.get("new")
