@@ -112,7 +112,7 @@ class CollectedRepository:
                 ItemRow.key,
                 AdministrationRow.outcome,
                 AdministrationRow.score,
-                VersionItemRow.status == PRETEST,
+                (VersionItemRow.status == PRETEST).label("is_pretest"),
             )
             .join(SessionRow, SessionRow.id == AdministrationRow.session_id)
             .join(
@@ -129,8 +129,9 @@ class CollectedRepository:
             .execution_options(yield_per=_BATCH)
         )
         async for row in await self._db.stream(query):
-            session_id, step, item_key, outcome, score, is_pretest = row.t
-            yield GivenAnswer(session_id, step, item_key, outcome or "", score, is_pretest)
+            yield GivenAnswer(
+                row.session_id, row.step, row.key, row.outcome or "", row.score, row.is_pretest
+            )
 
     async def mark(self, set_id: str, session_ids: Sequence[str]) -> None:
         """Note that the set has taken these sessions over."""
