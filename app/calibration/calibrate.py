@@ -6,12 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.calibration.curves import (
-    GUESSING,
-    INTERCEPT,
     MAX_SLOPE,
-    N_COORDINATES,
-    OFF,
-    SLOPE,
     Curves,
     Family,
 )
@@ -24,6 +19,7 @@ from app.calibration.expectation import (
     expect,
     score_examinees,
 )
+from app.calibration.linking import Linking
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.maximization import Problem
 from app.calibration.priors import Normal, Priors
@@ -183,6 +179,21 @@ class Calibration:
             scale=self.scale,
         )
 
+    def moved(self, linking: Linking) -> "Calibration":
+        """The same calibration on the linking's target scale; its own error is not added.
+
+        Raises:
+            ScaleMismatchError: The linking does not start from this scale.
+        """
+        nodes = np.asarray(linking.theta(self.density.nodes, scale=self.scale), dtype=np.float64)
+        return replace(
+            self,
+            items=linking.items(self.items),
+            density=LatentDensity(nodes, self.density.weights),
+            errors=self.errors and self.errors.moved(linking),
+            scale=linking.target,
+        )
+
     def score(self, matrix: ScoreMatrix) -> PersonScores:
         """EAP scores of examinees on this scale, their columns in the order of `item_ids`."""
         return score_examinees(matrix, self.items, self.density)
@@ -208,88 +219,8 @@ def calibrate(
     matrix.require_calibratable()
     problem = settings.problem()
     em = EmSettings(max_cycles=settings.max_cycles, estimate_density=settings.estimate_density)
-    rough = maximise(
-        matrix, _widened(problem, settings), settings.density(), _rough(em), watch=watch
-    )
-    problem = _learned(matrix, problem, settings, rough)
-    # How fine the grid must be is known only once the items are, roughly.
-    finer = _fine_enough(rough, settings)
-    result = maximise(
-        matrix,
-        problem,
-        finer or rough.density,
-        replace(em, max_cycles=max(settings.max_cycles - rough.cycles, 1)),
-        start=rough.curves,
-        early_looks=finer is None,
-        watch=watch,
-    )
-    result = replace(result, cycles=rough.cycles + result.cycles)
-    return _finished(matrix, settings, problem, result)
-
-
-def calibrate_onto(
-    matrix: ScoreMatrix,
-    anchors: ItemBank,
-    settings: CalibrationSettings | None = None,
-    *,
-    watch: Callable[[Progress], None] | None = None,
-) -> Calibration:
-    """Calibrate new items onto the scale of an existing bank (fixed-anchor linking).
-
-    Items of the matrix that the bank knows keep their parameters and hold the scale; the others
-    are estimated together with mean and sd of this population.
-
-    Args:
-        matrix: Answers to anchor items and new items.
-        anchors: Bank that holds at least two of the items.
-        settings: How; its `scale` is replaced by the bank's.
-        watch: Called after each cycle.
-
-    Raises:
-        CalibrationError: A matrix without information.
-        InvalidInputError: Fewer than two anchors, or anchors with a slope of 0 or below where
-            `negative_slopes` is off.
-
-    Source: Kim (2006), Journal of Educational Measurement 43, multiple cycles with updated prior.
-    """
-    settings = settings or CalibrationSettings()
-    matrix.require_calibratable()
-    known = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
-    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in known]
-    if len(fixed) < 2:
-        raise InvalidInputError(
-            f"Fixed-anchor calibration needs at least 2 items of the bank, got {len(fixed)}."
-        )
-    there = np.array([known[matrix.items[j]] for j in fixed])
-    held = anchors.parameters.take(there)
-    if not settings.negative_slopes and (held.a <= 0).any():
-        bad = matrix.items[fixed[int(np.flatnonzero(held.a <= 0)[0])]]
-        raise InvalidInputError(
-            f"Anchor {bad!r} has a slope of 0 or below; leave it out or allow negative slopes."
-        )
-    if settings.family is Family.RASCH and np.ptp(held.a) > 1e-6:
-        raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
-    problem = settings.problem(fixed=tuple(fixed))
-    em = EmSettings(max_cycles=settings.max_cycles, estimate_population=True)
-    rough = maximise(
-        matrix,
-        _widened(problem, settings),
-        settings.density(),
-        _rough(em),
-        start=_start_beside(matrix, problem, held),
-        watch=watch,
-    )
-    problem = _learned(matrix, problem, settings, rough)
-    result = maximise(
-        matrix,
-        problem,
-        rough.density,
-        replace(em, max_cycles=max(settings.max_cycles - rough.cycles, 1)),
-        start=rough.curves,
-        watch=watch,
-    )
-    result = replace(result, cycles=rough.cycles + result.cycles)
-    return _finished(matrix, settings, problem, result, scale=anchors.scale)
+    problem, result = maximise_in_stages(matrix, settings, problem, em, watch=watch)
+    return finished(matrix, settings, problem, result)
 
 
 def compare_families(
@@ -323,8 +254,41 @@ def compare_families(
     return tuple(sorted(fits, key=lambda fit: fit.bic))
 
 
-def _rough(em: EmSettings) -> EmSettings:
-    return replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf)
+def maximise_in_stages(
+    matrix: ScoreMatrix,
+    settings: CalibrationSettings,
+    problem: Problem,
+    em: EmSettings,
+    *,
+    start: Curves | None = None,
+    watch: Callable[[Progress], None] | None = None,
+) -> tuple[Problem, EmResult]:
+    """Maximise roughly, learn from that what the rest needs, and maximise.
+
+    Returns:
+        The problem with the priors that were learned, and where its maximum is.
+    """
+    rough = maximise(
+        matrix,
+        _widened(problem, settings),
+        settings.density(),
+        replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf),
+        start=start,
+        watch=watch,
+    )
+    problem = _learned(matrix, problem, settings, rough)
+    # How fine the grid must be is known only once the items are, roughly.
+    finer = None if em.estimate_population else _fine_enough(rough, settings)
+    result = maximise(
+        matrix,
+        problem,
+        finer or rough.density,
+        replace(em, max_cycles=max(settings.max_cycles - rough.cycles, 1)),
+        start=rough.curves,
+        early_looks=finer is None,
+        watch=watch,
+    )
+    return problem, replace(result, cycles=rough.cycles + result.cycles)
 
 
 def _widened(problem: Problem, settings: CalibrationSettings) -> Problem:
@@ -361,28 +325,14 @@ def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensi
     return LatentDensity.normal(n_nodes=min(needed, MAX_NODES), bound=settings.bound)
 
 
-def _start_beside(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
-    """Anchors at their values; new items at typical ones, from their share of right answers."""
-    means = np.clip(matrix.item_means(), 0.02, 0.98)
-    x = np.empty((matrix.n_items, N_COORDINATES))
-    slope = float(np.median(np.abs(held.a)))
-    x[:, SLOPE] = np.log(slope) if problem.log_slope else slope
-    x[:, INTERCEPT] = np.log(means / (1 - means))
-    x[:, GUESSING:] = (-OFF, OFF)
-    for column in problem.family.free:
-        if column >= GUESSING:
-            x[:, column] = -2.0 if column == GUESSING else 3.0
-    x[list(problem.fixed)] = Curves.from_natural(held, log_slope=problem.log_slope).x
-    return Curves(x, problem.log_slope)
-
-
-def _finished(
+def finished(
     matrix: ScoreMatrix,
     settings: CalibrationSettings,
     problem: Problem,
     result: EmResult,
     scale: str | None = None,
 ) -> Calibration:
+    """The result of EM as a calibration, with standard errors where asked for."""
     errors = None
     if settings.with_errors:
         errors = parameter_errors(matrix, problem, result.curves, result.density)

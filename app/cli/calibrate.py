@@ -13,14 +13,15 @@ from typing import Annotated, Any
 import typer
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
+from app.calibration.onto import LinkMethod
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
-from app.cli.inputs import JsonOption, ResponsesOption, load_responses
+from app.cli.inputs import JsonOption, ResponsesOption, load_bank, load_responses
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.errors import InvalidInputError
 from app.exchange.parameters import write_mirt
 from app.services.calibration_fit import Fitted, Report, bank_of, fit
-from app.services.calibration_plan import MODELS, CalibrationPlan, prepared
+from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan, prepared
 
 
 @fail_clearly
@@ -53,6 +54,15 @@ def command(
     compare: Annotated[
         str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
     ] = "",
+    link_to: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Bank file on whose scale the items are to land."
+        ),
+    ] = None,
+    link_method: Annotated[
+        str, typer.Option(help=f"How: {', '.join(LinkMethod)}.")
+    ] = LinkMethod.STOCKING_LORD.value,
     dimensions: Annotated[int | None, typer.Option(help="Of the mirt model.")] = None,
     seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
     json: JsonOption = None,
@@ -67,6 +77,8 @@ def command(
         seed=seed,
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
         filters=FilterSettings() if filters else FilterSettings.none(),
+        link=None if link_to is None else LinkPlan(method=link_method),
+        target=None if link_to is None else load_bank(link_to),
     )
     if dimensions is not None:
         raise InvalidInputError("--dimensions belongs to the mirt model.")
@@ -76,7 +88,8 @@ def command(
     filtered = prepared(table, plan)
     with _progress() as report:
         fitted = fit(filtered.matrix, plan, report)
-    bank = bank_of(filtered.matrix.items, fitted.columns)
+    scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
+    bank = bank_of(filtered.matrix.items, fitted.columns, scale=scale)
     _write_bank(out, bank)
     document = {
         "n_examinees": len(table.examinees),
@@ -87,7 +100,7 @@ def command(
         "dropped_examinees": [_dropped("examinee", examinee) for examinee in filtered.examinees],
         "constants": filtered.constants,
         "model": plan.model,
-        "scale": DEFAULT_SCALE,
+        "scale": scale,
         **fitted.figures,
         "knowledge": fitted.knowledge,
         "items": _items(bank, fitted),
@@ -169,6 +182,12 @@ def _show(
         ),
         markup=False,
     )
+    if (link := figures["link"]) is not None:
+        screen.print(
+            f"Linked by {len(link['anchors'])} anchors: theta = {link['slope']:.4f} theta_own "
+            f"{link['intercept']:+.4f}.",
+            markup=False,
+        )
     for other in figures["comparison"]:
         screen.print(
             f"  {other['model']}: log-likelihood {other['log_likelihood']:.1f}, "

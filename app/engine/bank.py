@@ -1,7 +1,7 @@
 """Calibrated item banks: parameters by position, names by id, one scale."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import islice
 from typing import NewType
@@ -153,6 +153,19 @@ class ItemBank:
             pool = list(islice(self.item_ids, _HINT_POOL))
             near = get_close_matches(item_id, pool, n=5) or pool[:5]
             raise UnknownNameError("item", item_id, near) from None
+
+    def take(self, items: IntArray) -> "ItemBank":
+        """The bank of some of the items, by position."""
+        some = self.parameters.take(items)
+        return replace(
+            self,
+            a=some.a,
+            intercept=some.intercept,
+            c=some.c,
+            d=some.d,
+            k=some.k,
+            item_ids=tuple(self.item_ids[i] for i in items),
+        )
 
     def require_scale(self, scale: str) -> None:
         """Refuse thetas of another scale.

@@ -16,10 +16,11 @@ from app.calibration.em import Progress
 from app.calibration.goodness import Goodness, goodness_of_fit
 from app.calibration.item_fit import ItemFit, item_fit, local_dependence
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.onto import LinkMethod, calibrate_linked, linked
 from app.calibration.partition import calibrate_in_parts
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray
-from app.services.calibration_plan import CalibrationPlan
+from app.services.calibration_plan import CalibrationPlan, anchors_for
 
 Report = Callable[[dict[str, Any]], None]
 """Takes the progress: the phase, and what it has reached."""
@@ -70,12 +71,7 @@ def bank_of(
 def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
     """Calibrate one of the families 1PL to 4PL; see `fit`."""
     report({"phase": "calibrating"})
-    settings = plan.settings()
-    if plan.partition_size is None:
-        calibration = calibrate(matrix, settings, watch=lambda at: report(_progress(at)))
-    else:
-        rng = np.random.default_rng(plan.seed)
-        calibration = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
+    calibration, link = _calibrated(matrix, plan, report)
     report({"phase": "checking_fit", "cycle": calibration.cycles})
     goodness = goodness_of_fit(matrix, calibration)
     items = item_fit(matrix, calibration)
@@ -92,12 +88,44 @@ def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fi
         "local_dependence": asdict(local_dependence(matrix, calibration)),
         "warnings": list(calibration.warnings),
         "comparison": _comparison(matrix, plan, report),
+        "link": link,
     }
     return Fitted(figures, _columns(calibration, items), {})
 
 
 FITS: Mapping[str, Fit] = {family.value: fit_family for family in Family}
 """How each response model is calibrated."""
+
+
+def _calibrated(
+    matrix: ScoreMatrix, plan: CalibrationPlan, report: Report
+) -> tuple[Calibration, dict[str, Any] | None]:
+    """The calibration on its final scale, and how it came there."""
+    settings = plan.settings()
+    anchors = anchors_for(matrix, plan)
+
+    def watch(at: Progress) -> None:
+        report(_progress(at))
+
+    if plan.partition_size is None:
+        if plan.link is None or anchors is None:
+            return calibrate(matrix, settings, watch=watch), None
+        method = LinkMethod(plan.link.method)
+        found = calibrate_linked(matrix, anchors, method, settings, watch=watch)
+    else:
+        rng = np.random.default_rng(plan.seed)
+        joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
+        if plan.link is None or anchors is None:
+            return joined, None
+        found = linked(joined, anchors, LinkMethod(plan.link.method))
+    return found.calibration, {
+        "method": plan.link.method,
+        "bank_version_id": plan.link.bank_version_id,
+        "scale": found.linking.target,
+        "slope": found.linking.slope,
+        "intercept": found.linking.intercept,
+        "anchors": list(found.anchors),
+    }
 
 
 def _comparison(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> list[dict[str, Any]]:

@@ -1,20 +1,44 @@
 """How a response set is calibrated, and whether it can be. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from app.calibration.calibrate import CalibrationSettings
 from app.calibration.curves import Family
 from app.calibration.filters import Filtered, FilterSettings, apply_filters
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.onto import LinkMethod, anchors_of
 from app.calibration.partition import LEAST_PART
 from app.calibration.priors import Priors
+from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, UnknownNameError
 
 MODELS = tuple(family.value for family in Family)
 """Response models that can be calibrated: the rows of `calibration_fit.FITS`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPlan:
+    """The bank on whose scale a calibration lands, and how.
+
+    Attributes:
+        method: A `LinkMethod`.
+        anchors: Items that carry the link; all that both have where empty.
+        bank_version_id: The bank, where it is stored.
+
+    Raises:
+        UnknownNameError: No such method.
+    """
+
+    method: str = LinkMethod.STOCKING_LORD.value
+    anchors: tuple[str, ...] = ()
+    bank_version_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in tuple(LinkMethod):
+            raise UnknownNameError("link method", self.method, tuple(LinkMethod))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +56,9 @@ class CalibrationPlan:
         seed: Deals the items to the parts.
         compare: Families that are calibrated as well, by maximum likelihood, and compared.
         filters: Which items and examinees take no part.
+        link: Onto the scale of which bank; None: onto a scale of its own.
+        target: That bank's items that may carry the link, loaded by whoever runs the plan; it is
+            not stored with it.
 
     Raises:
         UnknownNameError: No such model, or no such family to compare.
@@ -47,6 +74,8 @@ class CalibrationPlan:
     seed: int = 0
     compare: tuple[str, ...] = ()
     filters: FilterSettings = field(default_factory=FilterSettings)
+    link: LinkPlan | None = None
+    target: ItemBank | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -58,6 +87,12 @@ class CalibrationPlan:
             raise InvalidInputError(
                 f"A partition needs at least {LEAST_PART} items, got {self.partition_size}."
             )
+        fixed = self.link is not None and self.link.method == LinkMethod.FIXED_ANCHOR
+        if fixed and self.partition_size is not None:
+            raise InvalidInputError(
+                "Parts are linked to each other, fixed anchors hold a whole calibration: leave out "
+                "partition_size, or link by another method."
+            )
         self.settings()
 
     @classmethod
@@ -66,12 +101,15 @@ class CalibrationPlan:
         special = {
             "compare": tuple(value.get("compare", ())),
             "filters": FilterSettings(**value["filters"]),
+            "link": _link_from(value.get("link")),
         }
         return cls(**{**value, **special})
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON."""
-        return asdict(self)
+        """The plan as JSON, without `target`."""
+        stored = asdict(replace(self, target=None))
+        del stored["target"]
+        return stored
 
     def settings(self) -> CalibrationSettings:
         """The same for the estimation."""
@@ -90,6 +128,24 @@ class CalibrationPlan:
         return self.model != Family.RASCH and (least is None or least < 0)
 
 
+def _link_from(value: Mapping[str, Any] | None) -> LinkPlan | None:
+    return None if value is None else LinkPlan(**{**value, "anchors": tuple(value["anchors"])})
+
+
+def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
+    """The items that carry a plan's link, with their parameters on its target scale.
+
+    Raises:
+        UnknownNameError: An anchor that is not in both.
+        CalibrationError: Fewer than two.
+    """
+    if plan.link is None:
+        return None
+    if plan.target is None:
+        raise RuntimeError("a link whose bank was not loaded")
+    return anchors_of(plan.target, matrix.items, plan.link.anchors)
+
+
 def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered:
     """The answers that take part, and what does not.
 
@@ -102,4 +158,5 @@ def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered:
     matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
     filtered = apply_filters(matrix, plan.filters)
     filtered.matrix.require_calibratable()
+    anchors_for(filtered.matrix, plan)
     return filtered

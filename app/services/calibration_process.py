@@ -19,11 +19,13 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
 from app.calibration.matrix import ScoreMatrix
+from app.engine.bank import ItemBank
 from app.errors import CalibrationError, FieldProblem, SextantError
 from app.services.calibration_fit import Fitted, fit
 from app.services.calibration_plan import CalibrationPlan
@@ -90,8 +92,18 @@ async def fit_in_process(
 
 
 def _header(matrix: ScoreMatrix, plan: CalibrationPlan) -> bytes:
-    names = {"examinees": matrix.examinees, "items": matrix.items, "plan": plan.to_dict()}
-    return json.dumps(names).encode() + b"\n"
+    header = {
+        "examinees": matrix.examinees,
+        "items": matrix.items,
+        "plan": plan.to_dict(),
+        "target": plan.target and _bank_to_json(plan.target),
+    }
+    return json.dumps(header).encode() + b"\n"
+
+
+def _bank_to_json(bank: ItemBank) -> dict[str, Any]:
+    columns = {name: getattr(bank, name).tolist() for name in ("a", "intercept", "c", "d")}
+    return {"item_ids": bank.item_ids, "scale": bank.scale, **columns}
 
 
 def main() -> None:
@@ -118,7 +130,9 @@ def _read(stream: BinaryIO) -> tuple[ScoreMatrix, CalibrationPlan]:
     shape = len(header["examinees"]), len(header["items"])
     codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
     matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
-    return matrix, CalibrationPlan.from_dict(header["plan"])
+    plan = CalibrationPlan.from_dict(header["plan"])
+    target = header["target"] and ItemBank.from_intercepts(**header["target"])
+    return matrix, replace(plan, target=target)
 
 
 def _end_with_parent() -> None:

@@ -17,6 +17,8 @@ from app.errors import (
     LeaseLostError,
     SextantError,
 )
+from app.services.banks import BankService
+from app.services.calibration_links import with_target
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.calibration_process import fit_in_process
 from app.services.response_sets import ResponseSetService
@@ -46,11 +48,13 @@ class CalibrationRunner:
         *,
         database: Database,
         response_sets: ResponseSetService,
+        banks: BankService,
         worker_id: str,
         lease: timedelta,
     ) -> None:
         self._database = database
         self._response_sets = response_sets
+        self._banks = banks
         self._worker_id = worker_id
         self._lease = lease
 
@@ -104,7 +108,9 @@ class CalibrationRunner:
         set_id = record.response_set_id
         source = await _patiently(lambda: self._response_sets.get(set_id))
         table = await _patiently(lambda: self._response_sets.matrix(set_id))
-        plan = CalibrationPlan.from_dict(record.settings)
+        plan = await _patiently(
+            lambda: with_target(CalibrationPlan.from_dict(record.settings), self._banks)
+        )
         filtered = await asyncio.to_thread(prepared, table, plan)
         del table  # eight times the matrix
         fitted = await fit_in_process(filtered.matrix, plan, report)

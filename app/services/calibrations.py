@@ -3,16 +3,18 @@
 import asyncio
 from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from app.engine.bank import ItemBank
 from app.engine.lint import Finding
-from app.errors import InvalidStateError
+from app.errors import InvalidInputError, InvalidStateError
 from app.services.bank_import import BankImport
 from app.services.bank_spec import BankSpec
 from app.services.banks import BankService
 from app.services.calibration_fit import bank_of
+from app.services.calibration_links import carried_over, with_target
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
@@ -27,6 +29,7 @@ MISFIT_P = 0.001
 #: ... if their misfit is large as well: with thousands of examinees no item fits perfectly.
 MISFIT_RMSEA = 0.08
 #: Figures of a calibration that its bank version shows.
+_SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
 _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
 
 
@@ -48,6 +51,7 @@ class Publication:
         allow: Lint codes that do not quarantine.
         keep: Keys of items that are never quarantined.
         allow_unconverged: Publish it even though it did not converge.
+        carry_over: Items that only the version it is linked to has keep their parameters.
     """
 
     bank: str
@@ -55,6 +59,7 @@ class Publication:
     allow: Collection[str] = ()
     keep: Collection[str] = ()
     allow_unconverged: bool = False
+    carry_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +102,14 @@ class CalibrationService:
             plan: How.
 
         Raises:
-            NotFoundError: No such set.
+            NotFoundError: No such set, or no such version to link to.
             InvalidInputError: No answers, too many of them, or scores other than 0 and 1.
-            CalibrationError: Answers from which nothing can be estimated.
+            UnknownNameError: An anchor that is not in both banks.
+            CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         found = await self._response_sets.get(response_set)
         table = await self._response_sets.matrix(found.id)
+        plan = await with_target(plan, self._banks)
         await asyncio.to_thread(prepared, table, plan)
         async with self._database.unit_of_work() as uow:
             made = await uow.calibrations.add(
@@ -197,13 +204,33 @@ class CalibrationService:
                     "cycles. Calibrate again with a larger max_cycles, or publish it all the same "
                     "with allow_unconverged."
                 )
-            request = _import_of(record, fitted, result, publication)
+            parameters = await self._parameters(record, fitted, publication)
+            request = _import_of(record, fitted, parameters, publication)
             spec = BankSpec(name=publication.bank)
             version = await self._banks.publish(uow, spec, request)
             await uow.calibrations.note_published(
                 record.id, bank_id=version.bank_id, bank_version_id=version.id
             )
             return version
+
+    async def _parameters(
+        self, record: CalibrationRecord, fitted: FittedItems, publication: Publication
+    ) -> ItemBank:
+        result = record.result or {}
+        link = result.get("link")
+        if link is None:
+            if publication.carry_over:
+                raise InvalidInputError(
+                    f"Calibration {record.id} is on a scale of its own: only one that is linked "
+                    "can carry items over."
+                )
+            return bank_of(fitted.keys, fitted.columns)
+        bank = bank_of(fitted.keys, fitted.columns, scale=link["scale"])
+        if not publication.carry_over:
+            return bank
+        target = (await self._banks.load_version(link["bank_version_id"])).bank
+        dropped = frozenset(item["name"] for item in result["dropped"]["items"])
+        return carried_over(bank, target, dropped)
 
 
 def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedItems:
@@ -221,11 +248,14 @@ def _row(fitted: FittedItems, position: int) -> dict[str, float]:
 def _import_of(
     record: CalibrationRecord,
     fitted: FittedItems,
-    result: dict[str, Any],
+    parameters: ItemBank,
     publication: Publication,
 ) -> BankImport:
+    result = record.result or {}
+    link = result.get("link")
     return BankImport(
-        parameters=bank_of(fitted.keys, fitted.columns),
+        parameters=parameters,
+        scale=link and link["scale"],
         response_model=record.settings["model"],
         allow=publication.allow,
         keep=publication.keep,
@@ -237,6 +267,8 @@ def _import_of(
             "response_set_id": record.response_set_id,
             "n_examinees": result["kept"]["examinees"],
             "scored_answers": result["scored_answers"],
+            "link": link
+            and {name: link[name] for name in _SHOWN_LINK} | {"n_anchors": len(link["anchors"])},
             **{name: result[name] for name in _SHOWN},
         },
     )

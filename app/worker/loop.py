@@ -86,6 +86,7 @@ async def work(services: Services) -> None:
             runner=CalibrationRunner(
                 database=services.database,
                 response_sets=services.response_sets,
+                banks=services.banks,
                 worker_id=worker_id,
                 lease=lease,
             ),

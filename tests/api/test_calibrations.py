@@ -37,6 +37,7 @@ async def run(app: FastAPI, calibration_id: str) -> None:
     runner = CalibrationRunner(
         database=services.database,
         response_sets=services.response_sets,
+        banks=services.banks,
         worker_id="test",
         lease=timedelta(seconds=30),
     )
@@ -85,6 +86,31 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     assert (kept.status_code, kept.json()["code"]) == (409, "invalid_state")
     used = await client.delete("/v1/response-sets/arc", headers={"If-Match": '"2"'})
     assert (used.status_code, used.json()["code"]) == (409, "invalid_state")
+
+
+async def test_a_later_calibration_is_linked_to_a_version(client: Client, app: FastAPI) -> None:
+    await recorded(client)
+    first = await started(client)
+    await run(app, first["id"])
+    old = (await client.post(f"{URL}/{first['id']}:publish", json={"bank": "arc"})).json()
+    unknown = {"bank_version_id": old["id"], "anchors": ["q1", "nowhere"]}
+    refused = await client.post(URL, json={"response_set": "arc", "link": unknown})
+    assert refused.status_code == 422
+    assert "nowhere" in refused.text
+    missing = {"bank_version_id": "bkv_none"}
+    refused = await client.post(URL, json={"response_set": "arc", "link": missing})
+    assert refused.status_code == 404
+
+    again = await started(client, link={"bank_version_id": old["id"]})
+    await run(app, again["id"])
+    link = (await client.get(f"{URL}/{again['id']}")).json()["result"]["link"]
+    assert (link["method"], link["scale"]) == ("stocking_lord", old["scale"])
+    assert (link["n_anchors"], len(link["anchors"])) == (12, 12)
+    assert link["slope"] == pytest.approx(1, abs=0.01)
+    published = await client.post(f"{URL}/{again['id']}:publish", json={"bank": "arc"})
+    assert published.status_code == 201, published.text
+    assert published.json()["scale"] == old["scale"]
+    assert published.json()["calibration"]["link"]["bank_version_id"] == old["id"]
 
 
 async def test_a_repeated_call_makes_one_calibration(client: Client, app: FastAPI) -> None:

@@ -3,16 +3,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.calibration.calibrate import (
-    CalibrationSettings,
-    calibrate,
-    calibrate_onto,
-    compare_families,
-)
+from app.calibration.calibrate import CalibrationSettings, calibrate, compare_families
 from app.calibration.curves import Family
 from app.calibration.em import Progress
 from app.calibration.expectation import LatentDensity, expect
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.onto import calibrate_onto
 from app.calibration.priors import Cauchy, Normal, Priors
 from app.engine.bank import ItemBank
 from app.errors import CalibrationError, InvalidInputError

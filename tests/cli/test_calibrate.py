@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from app.calibration.curves import Family
 from app.cli.calibrate import command
-from app.exchange.parameters import read_parameters
+from app.engine.bank import ItemBank
+from app.exchange.parameters import read_parameters, write_mirt
 from tests.calibration.simulated import Simulated, simulate
 
 app = typer.Typer()
@@ -105,6 +106,24 @@ def test_parts_are_calibrated_and_joined(tmp_path: Path) -> None:
     assert (tmp_path / "bank.csv").read_bytes() == first
 
 
+def test_a_second_calibration_lands_on_the_scale_of_a_bank_file(
+    tmp_path: Path, data: Simulated
+) -> None:
+    shifted = ItemBank.from_intercepts(
+        a=data.items.a / 1.5,
+        intercept=data.items.intercept - data.items.a * 0.4 / 1.5,
+        item_ids=[f"q{j}" for j in range(12)],
+    )
+    (tmp_path / "old.csv").write_bytes(write_mirt(shifted))
+    path = _write(tmp_path / "answers.csv", data)
+    document = _calibrated(tmp_path, path, "--no-filters", "--link-to", tmp_path / "old.csv")
+    assert document["link"]["slope"] == pytest.approx(1.5, abs=0.2)
+    assert document["link"]["intercept"] == pytest.approx(0.4, abs=0.15)
+    assert len(document["link"]["anchors"]) == 12
+    bank = read_parameters((tmp_path / "bank.csv").read_bytes())
+    assert np.median(bank.a / shifted.a) == pytest.approx(1, abs=0.15)
+
+
 def test_a_bank_named_gz_is_compressed(tmp_path: Path, data: Simulated) -> None:
     path = _write(tmp_path / "answers.csv", data)
     result = _run("--responses", path, "--out", tmp_path / "bank.csv.gz")
@@ -140,6 +159,8 @@ def test_answers_that_cannot_be_calibrated_are_refused_in_one_sentence(
     [
         (["--model", "5pl"], "Unknown response model '5pl'"),
         (["--compare", "2pl,rasch"], "Unknown family 'rasch'"),
+        (["--link-to", "{bank}", "--link-method", "haebara"], "Unknown link method 'haebara'"),
+        (["--link-to", "{bank}"], "at least 2 common items"),
         (["--dimensions", "3"], "--dimensions belongs to the mirt model"),
         (["--partition-size", "50"], "at least 100 items"),
         (["--model", "1pl", "--negative-slopes"], "one common, positive slope"),
@@ -149,7 +170,9 @@ def test_options_that_do_not_fit_are_refused(
     tmp_path: Path, data: Simulated, options: list[str], message: str
 ) -> None:
     path = _write(tmp_path / "answers.csv", data)
-    result = _run("--responses", path, "--out", tmp_path / "bank.csv", *options)
+    (tmp_path / "other.csv").write_text("item,a,b,c,d\nx,1,0,0,1\ny,1,1,0,1\n")
+    chosen = [option.format(bank=tmp_path / "other.csv") for option in options]
+    result = _run("--responses", path, "--out", tmp_path / "bank.csv", *chosen)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
 

@@ -1,6 +1,7 @@
 """Helpers of the calibration tests: simulated answers in a response set, and waiting."""
 
 import asyncio
+from datetime import timedelta
 
 import numpy as np
 
@@ -8,6 +9,8 @@ from app.calibration.curves import Family
 from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv
 from app.exchange.recorded import SourceFile
+from app.services.calibration_plan import CalibrationPlan
+from app.services.calibration_runner import CalibrationRunner
 from app.services.container import Services
 from app.services.response_import import AnswerImport
 from app.storage.repositories.calibrations import ENDED, CalibrationRecord
@@ -50,3 +53,32 @@ async def ended(
             if record.status in ENDED:
                 raise AssertionError(f"ended as {record.status}: {record.failure}")
             await asyncio.sleep(0.02)
+
+
+def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
+    return CalibrationRunner(
+        database=services.database,
+        response_sets=services.response_sets,
+        banks=services.banks,
+        worker_id=worker_id,
+        lease=timedelta(seconds=services.settings.lease_s),
+    )
+
+
+async def driven(services: Services, calibration_id: str) -> CalibrationRecord:
+    """The calibration after this process has run it as its worker."""
+    runner = runner_of(services)
+    record = await runner.claim(calibration_id)
+    assert record is not None
+    await runner.drive(record)
+    return await services.calibrations.get(calibration_id)
+
+
+async def completed(
+    services: Services, plan: CalibrationPlan | None = None, *, imports: bool = True
+) -> CalibrationRecord:
+    """A completed calibration of simulated answers."""
+    if imports:
+        await imported(services, csv_of(answers()))
+    made = await services.calibrations.create("answers", plan or CalibrationPlan())
+    return await driven(services, made.id)

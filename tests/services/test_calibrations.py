@@ -19,14 +19,14 @@ from app.errors import (
 from app.services.calibration_fit import FITS, fit
 from app.services.calibration_plan import MODELS, CalibrationPlan, prepared
 from app.services.calibration_process import fit_in_process
-from app.services.calibration_runner import MAX_CLAIMS, CalibrationRunner
+from app.services.calibration_runner import MAX_CLAIMS
 from app.services.calibrations import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.calibrations import COLUMNS, CalibrationRecord
-from tests.services.calibrations import answers, csv_of, imported
+from app.storage.repositories.calibrations import COLUMNS
+from tests.services.calibrations import answers, completed, csv_of, driven, imported, runner_of
 from tests.services.sessions import opened
 
 PLAN = CalibrationPlan()
@@ -37,31 +37,6 @@ KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
     async with opened(settings, database) as services:
         yield services
-
-
-def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
-    return CalibrationRunner(
-        database=services.database,
-        response_sets=services.response_sets,
-        worker_id=worker_id,
-        lease=timedelta(seconds=services.settings.lease_s),
-    )
-
-
-async def driven(services: Services, calibration_id: str) -> CalibrationRecord:
-    """The calibration after this process has run it as its worker."""
-    runner = runner_of(services)
-    record = await runner.claim(calibration_id)
-    assert record is not None
-    await runner.drive(record)
-    return await services.calibrations.get(calibration_id)
-
-
-async def completed(services: Services, plan: CalibrationPlan = PLAN) -> CalibrationRecord:
-    """A completed calibration of simulated answers."""
-    await imported(services, csv_of(answers()))
-    made = await services.calibrations.create("answers", plan)
-    return await driven(services, made.id)
 
 
 async def test_a_calibration_finds_the_parameters_that_made_the_answers(

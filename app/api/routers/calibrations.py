@@ -41,7 +41,7 @@ ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
     "",
     status_code=202,
     dependencies=[caller("banks:write"), IDEMPOTENT],
-    responses=errors(NotFoundError, CalibrationError),
+    responses=errors(NotFoundError, CalibrationError, UnknownNameError),
 )
 async def create_calibration(
     body: CalibrationCreate, response: Response, calibrations: Calibrations

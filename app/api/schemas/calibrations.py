@@ -8,9 +8,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.common import FieldError, Input, Int32, Output, Text
-from app.api.schemas.versions import MAX_LISTED, AllowedCodes, FitRead, KeptKeys, LongText
+from app.api.schemas.versions import (
+    MAX_LISTED,
+    AllowedCodes,
+    FitRead,
+    KeptKeys,
+    Key,
+    LinkRead,
+    LongText,
+)
 from app.calibration.filters import FilterSettings
-from app.services.calibration_plan import CalibrationPlan
+from app.services.calibration_plan import CalibrationPlan, LinkPlan
 from app.services.calibrations import FittedRow, Publication
 from app.storage.repositories.calibrations import CalibrationRecord
 
@@ -22,6 +30,9 @@ Model = Annotated[
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 #: Position to list behind; -1 begins with the first.
 AfterPosition = Annotated[Int32, Field(ge=-1)]
+
+#: Of one link; a bank of any size links well on some thousand.
+MAX_ANCHORS = 10_000
 
 _Share = Annotated[float, Field(ge=0, le=1)] | None
 
@@ -39,6 +50,31 @@ class FilterCreate(Input):
     least_percentile: Annotated[float, Field(ge=0, le=100)] | None = Field(
         default=0.1, description="Examinees below this percentile of all examinees are dropped."
     )
+
+
+class LinkCreate(Input):
+    """The bank version on whose scale a calibration lands, through the items of both."""
+
+    bank_version_id: Reference
+    method: Literal["stocking_lord", "mean_sigma", "fixed_anchor"] = Field(
+        default="stocking_lord",
+        description="`stocking_lord` brings the curves of the anchors together, `mean_sigma` their "
+        "difficulties; `fixed_anchor` keeps the anchors' parameters and estimates the other items "
+        "and the population beside them.",
+    )
+    anchors: list[Key] = Field(
+        default_factory=list,
+        max_length=MAX_ANCHORS,
+        description="Keys of the items that carry it; empty: all active items that both have.",
+    )
+
+    def to_domain(self) -> LinkPlan:
+        """The same for the service."""
+        return LinkPlan(
+            method=self.method,
+            anchors=tuple(self.anchors),
+            bank_version_id=self.bank_version_id,
+        )
 
 
 class CalibrationCreate(Input):
@@ -74,6 +110,9 @@ class CalibrationCreate(Input):
         examples=[["1pl", "2pl", "3pl"]],
     )
     filters: FilterCreate = Field(default_factory=FilterCreate)
+    link: LinkCreate | None = Field(
+        default=None, description="Onto the scale of this version; null: onto a new scale."
+    )
 
     def to_domain(self) -> CalibrationPlan:
         """The same for the service.
@@ -82,9 +121,10 @@ class CalibrationCreate(Input):
             InvalidInputError: Settings that exclude each other.
         """
         return CalibrationPlan(
-            **self.model_dump(exclude={"response_set", "compare", "filters"}),
+            **self.model_dump(exclude={"response_set", "compare", "filters", "link"}),
             compare=tuple(self.compare),
             filters=FilterSettings(**self.filters.model_dump()),
+            link=None if self.link is None else self.link.to_domain(),
         )
 
 
@@ -103,6 +143,10 @@ class PublicationCreate(Input):
     keep: KeptKeys = Field(default_factory=list)
     allow_unconverged: bool = Field(
         default=False, description="Publish it even though it did not converge."
+    )
+    carry_over: bool = Field(
+        default=False,
+        description="Items that only the version it is linked to has keep their parameters.",
     )
 
     def to_domain(self) -> Publication:
@@ -182,6 +226,12 @@ class ComparedRead(Output):
     converged: bool
 
 
+class LinkedRead(LinkRead):
+    """The same, with the anchors."""
+
+    anchors: list[str] = Field(description=f"The first {MAX_LISTED}.")
+
+
 class CalibrationResult(Output):
     """What came out; the items are at `/items`."""
 
@@ -205,6 +255,7 @@ class CalibrationResult(Output):
     comparison: list[ComparedRead] = Field(
         default_factory=list, description="The families asked for, the lowest BIC first."
     )
+    link: LinkedRead | None = None
     knowledge: dict[str, Any] = Field(
         default_factory=dict, description="Goes with the bank version into every test on it."
     )
@@ -217,10 +268,16 @@ class CalibrationResult(Output):
         return cls.model_validate(
             {
                 **result,
+                "link": result.get("link") and _linked(result["link"]),
                 "dropped_items": DroppedList.of(dropped["items"]),
                 "dropped_examinees": DroppedList.of(dropped["examinees"]),
             }
         )
+
+
+def _linked(link: Mapping[str, Any]) -> dict[str, Any]:
+    anchors = link["anchors"]
+    return {**link, "n_anchors": len(anchors), "anchors": anchors[:MAX_LISTED]}
 
 
 class CalibrationFailure(Output):

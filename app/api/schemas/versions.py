@@ -76,6 +76,21 @@ class FitRead(Output):
     )
 
 
+class LinkRead(Output):
+    """How a calibration came onto the scale of a version that was there before.
+
+    `theta = slope * theta_own + intercept` leads from a scale on which the calibrated examinees
+    have mean 0 and sd 1.
+    """
+
+    method: str
+    bank_version_id: str
+    scale: str
+    slope: float
+    intercept: float
+    n_anchors: int
+
+
 class VersionCalibration(Output):
     """Where a version's parameters come from; the items' standard errors are with it."""
 
@@ -89,6 +104,9 @@ class VersionCalibration(Output):
     aic: float
     bic: float
     fit: FitRead
+    link: LinkRead | None = Field(
+        default=None, description="To the version whose scale this one shares; null: a new scale."
+    )
 
 
 class VersionRead(Output):

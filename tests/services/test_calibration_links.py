@@ -1,0 +1,121 @@
+"""Calibrations that land on the scale of a bank version, and those that do not."""
+
+from collections.abc import AsyncIterator
+
+import numpy as np
+import pytest
+
+from app.calibration.curves import Family
+from app.calibration.filters import FilterSettings
+from app.engine.models.base import ItemParameters
+from app.errors import (
+    CalibrationError,
+    InvalidInputError,
+    InvalidStateError,
+    NotFoundError,
+    ScaleMismatchError,
+    UnknownNameError,
+)
+from app.services.calibration_plan import CalibrationPlan, LinkPlan
+from app.services.calibrations import Publication
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.repositories.calibrations import CalibrationRecord
+from tests.calibration.simulated import answer, draw_items
+from tests.services.calibrations import answers, completed, driven, imported
+from tests.services.sessions import opened
+
+KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def linked_set(services: Services) -> tuple[CalibrationRecord, str]:
+    """A published calibration of items q1 to q12, and answers of abler examinees to q5 to q16."""
+    record = await completed(services)
+    version = await services.calibrations.publish(record.id, Publication(bank="arc"))
+    rng = np.random.default_rng(5)
+    items = answers().items
+    more = draw_items(rng, Family.TWO_PL, 4)
+    mixed = ItemParameters(
+        *(np.concatenate([old[4:], new]) for old, new in zip(items[:4], more[:4], strict=True))
+    )
+    scores = answer(rng, mixed, rng.normal(0.5, 1.2, 800)).scores
+    lines = ["model," + ",".join(f"q{j}" for j in range(5, 17))]
+    lines += [f"new-{i}," + ",".join(map(str, row)) for i, row in enumerate(scores)]
+    await imported(services, "\n".join(lines) + "\n", "second")
+    return record, version.id
+
+
+@pytest.mark.parametrize("method", ["stocking_lord", "mean_sigma", "fixed_anchor"])
+async def test_a_later_calibration_lands_on_the_scale_of_a_version(
+    services: Services, method: str
+) -> None:
+    _, version_id = await linked_set(services)
+    plan = CalibrationPlan(link=LinkPlan(method=method, bank_version_id=version_id))
+    made = await services.calibrations.create("second", plan)
+    record = await driven(services, made.id)
+    assert record.status == "completed", record.failure
+    link = (record.result or {})["link"]
+    assert set(link["anchors"]) <= {f"q{j}" for j in range(5, 13)}
+    assert link["slope"] == pytest.approx(1.2, abs=0.25)
+    assert link["intercept"] == pytest.approx(0.5, abs=0.25)
+    version = await services.calibrations.publish(
+        record.id, Publication(bank="second", carry_over=True)
+    )
+    old = await services.banks.load_version(version_id)
+    new = await services.banks.load_version(version.id)
+    assert new.bank.scale == old.bank.scale == link["scale"]
+    assert version.calibration is not None
+    assert version.calibration["link"]["bank_version_id"] == version_id
+    # Items that only the first calibration has come along as they are, the others move little.
+    here, there = new.bank.index_of("q2"), old.bank.index_of("q2")
+    assert (new.bank.a[here], new.bank.b[here]) == (old.bank.a[there], old.bank.b[there])
+    shared = [f"q{j}" for j in range(5, 13)]
+    moved = [new.bank.b[new.bank.index_of(k)] - old.bank.b[old.bank.index_of(k)] for k in shared]
+    assert abs(np.median(moved)) < 0.25
+    assert new.bank.n_items == 16
+
+
+async def test_a_link_that_cannot_hold_is_refused_before_anything_is_queued(
+    services: Services,
+) -> None:
+    record, version_id = await linked_set(services)
+    with pytest.raises(NotFoundError):
+        await services.calibrations.create(
+            "second", CalibrationPlan(link=LinkPlan(bank_version_id="bkv_none"))
+        )
+    with pytest.raises(UnknownNameError, match="anchor 'q1'"):
+        await services.calibrations.create(
+            "second",
+            CalibrationPlan(link=LinkPlan(bank_version_id=version_id, anchors=("q1", "q5"))),
+        )
+    with pytest.raises(CalibrationError, match="at least 2 common items"):
+        await services.calibrations.create(
+            "second", CalibrationPlan(link=LinkPlan(bank_version_id=version_id, anchors=("q5",)))
+        )
+    with pytest.raises(UnknownNameError, match="link method 'haebara'"):
+        LinkPlan(method="haebara")
+    with pytest.raises(InvalidInputError, match="leave out partition_size"):
+        CalibrationPlan(link=LinkPlan(method="fixed_anchor"), partition_size=100)
+    with pytest.raises(InvalidStateError, match="was published as"):
+        await services.calibrations.publish(record.id, Publication(bank="x", carry_over=True))
+    unlinked = await completed(services, KEEP_ALL, imports=False)
+    with pytest.raises(InvalidInputError, match="on a scale of its own"):
+        await services.calibrations.publish(unlinked.id, Publication(bank="x", carry_over=True))
+
+
+async def test_versions_that_are_not_linked_have_scales_of_their_own(services: Services) -> None:
+    record = await completed(services)
+    first = await services.calibrations.publish(record.id, Publication(bank="arc"))
+    again = await completed(services, KEEP_ALL, imports=False)
+    second = await services.calibrations.publish(again.id, Publication(bank="arc"))
+    assert first.scale != second.scale
+    bank = (await services.banks.load_version(second.id)).bank
+    with pytest.raises(ScaleMismatchError, match="not linked"):
+        bank.require_scale(first.scale)
