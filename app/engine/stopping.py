@@ -35,6 +35,7 @@ class StopReason(StrEnum):
     BUDGET_EXHAUSTED = "budget_exhausted"
     TIME_LIMIT = "time_limit"
     DECISION_REACHED = "decision_reached"
+    TIED = "tied"
     PLATEAU = "plateau"
     LOW_INFORMATION = "low_information"
     BANK_EXHAUSTED = "bank_exhausted"

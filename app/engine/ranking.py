@@ -1,0 +1,412 @@
+"""Several examinees on one bank: whom to ask next, what is decided, who ties with whom.
+
+    ranking = Ranking(tests=tests, rules=RankingRules(), budget=RankingBudget(items=200))
+    state = ranking.start()
+    while isinstance(step := ranking.ask(state, seed), RankingAsk):
+        state = ranking.administer(state, step.member, step.item)
+        state = ranking.tell(state, step.member, Response(step.item, score_of(...)))
+    ranking.standing(state)
+
+Every test of a ranking runs on the same bank, so that thetas are on one scale. A member is a
+position among the tests.
+
+| symbol | meaning |
+|---|---|
+| theta_i, SE_i | ability of member i and its standard error |
+| z_ij | (theta_i - theta_j) / sqrt(SE_i^2 + SE_j^2) |
+| alpha | 1 - confidence |
+
+**Decided.** Members are compared after every answer, from `min_items` to `max_items` answers, and
+a test that is looked at again and again finds a difference where none is. A pair is therefore
+decided when of two *equal* members one would ever come that far above the other, at any look, with
+probability at most alpha. With Holm's correction no difference is found among equals, in any pair,
+with that confidence. Order is transitive: above somebody who is above a third is above the third.
+See `app.engine.standing`.
+
+**Tied.** Members that cannot be told apart are tied, never ordered. A pair of neighbours needs no
+more answers when it is decided; when it is *equal*: the difference is within `tie_width` with the
+confidence asked for; or when it is *too close*: both have `max_items`, or even so many would decide
+it with a probability below `futility`. All others are open; if the budget ends first they, too, are
+reported as ties.
+
+Sources: arXiv 2601.13885 for the choice of the next examinee; Siegmund (1985), Sequential Analysis,
+section 4.3, for the boundary; Holm (1979), Scandinavian Journal of Statistics 6; Spiegelhalter,
+Freedman & Blackburn (1986), Controlled Clinical Trials 7, for the predictive power.
+"""
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import NormalDist
+
+import numpy as np
+
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import ItemIndex
+from app.engine.standing import Pair, Standing, boundary, standing_of
+from app.engine.state import NO_USAGE, CatState, Response, Usage
+from app.engine.stopping import Stop, StopReason
+from app.errors import InvalidInputError, ScaleMismatchError
+
+_NORMAL = NormalDist()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingRules:
+    """When a ranking is content.
+
+    Attributes:
+        confidence: With which a pair is decided, or found equal.
+        holm: For all pairs together (Holm), not for each; see `app.engine.standing`.
+        min_items: Warm-up: scored answers of each member before anything is decided.
+        max_items: Most items asked of one member, whatever became of them.
+        tie_width: Difference in logits that does not matter; 0 counts every difference.
+        futility: A pair that all its items left would decide with a smaller probability is too
+            close; 0 asks on to the end.
+        shared_items: Prefer items that the rival has answered: what is special about an item then
+            cancels out of the difference.
+
+    Raises:
+        InvalidInputError: A number out of its range.
+    """
+
+    confidence: float = 0.95
+    holm: bool = False
+    min_items: int = 10
+    max_items: int = 100
+    tie_width: float = 0.0
+    futility: float = 0.05
+    shared_items: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.confidence < 1:
+            raise InvalidInputError(
+                f"The confidence of a ranking lies between 0.5 and 1, got {self.confidence!r}."
+            )
+        if not 1 <= self.min_items <= self.max_items:
+            raise InvalidInputError(
+                "A ranking needs 1 <= min_items <= max_items, got "
+                f"min_items {self.min_items} and max_items {self.max_items}."
+            )
+        if not (math.isfinite(self.tie_width) and self.tie_width >= 0):
+            raise InvalidInputError(f"tie_width is at least 0 logits, got {self.tie_width!r}.")
+        if not 0 <= self.futility < 0.5:
+            raise InvalidInputError(f"futility lies in [0, 0.5), got {self.futility!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingBudget:
+    """What all members together may cost; None is no limit.
+
+    Money and tokens for the calls in flight and for the next one are set aside at the mean cost of
+    the member's closed calls, so that a cap is kept and not merely noticed.
+    """
+
+    items: int | None = None
+    usd: float | None = None
+    tokens: int | None = None
+
+
+NO_LIMIT = RankingBudget()
+
+
+class Verdict(StrEnum):
+    """What is known of two neighbours; see the module."""
+
+    DECIDED = "decided"
+    EQUAL = "equal"
+    TOO_CLOSE = "too_close"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class RankingAsk:
+    """Whom to ask next, and what."""
+
+    member: int
+    item: ItemIndex
+
+
+@dataclass(frozen=True, slots=True)
+class RankingState:
+    """A ranking between two steps: the state of each member's test, by position."""
+
+    members: tuple[CatState, ...]
+
+    @property
+    def n_asked(self) -> int:
+        """Items asked of all members."""
+        return sum(member.n_asked for member in self.members)
+
+    @property
+    def usage(self) -> Usage:
+        """What all closed calls have cost."""
+        return sum((member.usage for member in self.members), NO_USAGE)
+
+    def with_member(self, member: int, state: CatState) -> "RankingState":
+        """The state with one member's test moved on."""
+        return RankingState((*self.members[:member], state, *self.members[member + 1 :]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Rules on one bank for a number of members; keeps nothing between calls.
+
+    Attributes:
+        tests: One a member: same bank, though perhaps other items that may be asked. Their stopping
+            rules are not used.
+        rules: When the ranking is content.
+        budget: Shared by all.
+        costs: Expected cost of an item of each member, in one unit; dear members are asked less.
+        closed: Members who are asked nothing more, as those of a finished ranking to which one is
+            added.
+
+    Raises:
+        InvalidInputError: Fewer than two members, a cost that is none, or a budget that does not
+            last for the warm-up.
+        ScaleMismatchError: Tests on banks of different scales, or on different banks.
+    """
+
+    tests: tuple[AdaptiveTest, ...]
+    rules: RankingRules
+    budget: RankingBudget = NO_LIMIT
+    costs: tuple[float, ...] = ()
+    closed: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if len(self.tests) < 2:
+            raise InvalidInputError(
+                f"A ranking needs at least two examinees, got {len(self.tests)}."
+            )
+        bank = self.tests[0].bank
+        for test in self.tests[1:]:
+            bank.require_scale(test.bank.scale)
+            if test.bank is not bank:
+                raise ScaleMismatchError(
+                    "A ranking needs one bank for all its examinees, got several: their thetas "
+                    "cannot be compared."
+                )
+        if self.costs and (
+            len(self.costs) != len(self.tests)
+            or not all(math.isfinite(cost) and cost > 0 for cost in self.costs)
+        ):
+            raise InvalidInputError(
+                f"A ranking needs one cost above 0 for each of {len(self.tests)} examinees, got "
+                f"{list(self.costs)!r:.200}."
+            )
+        warm_up = self.rules.min_items * (len(self.tests) - len(self.closed))
+        for cap, unit in ((self.budget.items, "items"), (self.budget.tokens, "tokens")):
+            if cap is not None and cap < warm_up:
+                raise InvalidInputError(
+                    f"The budget of {cap} {unit} is too small for the warm-up: "
+                    f"{len(self.tests) - len(self.closed)} examinees x {self.rules.min_items} "
+                    f"items need at least {warm_up}."
+                )
+
+    def start(self) -> RankingState:
+        """The state before the first item."""
+        return RankingState(tuple(test.start() for test in self.tests))
+
+    def administer(self, state: RankingState, member: int, item: ItemIndex) -> RankingState:
+        """The state after `item` was sent to a member.
+
+        Raises:
+            InvalidInputError: The member was asked this item before.
+        """
+        return state.with_member(member, self.tests[member].administer(state.members[member], item))
+
+    def tell(self, state: RankingState, member: int, response: Response) -> RankingState:
+        """The state after a pending item of a member was scored.
+
+        Raises:
+            InvalidInputError: The item is not pending.
+        """
+        return state.with_member(member, self.tests[member].tell(state.members[member], response))
+
+    def skip(
+        self, state: RankingState, member: int, item: ItemIndex, usage: Usage = NO_USAGE
+    ) -> RankingState:
+        """The state after a pending item was closed without a score; no theta changes.
+
+        Raises:
+            InvalidInputError: The item is not pending.
+        """
+        return state.with_member(
+            member, self.tests[member].skip(state.members[member], item, usage)
+        )
+
+    def standing(self, state: RankingState) -> Standing:
+        """Order, pairs, ties and rank ranges as they are now.
+
+        A member without any scored answer is above and below nobody.
+        """
+        return standing_of(
+            [member.belief.theta for member in state.members],
+            [member.belief.se if member.n_scored else math.inf for member in state.members],
+            confidence=self.rules.confidence,
+            holm=self.rules.holm,
+            looks=self.rules.max_items / self.rules.min_items,
+        )
+
+    def verdict(self, state: RankingState, pair: Pair) -> Verdict:
+        """What is known of two neighbours."""
+        if pair.decided:
+            return Verdict.DECIDED
+        first, second = state.members[pair.above], state.members[pair.below]
+        apart = first.belief.theta - second.belief.theta
+        spread = math.hypot(first.belief.se, second.belief.se)
+        width = self.rules.tie_width
+        within = _NORMAL.cdf((width - apart) / spread) - _NORMAL.cdf((-width - apart) / spread)
+        if within >= self.rules.confidence:
+            return Verdict.EQUAL
+        if self._chance(state, pair) <= self.rules.futility:
+            return Verdict.TOO_CLOSE
+        return Verdict.OPEN
+
+    def ask(
+        self, state: RankingState, seed: int, *, free: Collection[int] | None = None
+    ) -> RankingAsk | Stop | None:
+        """The next member and its item, or the end.
+
+        The same state, seed and free members give the same result.
+
+        Args:
+            state: The ranking so far.
+            seed: Of its random choices; a member's step draws from `[seed, member, step]`.
+            free: Members who can take one more item now; None means all.
+
+        Returns:
+            None where somebody is to be asked, but nobody who is free.
+        """
+        rivals = self._rivals(state)
+        wanted = [member for member in rivals if self._remaining(state, member)]
+        if not wanted:
+            return self._content(state)
+        affordable = [member for member in wanted if self._affords(state, member)]
+        if not affordable:
+            spent = state.usage
+            return Stop(
+                StopReason.BUDGET_EXHAUSTED,
+                f"{state.n_asked} items, {spent.usd:g} usd and {spent.tokens} tokens spent; the "
+                "next item would go beyond the budget.",
+            )
+        for member in sorted(affordable, key=lambda member: -self._worth(state, member)):
+            if free is None or member in free:
+                item = self._item(state, member, rivals[member], seed)
+                return RankingAsk(member, item)
+        return None
+
+    def _rivals(self, state: RankingState) -> dict[int, list[int]]:
+        """Who needs answers, and to be compared with whom; the warm-up before all else."""
+        cold = [
+            member
+            for member, test in enumerate(state.members)
+            if test.n_scored + len(test.pending) < self.rules.min_items
+            and self._remaining(state, member)
+        ]
+        if cold:
+            others = range(len(state.members))
+            return {member: [other for other in others if other != member] for member in cold}
+        rivals: dict[int, list[int]] = {}
+        for pair in self.standing(state).neighbours:
+            if self.verdict(state, pair) is Verdict.OPEN:
+                rivals.setdefault(pair.above, []).append(pair.below)
+                rivals.setdefault(pair.below, []).append(pair.above)
+        return rivals
+
+    def _worth(self, state: RankingState, member: int) -> float:
+        """Variance that one more item is expected to take away, for its cost."""
+        test = state.members[member]
+        cost = self.costs[member] if self.costs else 1.0
+        return test.belief.se**2 / ((test.n_asked + 1) * cost)
+
+    def _remaining(self, state: RankingState, member: int) -> int:
+        """How many more items the member can be asked."""
+        if member in self.closed:
+            return 0
+        asked = state.members[member].n_asked
+        pool = self.tests[member].pool
+        active = pool.bank.n_items if pool.active is None else int(np.count_nonzero(pool.active))
+        return max(min(self.rules.max_items, active) - asked, 0)
+
+    def _chance(self, state: RankingState, pair: Pair) -> float:
+        """Probability that the pair is decided once all its items are asked.
+
+        The predictive power under a flat prior of the difference: with f = V_end / V, the final z
+        is normal with mean z / sqrt(f) and variance (1 - f) / f.
+        """
+        now = end = 0.0
+        for member in (pair.above, pair.below):
+            test = state.members[member]
+            variance, answers = test.belief.se**2, max(test.n_scored, 1)
+            left = len(test.pending) + self._remaining(state, member)
+            now += variance
+            end += variance * answers / (answers + left)
+        needed = self._boundary()
+        share = end / now
+        if share >= 1.0:
+            return float(pair.z >= needed)
+        mean, sd = pair.z / math.sqrt(share), math.sqrt((1 - share) / share)
+        return _NORMAL.cdf((mean - needed) / sd) + _NORMAL.cdf((-mean - needed) / sd)
+
+    def _boundary(self) -> float:
+        """The z that decides one pair; under Holm the first of them."""
+        share = 1 / math.comb(len(self.tests), 2) if self.rules.holm else 2.0
+        alpha = (1 - self.rules.confidence) * share
+        return boundary(alpha, self.rules.max_items / self.rules.min_items)
+
+    def _affords(self, state: RankingState, member: int) -> bool:
+        """Whether the budget lasts for one more item of this member, calls in flight included."""
+        budget = self.budget
+        if budget.items is not None and state.n_asked >= budget.items:
+            return False
+        for cap, spent_by in (
+            (budget.usd, [test.usage.usd for test in state.members]),
+            (budget.tokens, [float(test.usage.tokens) for test in state.members]),
+        ):
+            if cap is None:
+                continue
+            means = [
+                spent / max(len(test.responses) + len(test.unscored), 1)
+                for spent, test in zip(spent_by, state.members, strict=True)
+            ]
+            in_flight = sum(
+                len(test.pending) * mean for test, mean in zip(state.members, means, strict=True)
+            )
+            spent = sum(spent_by)
+            if spent >= cap or spent + in_flight + means[member] > cap:
+                return False
+        return True
+
+    def _item(
+        self, state: RankingState, member: int, rivals: Iterable[int], seed: int
+    ) -> ItemIndex:
+        """An item that most rivals have answered, first answered first; else the selector's."""
+        test, own = self.tests[member], state.members[member]
+        if self.rules.shared_items:
+            allowed = test.pool.admissible(own)
+            counts: dict[ItemIndex, int] = {}
+            for rival in rivals:
+                other = state.members[rival]
+                for item in (*(response.item for response in other.responses), *other.pending):
+                    if allowed[item]:
+                        counts[item] = counts.get(item, 0) + 1
+            if counts:
+                return max(counts, key=lambda item: counts[item])
+        rng = np.random.default_rng([seed, member, own.n_asked + 1])
+        selected = test.selector.select(test.pool, own, rng)
+        if selected is None:  # `_remaining` counts what the selector may choose from
+            raise InvalidInputError(f"No item is left for examinee {member}.")
+        return selected
+
+    def _content(self, state: RankingState) -> Stop:
+        verdicts = [self.verdict(state, pair) for pair in self.standing(state).neighbours]
+        open_ = sum(verdict is not Verdict.DECIDED for verdict in verdicts)
+        if not open_:
+            return Stop(StopReason.DECISION_REACHED, "Every pair of neighbours is decided.")
+        return Stop(
+            StopReason.TIED,
+            f"{len(verdicts) - open_} pairs of neighbours are decided; {open_} are tied, and "
+            "more items would not tell them apart.",
+        )

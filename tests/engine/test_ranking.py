@@ -1,0 +1,239 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
+from app.engine.bank import FloatArray
+from app.engine.ranking import (
+    Ranking,
+    RankingAsk,
+    RankingBudget,
+    RankingRules,
+    RankingState,
+)
+from app.engine.ranking_simulation import simulate_ranking
+from app.engine.simulation import draw_scores
+from app.errors import InvalidInputError, ScaleMismatchError
+
+RNG = np.random.default_rng(20261120)
+BANK = ItemBank.from_difficulties(a=RNG.lognormal(0, 0.3, 300), b=RNG.normal(0, 1, 300))
+TEST = Design.from_dict({}).build(BANK)
+
+
+def ranking(n: int, rules: RankingRules | None = None, **parts: object) -> Ranking:
+    return Ranking(tests=(TEST,) * n, rules=rules or RankingRules(), **parts)  # type: ignore[arg-type]  # each test names its own
+
+
+def rows(thetas: Sequence[float], seed: int) -> list[FloatArray]:
+    return list(draw_scores(BANK, thetas, np.random.default_rng([1, seed])))
+
+
+def test_examinees_that_differ_are_ranked_with_the_answers_it_takes_and_no_more() -> None:
+    state, stop = simulate_ranking(ranking(3), rows([-1.5, 2.0, 0.3], 1), seed=1)
+    standing = ranking(3).standing(state)
+    assert standing.groups == ((1,), (2,), (0,))
+    assert stop.reason is StopReason.DECISION_REACHED
+    assert state.n_asked < 3 * 60
+
+
+def test_everyone_is_warmed_up_before_anybody_is_asked_more() -> None:
+    rank = ranking(3)
+    answers, state, order = rows([2.0, 0.0, -2.0], 2), rank.start(), []
+    for _ in range(30):
+        step = rank.ask(state, 1)
+        assert isinstance(step, RankingAsk)
+        order.append(step.member)
+        state = rank.administer(state, step.member, step.item)
+        state = rank.tell(state, step.member, Response(step.item, answers[step.member][step.item]))
+    assert [order.count(member) for member in range(3)] == [10, 10, 10]
+
+
+def test_the_same_answers_and_seed_ask_the_same_items() -> None:
+    first, _ = simulate_ranking(ranking(3), rows([0.0, 0.4, 1.0], 3), seed=5)
+    second, _ = simulate_ranking(ranking(3), rows([0.0, 0.4, 1.0], 3), seed=5)
+    assert [member.responses for member in first.members] == [
+        member.responses for member in second.members
+    ]
+
+
+def test_two_copies_that_answer_alike_get_the_same_items_and_tie() -> None:
+    for seed in range(5):
+        a, b, c = rows([-2.0, 0.0, 2.0], seed)
+        state, stop = simulate_ranking(ranking(4), [a, b, b, c], seed=seed)
+        standing = ranking(4).standing(state)
+        assert [set(tie) for tie in standing.ties] == [{1, 2}]
+        assert stop.reason is StopReason.TIED
+        one, other = state.members[1], state.members[2]
+        shorter = min(one.n_scored, other.n_scored)
+        shared = {r.item for r in one.responses} & {r.item for r in other.responses}
+        assert len(shared) >= shorter - 1
+
+
+def test_equals_are_told_apart_seldom_and_by_holm_hardly_ever() -> None:
+    wrong = {True: 0, False: 0}
+    for holm in wrong:
+        rank = ranking(4, RankingRules(holm=holm, max_items=40))
+        for seed in range(25):
+            state, _ = simulate_ranking(rank, rows([0.3] * 4, seed), seed=seed)
+            wrong[holm] += any(pair.decided for pair in rank.standing(state).pairs)
+    assert wrong[True] <= 2
+    assert wrong[False] <= 8
+
+
+def test_members_who_are_settled_leave_their_share_to_those_who_are_not() -> None:
+    rank = ranking(4, budget=RankingBudget(items=200))
+    state, _ = simulate_ranking(rank, rows([-3.0, 0.0, 0.25, 3.0], 4), seed=4)
+    lowest, one, other, highest = (member.n_asked for member in state.members)
+    assert max(lowest, highest) < min(one, other)
+
+
+def test_dear_members_are_asked_less() -> None:
+    answers = rows([0.0, 0.3, 0.0, 0.3], 5)
+    cheap_first = ranking(4, RankingRules(futility=0), costs=(1, 1, 9, 9))
+    cheap_first = Ranking(
+        tests=cheap_first.tests,
+        rules=cheap_first.rules,
+        costs=cheap_first.costs,
+        budget=RankingBudget(items=120),
+    )
+    state, _ = simulate_ranking(cheap_first, answers, seed=1)
+    asked = [member.n_asked for member in state.members]
+    assert min(asked[:2]) >= 2 * max(asked[2:])
+
+
+def test_items_in_budget_are_never_exceeded() -> None:
+    rank = ranking(3, budget=RankingBudget(items=37))
+    state, stop = simulate_ranking(rank, rows([0.0, 0.1, 0.2], 6), seed=1)
+    assert state.n_asked == 37
+    assert stop.reason is StopReason.BUDGET_EXHAUSTED
+
+
+def test_money_for_the_calls_in_flight_is_set_aside() -> None:
+    rank = ranking(2, RankingRules(min_items=2, futility=0), budget=RankingBudget(usd=1.0))
+    state, spent = rank.start(), 0.0
+    while isinstance(step := rank.ask(state, 1), RankingAsk):
+        state = rank.administer(state, step.member, step.item)
+        price = 0.04 if step.member else 0.11
+        spent += price
+        state = rank.tell(
+            state, step.member, Response(step.item, state.n_asked % 2, Usage(usd=price))
+        )
+    assert isinstance(step, Stop)
+    assert step.reason is StopReason.BUDGET_EXHAUSTED
+    assert 0.85 < spent <= 1.0
+
+
+def test_nobody_is_asked_while_those_who_need_answers_are_busy() -> None:
+    rank = ranking(2)
+    assert rank.ask(rank.start(), 1, free=()) is None
+    step = rank.ask(rank.start(), 1, free=(1,))
+    assert isinstance(step, RankingAsk)
+    assert step.member == 1
+
+
+def test_items_in_flight_are_not_asked_again_and_count_for_the_warm_up() -> None:
+    rank, state = ranking(2, RankingRules(min_items=3)), ranking(2).start()
+    asked = []
+    while isinstance(step := rank.ask(state, 1), RankingAsk):
+        state = rank.administer(state, step.member, step.item)
+        asked.append((step.member, step.item))
+        if len(asked) == 6:
+            break
+    assert len(set(asked)) == 6
+    assert [member.n_asked for member in state.members] == [3, 3]
+
+
+def test_an_examinee_who_never_answers_is_above_and_below_nobody() -> None:
+    rank = ranking(2, RankingRules(min_items=5, max_items=20))
+    answers, state = rows([2.5], 7)[0], rank.start()
+    while isinstance(step := rank.ask(state, 1), RankingAsk):
+        state = rank.administer(state, step.member, step.item)
+        if step.member == 0:
+            state = rank.tell(state, 0, Response(step.item, answers[step.item]))
+        else:
+            state = rank.skip(state, 1, step.item)
+    standing = rank.standing(state)
+    assert set(standing.ties[0]) == {0, 1}
+    assert standing.pairs[0].p_above == 0.5
+    assert state.members[1].n_asked == 20
+
+
+def test_a_small_bank_is_asked_to_its_end_and_then_ties_remain() -> None:
+    bank = ItemBank.from_difficulties(a=np.ones(12), b=np.linspace(-1, 1, 12))
+    rank = Ranking(tests=(Design.from_dict({}).build(bank),) * 2, rules=RankingRules(futility=0))
+    answers = [np.tile([1.0, 0.0], 6), np.tile([0.0, 1.0], 6)]
+    state, stop = simulate_ranking(rank, answers, seed=1)
+    assert min(member.n_asked for member in state.members) >= 11
+    assert stop.reason is StopReason.TIED
+
+
+def test_a_difference_that_does_not_matter_is_a_tie_once_it_is_sure_to_be_small() -> None:
+    rules = RankingRules(tie_width=1.5, max_items=200, futility=0)
+    state, stop = simulate_ranking(ranking(2, rules), rows([0.0, 0.0], 8), seed=1)
+    assert stop.reason is StopReason.TIED
+    assert max(member.n_asked for member in state.members) < 100
+
+
+def test_one_who_joins_a_finished_ranking_is_the_only_one_who_is_asked() -> None:
+    answers = rows([-1.5, 1.5, 0.0], 9)
+    before, _ = simulate_ranking(ranking(2), answers[:2], seed=1)
+    rank = ranking(3, closed=frozenset({0, 1}))
+    joined = RankingState((*before.members, TEST.start()))
+    state, _ = simulate_ranking(rank, answers, seed=1, state=joined)
+    assert state.members[:2] == before.members
+    assert rank.standing(state).order == (1, 2, 0)
+
+
+def test_several_answers_may_be_under_way_at_once() -> None:
+    one, _ = simulate_ranking(ranking(3), rows([-1.0, 0.0, 1.2], 10), seed=1)
+    four, stop = simulate_ranking(ranking(3), rows([-1.0, 0.0, 1.2], 10), seed=1, concurrency=4)
+    assert ranking(3).standing(four).order == ranking(3).standing(one).order
+    assert all(not member.pending for member in four.members)
+    assert stop.reason in (StopReason.DECISION_REACHED, StopReason.TIED)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"n": 1}, "at least two examinees, got 1"),
+        ({"n": 3, "budget": RankingBudget(items=29)}, "29 items is too small for the warm-up"),
+        ({"n": 2, "budget": RankingBudget(tokens=19)}, "19 tokens is too small"),
+        ({"n": 2, "costs": (1.0, 0.0)}, "one cost above 0 for each"),
+        ({"n": 2, "costs": (1.0,)}, "one cost above 0 for each"),
+    ],
+)
+def test_a_ranking_that_cannot_run_is_refused_at_once(
+    parts: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        ranking(**parts)  # type: ignore[arg-type]  # parts of several types
+
+
+def test_banks_on_different_scales_are_not_ranked_together() -> None:
+    other = ItemBank.from_difficulties(a=BANK.a, b=BANK.b, scale="other")
+    with pytest.raises(ScaleMismatchError, match="scale is 'logit'"):
+        Ranking(tests=(TEST, Design.from_dict({}).build(other)), rules=RankingRules())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"confidence": 0.5},
+        {"confidence": 1.0},
+        {"min_items": 0},
+        {"min_items": 20, "max_items": 10},
+        {"tie_width": -1.0},
+        {"futility": 0.5},
+    ],
+)
+def test_rules_out_of_range_are_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(InvalidInputError):
+        RankingRules(**fields)  # type: ignore[arg-type]  # one field each
+
+
+def test_an_item_index_is_asked_of_each_member_once() -> None:
+    rank = ranking(2)
+    state = rank.administer(rank.start(), 0, ItemIndex(3))
+    with pytest.raises(InvalidInputError, match="asked already"):
+        rank.administer(state, 0, ItemIndex(3))

@@ -1,0 +1,112 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.standing import boundary, ever_this_far, standing_of
+from app.errors import InvalidInputError
+
+measures = st.lists(
+    st.tuples(st.floats(-4, 4), st.floats(0.01, 3) | st.just(math.inf)), min_size=1, max_size=7
+)
+
+
+def test_examinees_far_apart_are_ranked_and_close_ones_tie() -> None:
+    standing = standing_of([0.4, 2.2, 0.5], [0.2, 0.2, 0.2])
+    assert standing.order == (1, 2, 0)
+    assert standing.groups == ((1,), (2, 0))
+    assert standing.ties == ((2, 0),)
+    assert standing.rank_ranges == ((2, 3), (1, 1), (2, 3))
+    assert [pair.decided for pair in standing.pairs] == [True, True, False]
+
+
+def test_one_look_decides_a_pair_where_the_probability_of_its_order_reaches_the_confidence() -> (
+    None
+):
+    for apart in (1.64, 1.65):
+        pair = standing_of([apart, 0.0], [1.0, 0.0], confidence=0.95).pairs[0]
+        assert pair.decided == (pair.p_above >= 0.95) == (apart > 1.645)
+    p_above = standing_of([1.65, 0.0], [1.0, 0.0]).pairs[0].p_above
+    assert p_above == pytest.approx(0.95053, abs=1e-5)  # Phi(1.65), any normal table
+
+
+def test_a_chain_of_ties_is_one_group_whose_ends_may_still_be_apart() -> None:
+    standing = standing_of([1.0, 0.5, 0.0], [0.3, 0.3, 0.3])
+    assert standing.groups == ((0, 1, 2),)
+    assert standing.rank_ranges == ((1, 2), (1, 3), (2, 3))
+
+
+def test_somebody_above_another_is_above_all_who_are_below_that_one() -> None:
+    # The second is known exactly, so that both others are told from it, though not well each.
+    standing = standing_of([1.5, 0.0, -1.5], [0.9, 0.0, 0.9], confidence=0.95)
+    assert all(pair.decided for pair in standing.pairs)
+    uncertain = standing_of([1.5, -1.5], [2.0, 2.0])
+    assert not uncertain.pairs[0].decided
+
+
+def test_an_examinee_of_whom_nothing_is_known_is_neither_above_nor_below_anyone() -> None:
+    standing = standing_of([3.0, 0.0], [0.1, math.inf])
+    assert standing.ties == ((0, 1),)
+    assert standing.pairs[0].p_above == 0.5
+
+
+def test_identical_examinees_tie_even_where_nothing_is_left_to_doubt() -> None:
+    assert standing_of([1.0, 1.0], [0.0, 0.0]).ties == ((0, 1),)
+    assert standing_of([1.0, 0.9], [0.0, 0.0]).groups == ((0,), (1,))
+
+
+@given(measures, st.booleans(), st.floats(1, 20))
+def test_ranks_lie_within_their_ranges_and_groups_cut_the_order(
+    measured: list[tuple[float, float]], holm: bool, looks: float
+) -> None:
+    thetas, ses = zip(*measured, strict=True)
+    standing = standing_of(thetas, ses, holm=holm, looks=looks)
+    assert sorted(standing.order) == list(range(len(thetas)))
+    assert tuple(member for group in standing.groups for member in group) == standing.order
+    for rank, position in enumerate(standing.order, start=1):
+        lo, hi = standing.rank_ranges[position]
+        assert 1 <= lo <= rank <= hi <= len(thetas)
+    assert len(standing.neighbours) == len(thetas) - 1
+
+
+@given(measures)
+def test_holm_and_more_looks_never_decide_more(measured: list[tuple[float, float]]) -> None:
+    thetas, ses = zip(*measured, strict=True)
+
+    def decided(**how: float) -> set[tuple[int, int]]:
+        pairs = standing_of(thetas, ses, **how).pairs  # type: ignore[arg-type]  # bool is a float
+        return {(pair.above, pair.below) for pair in pairs if pair.decided}
+
+    assert decided(holm=True) <= decided()
+    assert decided(looks=10.0) <= decided()
+
+
+@pytest.mark.parametrize(("looks", "alpha"), [(1, 0.05), (5, 0.05), (10, 0.01), (10, 0.05 / 15)])
+def test_equals_that_are_looked_at_after_every_answer_part_as_rarely_as_promised(
+    looks: int, alpha: float
+) -> None:
+    rng = np.random.default_rng(1)
+    first, walks = 10, 40_000
+    total = rng.normal(size=(walks, first)).sum(axis=1)
+    z = boundary(alpha, looks)
+    ever = np.abs(total) >= z * math.sqrt(first)
+    for n in range(first + 1, first * looks + 1):
+        total += rng.normal(size=walks)
+        ever |= np.abs(total) >= z * math.sqrt(n)
+    rate, error = ever.mean(), 3 * math.sqrt(alpha / walks)
+    assert 0.7 * alpha - error < rate < alpha + error
+
+
+@given(st.floats(0, 8), st.floats(0, 8), st.floats(1, 50))
+def test_larger_distances_are_rarer(z: float, other: float, looks: float) -> None:
+    near, far = sorted((z, other))
+    assert ever_this_far(far, looks) <= ever_this_far(near, looks) <= 1.0
+    assert ever_this_far(near) == pytest.approx(math.erfc(near / math.sqrt(2)))
+
+
+def test_a_standing_of_nothing_is_refused() -> None:
+    for thetas, ses in (([], []), ([1.0], []), ([math.nan], [1.0]), ([1.0], [-1.0])):
+        with pytest.raises(InvalidInputError, match="A standing needs"):
+            standing_of(thetas, ses)
