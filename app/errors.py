@@ -32,6 +32,7 @@ SextantError
 │   ├── MalformedAnswerError     not JSON, or JSON of another shape
 │   ├── AnswerTooLargeError      body above the cap
 │   └── BlockedAddressError      the outbound guard refused the address
+├── ScorerBudgetError            what a scorer may spend in a session is spent
 ├── DatabaseUnavailableError     Postgres cannot be reached
 ├── LeaseLostError               another worker owns this session now
 └── SecretsError                 a stored secret cannot be decrypted, or no key is configured
@@ -266,6 +267,12 @@ class BlockedAddressError(ExamineeError):
     """The outbound guard refused the address."""
 
     code = "endpoint_address_blocked"
+
+
+class ScorerBudgetError(SextantError):
+    """What a scorer that calls out may spend in one session is spent."""
+
+    code = "budget_exhausted"
 
 
 class DatabaseUnavailableError(SextantError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from app.calling import GenerationParams
 from app.items import FinishReason, Message
@@ -33,11 +33,14 @@ class CompletionRequest:
         messages: The prompt.
         params: Sampling settings; `None` takes those of the endpoint's configuration.
         hints: For simulated examinees.
+        schema: JSON schema that the answer is to follow; a wish, which endpoints that know
+            structured output fulfil.
     """
 
     messages: tuple[Message, ...]
     params: GenerationParams | None = None
     hints: SimulationHints | None = None
+    schema: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,14 +243,15 @@ def completion(
         raw=raw,
         reasoning=split.reasoning,
         finish=split.finish,
-        tokens_in=_count(tokens_in),
-        tokens_out=_count(tokens_out),
+        tokens_in=token_count(tokens_in),
+        tokens_out=token_count(tokens_out),
         latency_s=latency_s,
         model=clean(model) if isinstance(model, str) else None,
     )
 
 
-def _count(value: object) -> int | None:
+def token_count(value: object) -> int | None:
+    """A number of tokens as an endpoint gave it; `None` where it makes no sense."""
     if isinstance(value, str) and value.isdecimal() and len(value) <= len(str(_MAX_COUNT)):
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:

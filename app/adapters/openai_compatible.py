@@ -36,6 +36,7 @@ from app.items import FinishReason, Message
 logger = logging.getLogger(__name__)
 
 _UNSUPPORTED = frozenset({"unsupported_parameter", "unsupported_value"})
+_STRUCTURED = "response_format"
 _RENAMED = {"max_tokens": "max_completion_tokens"}
 
 
@@ -148,6 +149,22 @@ class OpenAIChat(_OpenAICompatible):
     """`POST {base_url}/chat/completions`."""
 
     ROUTE: ClassVar = "/chat/completions"
+
+    @override
+    async def complete(self, request: CompletionRequest) -> Completion:
+        if request.schema is None or _STRUCTURED in self.dialect.refused:
+            return await super().complete(request)
+        wanted = {"name": "answer", "strict": True, "schema": dict(request.schema)}
+        extras = {_STRUCTURED: {"type": "json_schema", "json_schema": wanted}}
+        try:
+            return (await self._ask(request.messages, request.params, extras)).completion
+        except EndpointRejectedError:
+            # Servers refuse what they do not know in many words. If it was this, the plain call
+            # goes through.
+            completion = await super().complete(request)
+            logger.warning("The endpoint refuses structured output; from now on it is left out.")
+            self.dialect.refused.add(_STRUCTURED)
+            return completion
 
     @override
     def _prompt(self, messages: Iterable[Message]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from app.adapters.base import EndpointConfig, Examinee
+from app.adapters.callback import callback
 from app.adapters.huggingface import hf_endpoint, hf_tgi
 from app.adapters.openai_compatible import openai_chat, openai_completions
 from app.adapters.scripted import scripted
@@ -26,6 +27,7 @@ _BUILT_IN: Final[dict[str, Factory]] = {
     "hf_endpoint": hf_endpoint,
     "hf_tgi": hf_tgi,
     "scripted": scripted,
+    "callback": callback,
 }
 
 

@@ -4,12 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import numpy as np
 
 from app.adapters.base import Completion, CompletionRequest, Examinee
 from app.calling import RetryPolicy
 from app.errors import ColdStartError, ExamineeError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,23 @@ async def complete(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     now: Callable[[], datetime] = _utc_now,
 ) -> Attempted:
-    """Ask until there is an answer, the error is final, or the policy is used up.
+    """Ask an examinee; see `persist`."""
+    completion, attempts = await persist(
+        lambda: examinee.complete(request), policy, rng, on_wait, sleep=sleep, now=now
+    )
+    return Attempted(completion, attempts)
+
+
+async def persist(
+    attempt: Callable[[], Awaitable[T]],
+    policy: RetryPolicy,
+    rng: np.random.Generator,
+    on_wait: OnWait | None = None,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    now: Callable[[], datetime] = _utc_now,
+) -> tuple[T, int]:
+    """Try until there is an answer, the error is final, or the policy is used up.
 
     Waits are drawn uniformly from zero to an exponentially growing bound (full jitter); an
     endpoint's Retry-After is a floor under the draw. Cancelling ends a wait at once.
@@ -66,13 +85,15 @@ async def complete(
     Source of the jitter: Brooker (2015), "Exponential Backoff And Jitter", AWS Architecture Blog.
 
     Args:
-        examinee: Whom to ask.
-        request: What to ask.
+        attempt: One call; raises `ExamineeError`.
         policy: How long to go on.
         rng: For the jitter only; has no part in any measurement.
         on_wait: Told of waits.
         sleep: Waits seconds.
         now: The clock, UTC.
+
+    Returns:
+        What the call gave, and how many calls were made.
 
     Raises:
         ExamineeError: The last failure; `attempts` says how many calls were made.
@@ -82,7 +103,7 @@ async def complete(
     while True:
         attempts += 1
         try:
-            return Attempted(await examinee.complete(request), attempts)
+            return await attempt(), attempts
         except ExamineeError as exc:
             exc.attempts = attempts
             is_cold = isinstance(exc, ColdStartError)

@@ -137,7 +137,7 @@ class Transport:
             AnswerTooLargeError: The reply is longer than the limit.
             EndpointRejectedError: Too many redirects, or one that cannot be followed.
         """
-        content = json.dumps(payload, separators=(",", ":")).encode()
+        content = json_bytes(payload)
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
@@ -217,6 +217,11 @@ class Transport:
         return AnswerTooLargeError(
             f"{_origin(str(url))} answered with more than {self._max_body_bytes} bytes."
         )
+
+
+def json_bytes(payload: Mapping[str, Any]) -> bytes:
+    """The body that `Transport.post_json` sends for `payload`: what a signature is made over."""
+    return json.dumps(payload, separators=(",", ":")).encode()
 
 
 def parse_endpoint_url(text: str) -> httpx2.URL:

@@ -1,5 +1,8 @@
 """A scripted model behind an OpenAI-compatible API, for the demo, dry runs and load tests.
 
+Asked as `sextant-judge` it marks answers, and `/embeddings` makes vectors: the other half of banks
+whose scorers call out.
+
 Run as a second process: `python -m app.demo.model_server --port 0 --theta 0.8 --seed 7`. It prints
 one line of JSON with its address once it listens, and ends on SIGTERM, on SIGINT, when its standard
 input is a pipe that closes, and when its parent dies.
@@ -28,6 +31,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from app.demo.bank import DemoItem
+from app.demo.scripted_judge import MODEL_NAME as JUDGE_NAME
+from app.demo.scripted_judge import ScriptedJudge, embedding
 from app.demo.scripted_model import ScriptedModel
 
 MODEL_NAME = "sextant-demo"
@@ -47,9 +52,15 @@ class _RequestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ask:
-    """What one request asks for, whichever of the two routes it came by."""
+    """What one request asks for, whichever of the two routes it came by.
+
+    Attributes:
+        prompt: The last user's turn.
+        whole: All turns.
+    """
 
     prompt: str
+    whole: str
     max_tokens: int | None
     stop: tuple[str, ...]
     stream: bool
@@ -64,6 +75,7 @@ def create_model_server(
     latency_s: float = 0.0,
     items: Sequence[DemoItem] | None = None,
     api_key: str | None = None,
+    judge_faults: float = 0.0,
 ) -> FastAPI:
     """The server as an ASGI application.
 
@@ -75,8 +87,10 @@ def create_model_server(
         latency_s: Seconds before each answer.
         items: The items it knows; the demo bank when left out.
         api_key: Bearer key that every call must carry; `None` asks for none.
+        judge_faults: Share of the judge's replies that nobody can read.
     """
     scripted = ScriptedModel(theta=theta, seed=seed, items=items)
+    judge = ScriptedJudge(seed=seed, fault_rate=judge_faults)
     numbers = itertools.count(1)
 
     def guarded(
@@ -95,7 +109,8 @@ def create_model_server(
         ask = _read(await _json_object(request), chat=chat)
         if latency_s > 0:
             await asyncio.sleep(latency_s)
-        text, finish = _cut(scripted.reply(ask.prompt), ask)
+        said = judge.reply(ask.whole) if ask.model == JUDGE_NAME else scripted.reply(ask.prompt)
+        text, finish = _cut(said, ask)
         form = _ChatForm if chat else _TextForm
         head = {"id": f"{form.prefix}-{next(numbers)}", "created": _CREATED, "model": ask.model}
         usage = _usage(ask.prompt, text)
@@ -112,9 +127,24 @@ def create_model_server(
     async def completions(request: Request) -> Response:
         return await answer(request, chat=False)
 
+    async def embeddings(request: Request) -> Response:
+        body = await _json_object(request)
+        texts = _texts(body.get("input"))
+        data = [
+            {"object": "embedding", "index": index, "embedding": embedding(text)}
+            for index, text in enumerate(texts)
+        ]
+        tokens = sum(map(_tokens, texts))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        model = str(body.get("model") or MODEL_NAME)
+        return _json({"object": "list", "data": data, "model": model, "usage": usage})
+
     async def models(_: Request) -> Response:
-        listed = {"id": MODEL_NAME, "object": "model", "created": _CREATED, "owned_by": "sextant"}
-        return _json({"object": "list", "data": [listed]})
+        listed = [
+            {"id": name, "object": "model", "created": _CREATED, "owned_by": "sextant"}
+            for name in (MODEL_NAME, JUDGE_NAME)
+        ]
+        return _json({"object": "list", "data": listed})
 
     async def http_error(request: Request, exc: Exception) -> Response:
         status = exc.status_code if isinstance(exc, HTTPException) else 500
@@ -127,6 +157,7 @@ def create_model_server(
         routes=[
             Route("/v1/chat/completions", guarded(chat_completions), methods=["POST"]),
             Route("/v1/completions", guarded(completions), methods=["POST"]),
+            Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
             Route("/v1/models", guarded(models)),
         ],
         exception_handlers={404: http_error, 405: http_error},
@@ -229,8 +260,11 @@ def _read(body: dict[str, Any], *, chat: bool) -> _Ask:
             400, "stop must be a string or a list of strings.", code="invalid_type", param="stop"
         )
     options = body.get("stream_options")
+    prompt = _last_user_text(body.get("messages")) if chat else _prompt_text(body.get("prompt"))
+    turns = [str(turn.get("content")) for turn in body["messages"]] if chat else [prompt]
     return _Ask(
-        prompt=_last_user_text(body.get("messages")) if chat else _prompt_text(body.get("prompt")),
+        prompt=prompt,
+        whole="\n\n".join(turns),
         max_tokens=limit,
         stop=tuple(stops),
         stream=body.get("stream") is True,
@@ -260,6 +294,15 @@ def _prompt_text(prompt: object) -> str:
     if isinstance(prompt, str):
         return prompt
     raise _RequestError(400, "prompt must be one string.", code="invalid_type", param="prompt")
+
+
+def _texts(given: object) -> list[str]:
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
+        raise _RequestError(
+            400, "input must be a string or a list of strings.", code="invalid_type", param="input"
+        )
+    return texts
 
 
 def _cut(text: str, ask: _Ask) -> tuple[str, str]:
@@ -331,6 +374,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--api-key", help="bearer key that every call must carry")
+    parser.add_argument(
+        "--judge-faults", type=float, default=0.0, help="share of judgements nobody can read"
+    )
     options = parser.parse_args(arguments)
     try:
         listener = socket.create_server((options.host, options.port), backlog=1024)
@@ -342,6 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=options.seed,
         latency_s=options.latency,
         api_key=options.api_key,
+        judge_faults=options.judge_faults,
     )
     attendant = _Attendant(listener)
     attendant.server = uvicorn.Server(

@@ -7,17 +7,20 @@ from typing import Any
 
 from app.items import ScorerSpec
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
+from app.scorers.calling import CallingScorer, Tools
 from app.scorers.marking import mark
 from app.scorers.reference import reference_answers
 from app.scorers.registry import default_registry
 from app.scorers.workbench import aclose
 
 __all__ = [
+    "CallingScorer",
     "Mark",
     "NotScored",
     "Scored",
     "Scorer",
     "ScorerParams",
+    "Tools",
     "aclose",
     "build",
     "describe",
@@ -26,14 +29,14 @@ __all__ = [
 ]
 
 
-def build(spec: ScorerSpec) -> Scorer:
-    """The scorer that `spec` describes.
+def build(spec: ScorerSpec, tools: Tools | None = None) -> Scorer:
+    """The scorer that `spec` describes; one that calls out marks with `tools` only.
 
     Raises:
         UnknownNameError: No scorer of that name is installed.
         InvalidInputError: A parameter is unknown or has a wrong value.
     """
-    return default_registry().build(spec)
+    return default_registry().build(spec, tools)
 
 
 def describe() -> list[dict[str, Any]]:

@@ -1,8 +1,9 @@
 """The scorer's contract: item and answer in, mark out. No HTTP, no SQL, no theta."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -18,11 +19,13 @@ class Scored:
         score: In [0, 1]; 1 is best.
         extracted: The part of the answer that was marked.
         extractor: Which extractor found it.
+        evidence: What the mark rests on besides, JSON-able: judgements, the judge's version.
     """
 
     score: float
     extracted: str | None = None
     extractor: str | None = None
+    evidence: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.score) and 0.0 <= self.score <= 1.0):
@@ -36,10 +39,15 @@ class NotScored:
     Attributes:
         outcome: Any outcome but `SCORED`.
         reason: One sentence for the person who reads the result.
+        code: Names a failure of the scorer itself (`judge_timeout`); `None` where the answer was
+            at fault.
+        evidence: As for `Scored`.
     """
 
     outcome: Outcome
     reason: str
+    code: str | None = None
+    evidence: Mapping[str, Any] | None = None
 
 
 Mark = Scored | NotScored

@@ -22,10 +22,7 @@ from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scale, Scored, ScorerParams
 from app.scorers.exact import stated_answer
-from app.scorers.text import MAX_CHARS, is_refusal, no_answer, plain
-
-#: An answer declines at its beginning; further down, a story may quote somebody who does.
-_OPENING_CHARS = 300
+from app.scorers.text import MAX_CHARS, declined, plain
 
 
 class TextMetric(ScorerParams):
@@ -46,8 +43,8 @@ class TextMetric(ScorerParams):
         """The similarity to the nearest target; refused where the answer declines."""
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
-        if declines(answer.text) and not any(map(declines, item.target)):
-            return no_answer(answer.text[:_OPENING_CHARS], "The examinee declined to answer.")
+        if refusal := declined(answer.text, item.target):
+            return refusal
         extractor, text = "whole", answer.text[-MAX_CHARS:]
         if self.part == "stated":
             extractor, text = stated_answer(plain(answer.text))
@@ -64,11 +61,6 @@ class TextMetric(ScorerParams):
             raise InvalidInputError("An item for a text metric needs a target with words.")
         words = ("".join(map(chr, rng.integers(ord("a"), ord("z"), 9))) for _ in range(4))
         return item.target[0], " ".join(words)
-
-
-def declines(text: str) -> bool:
-    """Whether `text` opens with a refusal."""
-    return is_refusal(text[:_OPENING_CHARS])
 
 
 class RougeL(TextMetric):
@@ -176,8 +168,8 @@ class SpanF1(ScorerParams):
         wanted = {squad_normal(target) for target in item.target} - {""}
         if not wanted:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
-        if declines(answer.text) and not any(map(declines, item.target)):
-            return no_answer(answer.text[:_OPENING_CHARS], "The examinee declined to answer.")
+        if refusal := declined(answer.text, item.target):
+            return refusal
         spans = _spans(answer.text[-MAX_CHARS:], self.separator)
         found = {squad_normal(span) for span in spans} - {""}
         shared = len(found & wanted)

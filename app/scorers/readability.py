@@ -8,8 +8,7 @@ from pydantic import Field, model_validator
 
 from app.items import Answer, ItemContent
 from app.scorers.base import Mark, Scale, Scored, ScorerParams
-from app.scorers.overlap import declines
-from app.scorers.text import MAX_CHARS, no_answer, without_emphasis
+from app.scorers.text import MAX_CHARS, declined, no_answer, without_emphasis
 
 _WORD = re.compile(r"[A-Za-zÀ-ÖØ-öø-ÿ]+(?:['’][A-Za-z]+)?|\d+(?:[.,]\d+)*")
 _SENTENCE_END = re.compile(r"[.!?…]+(?=[\"'”’)\]]*(?:\s|$))|\n\s*(?:\n|[-*•]|\d+[.)])")
@@ -49,8 +48,8 @@ class Readability(ScorerParams):
         answer: Answer,
     ) -> Mark:
         """By the grade level of the whole answer; unparsed without any word."""
-        if declines(answer.text):
-            return no_answer(answer.text, "The examinee declined to answer.")
+        if refusal := declined(answer.text, ()):
+            return refusal
         grade = grade_level(answer.text[-MAX_CHARS:])
         if grade is None:
             return no_answer(answer.text, "The answer holds no words.")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
 from app.scorers.base import Scale, Scorer, ScorerParams
+from app.scorers.calling import CallingScorer, Equipped, Tools
 
 ENTRY_POINT_GROUP = "sextant.scorers"
 #: Every mark, whatever was measured.
@@ -64,8 +65,13 @@ class ScorerRegistry:
                 ) from exc
             self.register(point.name, loaded)
 
-    def build(self, spec: ScorerSpec) -> Scorer:
+    def build(self, spec: ScorerSpec, tools: Tools | None = None) -> Scorer:
         """The scorer that `spec` describes.
+
+        Args:
+            spec: Its name and parameters.
+            tools: For scorers that call out; without them these check their parameters and give
+                examples, but mark nothing.
 
         Raises:
             UnknownNameError: No scorer of that name.
@@ -87,6 +93,8 @@ class ScorerRegistry:
                 f"Wrong parameters for scorer {spec.name!r}: {listed}. Known parameters: {known}.",
                 problems=problems,
             ) from exc
+        if isinstance(scorer, CallingScorer):
+            return scorer if tools is None else Equipped(scorer, tools)
         if not isinstance(scorer, Scorer):  # `register` has checked the class
             raise TypeError(f"{_where(scorer_class)} is not a Scorer")
         return scorer
@@ -113,10 +121,14 @@ def _where(scorer_class: type) -> str:
 @cache
 def default_registry() -> ScorerRegistry:
     """The scorers of this package and of every installed one, looked up once a process."""
+    from app.scorers.callback import Callback
     from app.scorers.choice import Choice
     from app.scorers.closeness import Closeness
+    from app.scorers.differential import Differential
+    from app.scorers.embedding import Embedding
     from app.scorers.exact import Exact
     from app.scorers.includes import Includes
+    from app.scorers.judge import Judge
     from app.scorers.numeric import Numeric
     from app.scorers.overlap import METRICS, SpanF1
     from app.scorers.pattern import Pattern
@@ -125,10 +137,14 @@ def default_registry() -> ScorerRegistry:
     registry = ScorerRegistry(
         {
             **METRICS,
+            "callback": Callback,
             "choice": Choice,
             "closeness": Closeness,
+            "differential": Differential,
+            "embedding": Embedding,
             "exact": Exact,
             "includes": Includes,
+            "judge": Judge,
             "numeric": Numeric,
             "pattern": Pattern,
             "readability": Readability,

@@ -5,6 +5,7 @@ What several scorers share. Everything here takes any unicode text and never rai
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from app.items import Outcome
 from app.scorers.base import NotScored
@@ -75,6 +76,9 @@ _REFUSAL = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+
+_OPENING_CHARS = 300
+_REFUSED = NotScored(outcome=Outcome.REFUSED, reason="The examinee declined to answer.")
 
 
 def is_blank(text: str) -> bool:
@@ -153,8 +157,20 @@ def is_refusal(text: str) -> bool:
     return _REFUSAL.search(plain(text)) is not None
 
 
+def declined(text: str, targets: Sequence[str]) -> NotScored | None:
+    """The mark of an answer that opens with a refusal, unless one is among the targets.
+
+    Further down, a story may quote somebody who declines.
+    """
+    if not is_refusal(text[:_OPENING_CHARS]):
+        return None
+    if any(is_refusal(target[:_OPENING_CHARS]) for target in targets):
+        return None
+    return _REFUSED
+
+
 def no_answer(text: str, reason: str) -> NotScored:
     """The mark of an answer in which nothing could be marked: refused or unparsed."""
     if is_refusal(text):
-        return NotScored(outcome=Outcome.REFUSED, reason="The examinee declined to answer.")
+        return _REFUSED
     return NotScored(outcome=Outcome.UNPARSED, reason=reason)

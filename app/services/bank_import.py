@@ -25,7 +25,7 @@ from app.exchange.files import MAX_PROBLEMS
 from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow
 from app.exchange.names import match_names
-from app.items import ItemContent
+from app.items import ItemContent, ScorerSpec
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
 
@@ -262,6 +262,15 @@ def outline(item: NewItem) -> ItemOutline:
         has_content=item.content != ItemContent(),
         has_target=bool(item.content.target),
     )
+
+
+def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
+    """The different scorers that items name themselves."""
+    found: dict[str, ScorerSpec] = {}
+    for item in items:
+        if item.scorer is not None:
+            found.setdefault(json.dumps(asdict(item.scorer), sort_keys=True), item.scorer)
+    return list(found.values())
 
 
 def check_scorers(records: Iterable[ItemRecord]) -> None:

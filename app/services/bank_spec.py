@@ -49,6 +49,11 @@ def item_scorer(own: ScorerSpec | None, default: ScorerSpec, content: ItemConten
     return default
 
 
+def calls_out(spec: ScorerSpec) -> bool:
+    """Whether this scorer calls endpoints."""
+    return spec.name != BY_KIND and isinstance(scorers.build(spec), scorers.CallingScorer)
+
+
 def bank_of(spec: BankSpec) -> Bank:
     """A new bank, as it is stored.
 

@@ -30,12 +30,14 @@ from app.services.bank_import import (
     new_item,
     new_items,
     outline,
+    own_scorers,
     parameters_of,
     refuse_parameters,
 )
 from app.services.bank_spec import BankSpec, bank_of, check_spec
 from app.services.loaded_version import BankItem, InformationCurve, LoadedVersion, bank_item
 from app.services.lru import Lru
+from app.services.scorer_endpoints import scorer_endpoints
 from app.services.version_draft import (
     VersionDraft,
     content_findings,
@@ -118,6 +120,7 @@ class BankService:
         """
         bank = bank_of(spec)
         async with self._database.unit_of_work() as uow:
+            await scorer_endpoints(uow, [bank.default_scorer])
             await uow.banks.add(bank)
             return await _overview(uow, await uow.banks.find(bank.id))
 
@@ -150,7 +153,9 @@ class BankService:
         async with self._database.unit_of_work() as uow:
             old = await uow.banks.find(bank, for_update=True)
             spec = BankSpec(**{f.name: getattr(old, f.name) for f in fields(BankSpec)})
-            check_spec(replace(spec, **changes))
+            changed = replace(spec, **changes)
+            check_spec(changed)
+            await scorer_endpoints(uow, [changed.default_scorer])
             updated = await uow.banks.update(old.id, revision, changes)
             return await _overview(uow, updated)
 
@@ -211,6 +216,7 @@ class BankService:
     ) -> ImportReport:
         bank = bank_of(spec)
         async with self._database.unit_of_work() as uow:
+            await scorer_endpoints(uow, [bank.default_scorer])
             if not dry_run:
                 await uow.banks.add(bank)
             return await self._import(uow, bank, request, dry_run=dry_run)
@@ -257,6 +263,7 @@ class BankService:
         outlines = await uow.banks.item_outlines(bank.id)
         existing = {item.key: item for item in outlines}
         added, items = await asyncio.to_thread(new_items, existing, request.items)
+        await scorer_endpoints(uow, own_scorers(added))
         if table is not None and not outlines and not added:
             added = bare_items(table)
         outlines += [outline(item) for item in added]
@@ -301,6 +308,7 @@ class BankService:
         item = new_item(record, new_id("itm"))
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
+            await scorer_endpoints(uow, own_scorers([item]))
             await uow.banks.add_items(found.id, [item])
             return await uow.banks.find_item(found.id, item.id)
 
@@ -322,6 +330,7 @@ class BankService:
             existing = await uow.banks.items_by_key(found.id, keys)
             lines = [batch_line(row, existing) for row in given]
             made = [line.new for line in lines if line.new is not None]
+            await scorer_endpoints(uow, own_scorers(made))
             await uow.banks.add_items(found.id, made)
             return lines
 
@@ -376,7 +385,9 @@ class BankService:
             old = await uow.banks.find_item(found.id, item)
             record = parse_item({**item_fields(old), **changes})
             check_scorers([record])
-            return await uow.banks.replace_item(found.id, revision, new_item(record, old.id))
+            new = new_item(record, old.id)
+            await scorer_endpoints(uow, own_scorers([new]))
+            return await uow.banks.replace_item(found.id, revision, new)
 
     async def delete_item(self, bank: str, item: str, revision: int) -> None:
         """Remove an item that no version holds.
@@ -511,8 +522,9 @@ class BankService:
                     columns = await uow.banks.version_columns(version_id)
                     pretest = await uow.banks.pretest_items(version_id)
                     flags = await uow.banks.flags(version_id)
+                    scorers = await uow.banks.own_scorers(version_id)
                 kept = await asyncio.to_thread(
-                    LoadedVersion.of, bank, version, columns, pretest, flags
+                    LoadedVersion.of, bank, version, columns, pretest, flags, scorers
                 )
             elif kept.bank_revision != bank.revision:
                 kept = kept.under(bank)

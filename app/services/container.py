@@ -83,7 +83,9 @@ async def open_services(
                     queue=queue,
                     private_endpoints=settings.is_loopback,
                 ),
-                manual_sessions=ManualSessions(database=database, banks=banks),
+                manual_sessions=ManualSessions(
+                    database=database, banks=banks, endpoints=endpoints, transport=transport
+                ),
             )
         finally:
             await scorers.aclose()

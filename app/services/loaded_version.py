@@ -17,7 +17,7 @@ from app.engine.design import Design
 from app.engine.lint import QUARANTINED
 from app.engine.simulation import fit_acceptance
 from app.items import ItemContent, ScorerSpec
-from app.services.bank_spec import item_scorer
+from app.services.bank_spec import calls_out, item_scorer
 from app.services.lru import Lru
 from app.storage.repositories.bank_values import (
     ACTIVE,
@@ -74,6 +74,7 @@ class LoadedVersion:
         pretest_items: How many of those in pretest a session is given if it does not say.
         pretest: Items without parameters; their positions follow those of the bank.
         barred: Ids of those among them that have faults and are not to be asked.
+        own_scorers: The different ones that items name themselves.
     """
 
     id: str
@@ -100,6 +101,7 @@ class LoadedVersion:
     learned: VersionLearning
     pretest: tuple[PretestItem, ...] = ()
     barred: frozenset[str] = frozenset()
+    own_scorers: tuple[ScorerSpec, ...] = ()
     _tests: Lru[str, AdaptiveTest] = field(default_factory=lambda: Lru(_KEPT_TESTS), repr=False)
 
     @classmethod
@@ -110,6 +112,7 @@ class LoadedVersion:
         columns: VersionColumns,
         pretest: Sequence[PretestItem] = (),
         flags: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        own_scorers: Sequence[ScorerSpec] = (),
     ) -> "LoadedVersion":
         """From what is stored; `flags` are the findings about items, by key."""
         barring = QUARANTINED - set(version.lint.get("allow", ()))
@@ -142,6 +145,7 @@ class LoadedVersion:
             learned=VersionLearning.from_dict(version.knowledge),
             pretest=tuple(pretest),
             barred=frozenset(item.id for item in pretest if item.key in faulty),
+            own_scorers=tuple(own_scorers),
             **_settings(bank),
         )
 
@@ -167,6 +171,11 @@ class LoadedVersion:
             default_scorer=ScorerSpec(**stored["default_scorer"]),
             unparsed_policy=stored["unparsed_policy"],
         )
+
+    @cached_property
+    def calling_scorers(self) -> tuple[ScorerSpec, ...]:
+        """Those of its scorers that call out."""
+        return tuple(spec for spec in (self.default_scorer, *self.own_scorers) if calls_out(spec))
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from app import scorers
+from app.adapters.transport import Transport
 from app.engine import Stop
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Answer, ItemContent, Outcome
 from app.services.banks import BankService
+from app.services.endpoints import EndpointService
 from app.services.loaded_version import BankItem, LoadedVersion
 from app.services.marking import closing_of
+from app.services.marking_desk import MarkingDesk
+from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database
 from app.storage.repositories.session_values import (
@@ -25,13 +28,15 @@ from app.storage.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextItem:
-    """The item that a manual session waits for."""
+    """The item that a manual session waits for, and the session with what it has asked so far."""
 
     step: int
     step_token: str
     item: BankItem
     version: LoadedVersion
     plan: SessionPlan
+    record: SessionRecord
+    asked: Sequence[Administration]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +51,27 @@ class ManualAnswer:
 
 
 class ManualSessions:
-    """Answering by hand."""
+    """Answering by hand.
 
-    def __init__(self, *, database: Database, banks: BankService) -> None:
+    Args:
+        database: Where sessions are stored.
+        banks: What is asked.
+        endpoints: Of scorers that call out.
+        transport: The client that calls them.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        banks: BankService,
+        endpoints: EndpointService,
+        transport: Transport,
+    ) -> None:
         self._database = database
         self._banks = banks
+        self._endpoints = endpoints
+        self._transport = transport
 
     async def next_item(self, session_id: str) -> NextItem:
         """The item that a manual session waits for.
@@ -60,7 +81,8 @@ class ManualSessions:
         """
         async with self._database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id)
-            awaited = _awaited(record, await uow.sessions.administrations(session_id))
+            asked = await uow.sessions.administrations(session_id)
+        awaited = _awaited(record, asked)
         version = await self._banks.load_version(record.bank_version_id)
         version = version.asking_as(record.provenance["asking"])
         items = await self._banks.items_at(version, [awaited.position])
@@ -70,6 +92,8 @@ class ManualSessions:
             item=items[awaited.position],
             version=version,
             plan=SessionPlan.from_dict(record.design),
+            record=record,
+            asked=asked,
         )
 
     async def answer(self, session_id: str, answer: ManualAnswer) -> SessionRecord:
@@ -81,7 +105,7 @@ class ManualSessions:
             StaleStepError: The step was answered before, or the token is not its own.
         """
         expected = await self._expected(session_id, answer)
-        closing = await _manual_closing(expected, answer)
+        closing = await self._closing(expected, answer)
         test = await self._banks.adaptive_test(expected.version, expected.plan.design)
         async with self._database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id, for_update=True)
@@ -113,6 +137,37 @@ class ManualSessions:
             )
         return expected
 
+    async def _closing(self, expected: NextItem, answer: ManualAnswer) -> Closing:
+        given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
+        if sum(given) != 1:
+            raise InvalidInputError(
+                f"Give exactly one of response, score and outcome; got {sum(given)} of them."
+            )
+        if answer.score is not None:
+            if not 0 <= answer.score <= 1:
+                raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
+            return Closing(outcome=Outcome.SCORED.value, score=answer.score)
+        if answer.outcome is not None:
+            if answer.outcome is Outcome.SCORED:
+                raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
+            return Closing(outcome=answer.outcome.value, reason="Reported by the client.")
+        item = expected.item
+        if item.content == ItemContent():
+            raise InvalidInputError(
+                f"Item {item.key!r} has no content to score a response against: give a score."
+            )
+        text = Answer(text=answer.response or "", raw=answer.response or "")
+        desk = MarkingDesk(
+            endpoints=self._endpoints,
+            transport=self._transport,
+            resolved=ids_in(expected.record.provenance),
+            stored=[asked.closing.marking for asked in expected.asked if asked.closing],
+        )
+        marked = await desk.mark(item, text)
+        return closing_of(
+            marked, text, unparsed_is_wrong=expected.version.unparsed_policy == "wrong"
+        )
+
 
 async def ask_next(
     uow: UnitOfWork,
@@ -141,30 +196,6 @@ async def ask_next(
             status="awaiting_response",
         ),
     )
-
-
-async def _manual_closing(expected: NextItem, answer: ManualAnswer) -> Closing:
-    given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
-    if sum(given) != 1:
-        raise InvalidInputError(
-            f"Give exactly one of response, score and outcome; got {sum(given)} of them."
-        )
-    if answer.score is not None:
-        if not 0 <= answer.score <= 1:
-            raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
-        return Closing(outcome=Outcome.SCORED.value, score=answer.score)
-    if answer.outcome is not None:
-        if answer.outcome is Outcome.SCORED:
-            raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
-        return Closing(outcome=answer.outcome.value, reason="Reported by the client.")
-    item = expected.item
-    if item.content == ItemContent():
-        raise InvalidInputError(
-            f"Item {item.key!r} has no content to score a response against: give a score."
-        )
-    text = Answer(text=answer.response or "", raw=answer.response or "")
-    mark = await scorers.mark(scorers.build(item.scorer), item.content, text)
-    return closing_of(mark, text, unparsed_is_wrong=expected.version.unparsed_policy == "wrong")
 
 
 def _awaited(record: SessionRecord, administrations: Sequence[Administration]) -> Administration:

@@ -1,12 +1,40 @@
 """From a mark to what is stored: the closing of one administered item."""
 
+from dataclasses import dataclass
+from typing import Any
+
 from app.items import Answer, Outcome
 from app.scorers.base import Mark, Scored
 from app.storage.repositories.session_values import Closing
 
 
+@dataclass(slots=True, kw_only=True)
+class Spending:
+    """Calls made for marking and what they took; `usd` is `None` once a price is unknown."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = 0.0
+
+    def add(self, other: "Spending") -> None:
+        """Count `other` in."""
+        self.calls += other.calls
+        self.tokens_in += other.tokens_in
+        self.tokens_out += other.tokens_out
+        self.usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A mark, and what is stored with the answer of how it came about; `None` for plain scorers."""
+
+    mark: Mark
+    marking: dict[str, Any] | None = None
+
+
 def closing_of(
-    mark: Mark,
+    marked: Marked,
     answer: Answer,
     *,
     unparsed_is_wrong: bool,
@@ -19,7 +47,7 @@ def closing_of(
     """The closing for an answer that came, scored or not.
 
     Args:
-        mark: What the scorer said.
+        marked: What the scorer said.
         answer: What the examinee wrote.
         unparsed_is_wrong: The bank declares that an answer nobody can read counts as wrong; the
             outcome stays `unparsed`, its score becomes 0 and enters the likelihood.
@@ -29,12 +57,14 @@ def closing_of(
         latency_ms: Of the attempt that succeeded.
         attempts: Calls made for this answer.
     """
+    mark, error_code = marked.mark, None
     if isinstance(mark, Scored):
         outcome, score, reason = Outcome.SCORED, mark.score, None
         extracted, extractor = mark.extracted, mark.extractor
     else:
         outcome, score, reason = mark.outcome, None, mark.reason
         extracted = extractor = None
+        error_code = mark.code
         if outcome is Outcome.UNPARSED and unparsed_is_wrong:
             score = 0.0
     return Closing(
@@ -43,6 +73,8 @@ def closing_of(
         extracted=_storable(extracted),
         extractor=extractor,
         reason=_storable(reason),
+        error_code=error_code,
+        marking=marked.marking,
         answer_text=_storable(answer.text),
         raw_text=_storable(answer.raw) if answer.raw != answer.text else None,
         reasoning=_storable(answer.reasoning),

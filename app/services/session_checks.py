@@ -9,6 +9,7 @@ import numpy as np
 from app.engine import Method
 from app.errors import FieldProblem, InvalidInputError
 from app.services.loaded_version import LoadedVersion
+from app.services.scorer_endpoints import offers
 from app.services.session_run import SessionPlan
 from app.storage.repositories.endpoints import Price
 
@@ -23,6 +24,15 @@ def require_content(version: LoadedVersion) -> None:
         raise InvalidInputError(
             f"{missing} active items of bank {version.bank_name!r} have parameters but no content, "
             "so no endpoint can be asked. Import the items, or use a manual session."
+        )
+
+
+def require_answers(kind: str) -> None:
+    """Refuse to ask items of an endpoint that only marks them."""
+    if "completions" not in offers(kind):
+        raise InvalidInputError(
+            f"An endpoint of kind {kind!r} marks answers; it cannot be asked items.",
+            problems=[FieldProblem("/endpoint", f"expected a language model, got {kind!r}")],
         )
 
 

@@ -24,9 +24,10 @@ from app.engine import (
     Usage,
     person_fit,
 )
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, ScorerBudgetError
 from app.items import Outcome
 from app.services.banks import LoadedVersion
+from app.services.marking import Spending
 from app.services.pretest import PretestItems, PretestPlan, window_of
 from app.storage.repositories.session_values import (
     Administration,
@@ -103,7 +104,14 @@ class SessionPlan:
 _METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})
 
 #: Failures that every further call would meet again: no use in asking on.
-FATAL_CODES = frozenset({"endpoint_unauthorized", "endpoint_address_blocked"})
+FATAL_CODES = frozenset(
+    f"{who}_{what}"
+    for who in ("endpoint", "judge", "embedding", "callback")
+    for what in ("unauthorized", "address_blocked")
+)
+
+#: Ends the code of an answer that nobody marked because the scorer's budget was spent.
+_SCORER_BUDGET = f"_{ScorerBudgetError.code}"
 
 
 class SessionRun:
@@ -129,6 +137,7 @@ class SessionRun:
         self._tokens_in = self._tokens_out = self._calls = 0
         self._usd: float | None = 0.0
         self._is_unmetered = False
+        self._marking: Spending | None = None
         self._last_failure: Closing | None = None
         self._information = math.inf
         self._accuracy: dict[str, Any] | None = None
@@ -176,9 +185,8 @@ class SessionRun:
 
     def next_item(self, *, elapsed_s: float) -> AskedItem | Stop:
         """Choose the next item and mark it as asked, or say why the test is over."""
-        failed = self._too_many_failures()
-        if failed is not None:
-            return failed
+        if (stop := self._unmarkable() or self._too_many_failures()) is not None:
+            return stop
         if self._is_unmetered:
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
@@ -235,6 +243,7 @@ class SessionRun:
                 "tokens_out": self._tokens_out,
                 "usd": self._usd,
                 "seconds": round(elapsed_s, 3),
+                "judge": None if self._marking is None else asdict(self._marking),
             },
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "pretest": self._pretest.figures(),
@@ -379,6 +388,9 @@ class SessionRun:
         self._tokens_out += closing.tokens_out or 0
         if closing.attempts and closing.outcome in _METERED and self._is_unknown_cost(closing):
             self._is_unmetered = True
+        if closing.marking is not None:
+            self._marking = self._marking or Spending()
+            self._marking.add(Spending(**closing.marking["usage"]))
         # One call of unknown price makes the sum unknown; None says so, a low sum would not.
         if closing.usd is None and closing.attempts:
             self._usd = None
@@ -391,6 +403,16 @@ class SessionRun:
         no_tokens = closing.tokens_in is None and closing.tokens_out is None
         return (budget.tokens is not None and no_tokens) or (
             budget.usd is not None and closing.usd is None
+        )
+
+    def _unmarkable(self) -> Stop | None:
+        """The end of a session whose scorer may not spend any more: nobody would mark the rest."""
+        last = self._last_failure
+        if last is None or not (last.error_code or "").endswith(_SCORER_BUDGET):
+            return None
+        return Stop(
+            StopReason.BUDGET_EXHAUSTED,
+            f"{last.reason} Answers without a mark are kept: rescore the session to mark them.",
         )
 
     def _too_many_failures(self) -> Stop | None:

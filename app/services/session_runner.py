@@ -3,16 +3,14 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
 import numpy as np
 import structlog
 
 from app import adapters, scorers
-from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport, SimulationHints
+from app.adapters.base import Completion, CompletionRequest, Examinee, SimulationHints
 from app.adapters.prompting import PromptStyle, build_messages
 from app.adapters.retry import OnWait, Waiting
 from app.adapters.retry import complete as complete_with_retries
@@ -29,8 +27,11 @@ from app.errors import (
 from app.items import Answer, Outcome
 from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
 from app.services.banks import BankItem, BankService, LoadedVersion
+from app.services.calls import Paced, patiently
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.marking import closing_of
+from app.services.marking_desk import MarkingDesk
+from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.storage.database import Database
 from app.storage.repositories.session_values import (
@@ -43,11 +44,6 @@ from app.storage.repositories.session_values import (
 
 logger = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
-#: Pause between attempts to write while Postgres is away, seconds: first and longest.
-_DATABASE_RETRY_S = (0.2, 2.0)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSession:
@@ -58,6 +54,7 @@ class LiveSession:
     version: LoadedVersion
     endpoint: ReadyEndpoint
     examinee: Examinee
+    desk: MarkingDesk
     style: PromptStyle
     concurrency: int
     time_limit_s: float | None
@@ -120,7 +117,7 @@ class SessionRunner:
         """Go on with a claimed session until it ends, or until the lease is lost."""
         with structlog.contextvars.bound_contextvars(session_id=record.id):
             try:
-                live = await _patiently(lambda: self._prepare(record))
+                live = await patiently(lambda: self._prepare(record))
                 await self._loop(live)
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
@@ -149,10 +146,17 @@ class SessionRunner:
             run=run,
             version=version,
             endpoint=endpoint,
-            examinee=_Paced(
+            examinee=Paced(
                 adapters.build(endpoint.config, self._networks.of(record)),
                 endpoint,
                 self._endpoints,
+            ),
+            desk=MarkingDesk(
+                endpoints=self._endpoints,
+                transport=self._networks.of(record),
+                resolved=ids_in(record.provenance),
+                seed=record.seed,
+                stored=[item.closing.marking for item in administrations if item.closing],
             ),
             style=version.prompt_style,
             concurrency=plan.design.concurrency,
@@ -216,7 +220,7 @@ class SessionRunner:
     async def _ask(self, live: LiveSession, step: int) -> Closing:
         """Put one item to the endpoint and mark the answer."""
         position = int(live.run.position(step))
-        item = (await _patiently(lambda: self._banks.items_at(live.version, [position])))[position]
+        item = (await patiently(lambda: self._banks.items_at(live.version, [position])))[position]
         request = CompletionRequest(
             messages=build_messages(item.content, live.style),
             params=live.endpoint.config.sampling,
@@ -242,12 +246,20 @@ class SessionRunner:
             )
         completion = attempted.completion
         ENDPOINT_LATENCY.observe(completion.latency_s)
-        closing = await self._mark(live, item, completion, attempted.attempts)
+        closing = await self._mark(
+            live, item, completion, attempted.attempts, on_wait=self._waiting_note(live, step)
+        )
         OUTCOMES.labels(closing.outcome).inc()
         return closing
 
     async def _mark(
-        self, live: LiveSession, item: BankItem, completion: Completion, attempts: int
+        self,
+        live: LiveSession,
+        item: BankItem,
+        completion: Completion,
+        attempts: int,
+        *,
+        on_wait: OnWait,
     ) -> Closing:
         answer = Answer(
             text=completion.text,
@@ -255,9 +267,9 @@ class SessionRunner:
             reasoning=completion.reasoning,
             finish=completion.finish,
         )
-        mark = await scorers.mark(scorers.build(item.scorer), item.content, answer)
+        marked = await live.desk.mark(item, answer, on_wait=on_wait)
         return closing_of(
-            mark,
+            marked,
             answer,
             unparsed_is_wrong=live.version.unparsed_policy == "wrong",
             tokens_in=completion.tokens_in,
@@ -321,7 +333,7 @@ class SessionRunner:
                 if tries == 1:
                     raise
 
-        await _patiently(write)
+        await patiently(write)
 
     async def _fail(self, record: SessionRecord, error: Exception) -> None:
         known = isinstance(error, SextantError)
@@ -355,25 +367,6 @@ class SessionRunner:
             SESSIONS_FINISHED.labels("failed").inc()
 
 
-@dataclass(frozen=True, slots=True)
-class _Paced:
-    """An examinee that waits its turn: the endpoint's rate limits hold over all workers."""
-
-    examinee: Examinee
-    endpoint: ReadyEndpoint
-    endpoints: EndpointService
-
-    async def complete(self, request: CompletionRequest) -> Completion:
-        """Ask once, when the limits allow it."""
-        await _patiently(lambda: self.endpoints.wait_for_turn(self.endpoint, request))
-        async with self.endpoint.slots:
-            return await self.examinee.complete(request)
-
-    async def probe(self) -> ProbeReport:
-        """As the examinee itself."""
-        return await self.examinee.probe()
-
-
 def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
     """What a scripted examinee needs; nothing for a real one."""
     if live.endpoint.config.kind != "scripted":
@@ -391,15 +384,3 @@ def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints 
     return SimulationHints(
         right=right, wrong=wrong, probability_right=probability_right, key=item.key
     )
-
-
-async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Do it again while Postgres is away: an answer in hand is worth more than a fast error."""
-    pause, longest = _DATABASE_RETRY_S
-    while True:
-        try:
-            return await attempt()
-        except DatabaseUnavailableError:
-            logger.warning("database_away", retry_in_s=pause)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, longest)

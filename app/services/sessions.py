@@ -15,7 +15,13 @@ from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint
 from app.services.manual_sessions import ask_next
 from app.services.pretest import PretestPlan
-from app.services.session_checks import check_plan, check_reachable, require_content
+from app.services.scorer_endpoints import described, scorer_endpoints
+from app.services.session_checks import (
+    check_plan,
+    check_reachable,
+    require_answers,
+    require_content,
+)
 from app.services.session_copies import moved, renumbered
 from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database
@@ -119,6 +125,7 @@ class SessionService:
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         check_reachable(spec.plan, plan, version)
+        markers = await self._markers(version)
         endpoint = None
         if spec.mode == "live":
             require_content(version)
@@ -126,10 +133,12 @@ class SessionService:
             if spec.endpoint is not None:
                 # Checked before it is stored, so that a refused session leaves no endpoint behind.
                 check_plan(plan, spec.endpoint.settings.price)
+                require_answers(spec.endpoint.settings.kind)
                 endpoint_id = (await self._endpoints.create(spec.endpoint)).id
             if endpoint_id is None:
                 raise InvalidInputError("A live session needs an endpoint.")
             endpoint = await self._endpoints.ready(endpoint_id)
+            require_answers(endpoint.config.kind)
         check_plan(plan, endpoint.price if endpoint else None)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         new = NewSession(
@@ -141,7 +150,7 @@ class SessionService:
             design=plan.to_dict(),
             seed=seed,
             metadata=dict(spec.metadata),
-            provenance=self._provenance(version, endpoint, seed),
+            provenance=self._provenance(version, endpoint, seed, markers),
         )
         return await self._start(new, version, plan)
 
@@ -293,7 +302,7 @@ class SessionService:
             parent_id=parent.id,
             relation="extend",
             metadata=dict(metadata),
-            provenance=self._provenance(version, endpoint, parent.seed),
+            provenance=self._provenance(version, endpoint, parent.seed, _markers_of(parent)),
             active_s=parent.active_s,
         )
         return await self._start(new, version, plan, kept)
@@ -355,7 +364,7 @@ class SessionService:
             relation="replay",
             metadata=dict(metadata),
             provenance={
-                **self._provenance(version, endpoint, parent.seed),
+                **self._provenance(version, endpoint, parent.seed, _markers_of(parent)),
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
             active_s=parent.active_s,
@@ -411,8 +420,19 @@ class SessionService:
                 await ask_next(uow, record, run, {}, elapsed_s=new.active_s)
             return await uow.sessions.get(new.id)
 
+    async def _markers(self, version: LoadedVersion) -> dict[str, Any]:
+        """Endpoints of the version's scorers; one that cannot serve is refused before any call."""
+        if not version.calling_scorers:
+            return {}
+        async with self._database.reading() as uow:
+            return described(await scorer_endpoints(uow, version.calling_scorers))
+
     def _provenance(
-        self, version: LoadedVersion, endpoint: ReadyEndpoint | None, seed: int
+        self,
+        version: LoadedVersion,
+        endpoint: ReadyEndpoint | None,
+        seed: int,
+        markers: Mapping[str, Any],
     ) -> dict[str, Any]:
         return {
             "code_version": installed_version("sextant"),
@@ -427,6 +447,7 @@ class SessionService:
             "asking": version.asking(),
             "prompt_template_hash": version.prompt_style.template_hash,
             "endpoint": endpoint.public() if endpoint else None,
+            "scorer_endpoints": dict(markers),
             "private_endpoints": self._private_endpoints,
             "seed": seed,
         }
@@ -460,3 +481,9 @@ class SessionService:
                 stop_reason=stop_reason,
                 stop_detail=stop_detail,
             )
+
+
+def _markers_of(parent: SessionRecord) -> dict[str, Any]:
+    """The scorers' endpoints of an older session, which its copies keep."""
+    stored: dict[str, Any] = parent.provenance.get("scorer_endpoints", {})
+    return stored

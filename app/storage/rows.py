@@ -281,6 +281,8 @@ class AdministrationRow(Base):
     attempts: Mapped[int | None]
     theta: Mapped[float | None]
     se: Mapped[float | None]
+    #: Of scorers that call out: judgements, the judge's version, what it cost.
+    marking: Mapped[Json | None]
     answered_at: Mapped[datetime | None]
 
 

@@ -90,3 +90,10 @@ class TestReadability(ScorerContract):
     @override
     async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
         """It reads the answer alone."""
+
+
+class TestDifferential(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec(
+        "differential", {"incorrect": ["Nobody voted.", "A tunnel collapsed yesterday."]}
+    )
+    item: ClassVar[ItemContent] = SUMMARY

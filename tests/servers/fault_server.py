@@ -376,6 +376,19 @@ async def _no_logprobs(route: str, body: dict[str, Any]) -> Response:
     return good_answer(route, body, _prompt_text(body))
 
 
+async def _no_structure(route: str, body: dict[str, Any]) -> Response:
+    """As servers that do not know structured output; else a judgement between backticks."""
+    if "response_format" in body:
+        return _error(400, "response_format: extra fields not permitted")
+    said = 'Let me see.\n```json\n{"reason": "fine", "score": "7/10"}\n```'
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": said},
+        "finish_reason": "stop",
+    }
+    return JSONResponse({"object": "chat.completion", "choices": [choice], "model": "plain"})
+
+
 #: Besides `slow`, `rate_limited` and `redirect_elsewhere`, which depend on settings.
 _FAULTS: dict[str, Callable[[str, dict[str, Any]], Awaitable[Response]]] = {
     "rate_limited_until": _rate_limited_until,
@@ -399,6 +412,7 @@ _FAULTS: dict[str, Callable[[str, dict[str, Any]], Awaitable[Response]]] = {
     "unauthorized": _unauthorized_always,
     "reasoner": _reasoner,
     "no_logprobs": _no_logprobs,
+    "no_structure": _no_structure,
 }
 
 

@@ -179,6 +179,15 @@ class ProgressRead(Output):
     expected_items: int | None = Field(description="In all, if information goes on as now.")
 
 
+class MarkingUsageRead(Output):
+    """What scorers that call out took. `usd` is null when a price or a token count is unknown."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    usd: float | None
+
+
 class UsageRead(Output):
     """What it took so far. `usd` is null when a price or a token count is unknown."""
 
@@ -187,6 +196,9 @@ class UsageRead(Output):
     tokens_out: int
     usd: float | None
     seconds: float
+    judge: MarkingUsageRead | None = Field(
+        default=None, description="Of judges and other scorers that call out; not in the rest."
+    )
 
 
 class OutcomesRead(Output):
@@ -372,6 +384,9 @@ class ResponseRead(Output):
     extractor: str | None
     reason: str | None
     error_code: str | None
+    marking: dict[str, Any] | None = Field(
+        description="Of scorers that call out: judgements, the judge's version, what it cost."
+    )
     answer: str | None
     raw: str | None = Field(description="The whole text where it differs from `answer`.")
     reasoning: str | None

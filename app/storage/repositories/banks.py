@@ -21,6 +21,7 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, NotFoundError, PreconditionFailedError
+from app.items import ScorerSpec
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_values import (
     PRETEST,
@@ -416,6 +417,17 @@ class BankRepository:
             tags = tuple(row[3])
             rows.append((*row[:3], seen_tags.setdefault(tags, tags), *row[4:]))
         return VersionColumns(*zip(*rows, strict=True)) if rows else VersionColumns(*[()] * 12)
+
+    async def own_scorers(self, version_id: str) -> list[ScorerSpec]:
+        """The different scorers that items of a version name themselves."""
+        query = (
+            select(ItemRow.scorer)
+            .join(VersionItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id, ItemRow.scorer.is_not(None))
+            .distinct()
+        )
+        rows = (await self._db.execute(query)).scalars()
+        return [spec for row in rows if (spec := read_scorer(row)) is not None]
 
     async def pretest_items(self, version_id: str) -> list[PretestItem]:
         """The items of a version that have no parameters, by position."""

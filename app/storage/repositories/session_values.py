@@ -68,7 +68,11 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """The end of one administered item: its outcome and everything that came with it."""
+    """The end of one administered item: its outcome and everything that came with it.
+
+    Attributes:
+        marking: Of scorers that call out: the judgements, the judge's version, what it cost.
+    """
 
     outcome: str
     score: float | None = None
@@ -87,6 +91,7 @@ class Closing:
     attempts: int | None = None
     theta: float | None = None
     se: float | None = None
+    marking: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

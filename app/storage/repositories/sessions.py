@@ -48,6 +48,7 @@ _CLOSING_TYPES = {
     "attempts": "int",
     "theta": "float8",
     "se": "float8",
+    "marking": "jsonb",
 }
 
 # One statement, so that a step costs one round trip and is all or nothing: without the lease the

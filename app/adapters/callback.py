@@ -1,0 +1,92 @@
+"""Endpoints of kind `callback`: they mark answers, and cannot be asked items.
+
+Each request carries a signature in the form of Standard Webhooks (standardwebhooks.com), made with
+the endpoint's `api_key`: `webhook-id`, `webhook-timestamp` (seconds since 1970), and
+`webhook-signature: v1,` + base64(HMAC-SHA256(api_key, id + "." + timestamp + "." + body)).
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
+from app.adapters.endpoint import JsonEndpoint, json_endpoint, refuse_options
+from app.adapters.transport import Transport, json_bytes
+from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
+
+KIND = "callback"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackEndpoint:
+    """One URL that takes signed JSON and replies with JSON."""
+
+    endpoint: JsonEndpoint
+    key: str = field(repr=False)
+
+    async def send(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """POST `payload`, signed; the JSON object that came back.
+
+        Raises:
+            ExamineeError: Classified, as for completions.
+        """
+        signed = signature(
+            self.key, f"msg_{secrets.token_hex(12)}", int(time.time()), json_bytes(payload)
+        )
+        endpoint = replace(self.endpoint, credentials={**self.endpoint.credentials, **signed})
+        reply = await endpoint.post(payload)
+        if reply.status >= 300:
+            raise endpoint.failure(reply, endpoint.complaint(reply))
+        return endpoint.read(reply)
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """Not possible.
+
+        Raises:
+            EndpointRejectedError: Always.
+        """
+        raise EndpointRejectedError(
+            f"An endpoint of kind 'callback' marks answers; it cannot be asked an item of "
+            f"{len(request.messages)} messages."
+        )
+
+    async def probe(self) -> ProbeReport:
+        """It can mark; whether it is up shows with the first answer."""
+        return ProbeReport(
+            capabilities={"chat": False},
+            latency_ms=None,
+            detail="A callback marks answers; it is called with the first answer to be marked.",
+        )
+
+
+def callback(config: EndpointConfig, transport: Transport) -> CallbackEndpoint:
+    """A scorer somewhere else; `base_url` is the whole URL, `api_key` the key that signs.
+
+    Raises:
+        InvalidInputError: No key, or a URL or header that cannot be used.
+    """
+    refuse_options(config)
+    if not config.api_key:
+        what = "an endpoint of kind 'callback' needs the key that signs its requests"
+        raise InvalidInputError(f"api_key: {what}.", problems=[FieldProblem("/api_key", what)])
+    # The key signs and is never sent.
+    unsigned = replace(config, api_key=None)
+    return CallbackEndpoint(
+        endpoint=json_endpoint(unsigned, transport, route=""), key=config.api_key
+    )
+
+
+def signature(key: str, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
+    """The headers that sign `body`."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digest = hmac.new(key.encode(), signed, hashlib.sha256).digest()
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }

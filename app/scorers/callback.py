@@ -1,0 +1,123 @@
+"""A scorer of your own, anywhere, over HTTP."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import override
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome
+from app.scorers.base import Mark, NotScored, Scored
+from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
+
+
+class Callback(CallingScorer):
+    """POSTs item and answer to an endpoint of kind `callback`, which replies with a score.
+
+    The scale is declared here; the mark is the score's place on it, and a score outside of it is no
+    mark. See the docs for request, signature and reply.
+
+    Attributes:
+        endpoint: Id or name of an endpoint of kind `callback`.
+        lowest: Lowest score on its scale.
+        highest: Highest score.
+        higher_is_better: Direction of the scale.
+        params: Sent along, for the scorer to read.
+    """
+
+    version: ClassVar[str] = "1"
+    failure_prefix: ClassVar[str] = "callback"
+    needs: ClassVar[Need] = "callback"
+
+    endpoint: EndpointName
+    lowest: float = 0.0
+    highest: float = 1.0
+    higher_is_better: bool = True
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.lowest >= self.highest:
+            raise ValueError(
+                f"highest must be above lowest ({self.lowest:g}), got {self.highest:g}"
+            )
+        return self
+
+    @override
+    def endpoints(self) -> tuple[str, ...]:
+        return (self.endpoint,)
+
+    @override
+    async def score_with(self, tools: Tools, item: ItemContent, answer: Answer) -> Mark:
+        reply = await tools.post(self.endpoint, self._request(item, answer))
+        try:
+            read = _Reply.model_validate(reply)
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_context=False)[0]
+            where = "/".join(map(str, fault["loc"])) or "the reply"
+            return self.missing(
+                "callback_unreadable",
+                f"The callback's reply is not as agreed: {where}: {fault['msg']}.",
+            )
+        evidence = {"version": read.version} if read.version else None
+        if read.score is None:
+            return NotScored(
+                outcome=Outcome(read.outcome or "unparsed"),
+                reason=read.reason or "The callback gave no score.",
+                evidence=evidence,
+            )
+        if not self.lowest <= read.score <= self.highest:
+            return self.missing(
+                "callback_out_of_range",
+                f"The callback gave the score {read.score:g}, outside its scale of "
+                f"{self.lowest:g} to {self.highest:g}.",
+            )
+        place = (read.score - self.lowest) / (self.highest - self.lowest)
+        return Scored(
+            score=place if self.higher_is_better else 1 - place,
+            extracted=read.reason or f"{read.score:g}",
+            extractor="callback",
+            evidence=evidence,
+        )
+
+    def _request(self, item: ItemContent, answer: Answer) -> Mapping[str, Any]:
+        return {
+            "item": {
+                "prompt": item.prompt,
+                "messages": [{"role": m.role, "content": m.content} for m in item.messages],
+                "choices": list(item.choices),
+                "target": list(item.target),
+            },
+            "answer": {"text": answer.text, "finish": answer.finish.value},
+            "scale": {
+                "lowest": self.lowest,
+                "highest": self.highest,
+                "higher_is_better": self.higher_is_better,
+            },
+            "params": self.params,
+        }
+
+    @override
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        if not item.target:
+            raise InvalidInputError("Simulated examinees need a target to answer with.")
+        return item.target[0], "Something else altogether."
+
+
+class _Reply(BaseModel):
+    """What a callback replies: a score, or an outcome where it could not give one."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, allow_inf_nan=False)
+
+    score: Annotated[float, Field()] | None = None
+    outcome: Literal["unparsed", "refused"] | None = None
+    reason: Annotated[str, Field(max_length=10_000)] | None = None
+    version: Annotated[str, Field(max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.score is None) == (self.outcome is None):
+            raise ValueError("give exactly one of score and outcome")
+        return self

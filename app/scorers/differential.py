@@ -1,0 +1,67 @@
+"""Nearer to the right references than to the wrong ones?"""
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from app.items import Answer, ItemContent
+from app.scorers.base import Mark, Scale, Scored, ScorerParams
+from app.scorers.overlap import METRICS, TextMetric
+
+IncorrectReferences = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=10_000)]],
+    Field(min_length=1, max_length=100),
+]
+
+
+class Differential(ScorerParams):
+    """Similarity to the nearest target less that to the nearest incorrect reference.
+
+    The difference lies in -1 to 1, higher is better; the mark is (1 + difference) / 2, so that 0.5
+    is an answer equally near to both. Belongs on an item, whose incorrect references it names.
+
+    Source: Lin, Hilton and Evans (2022), "TruthfulQA", the `diff` form of its metrics.
+
+    Attributes:
+        incorrect: Wrong answers, as people give them.
+        metric: Any text metric by its name.
+        params: Its parameters.
+    """
+
+    version: ClassVar[str] = "1"
+    measure: ClassVar[Scale] = Scale(min=-1.0, max=1.0)
+
+    incorrect: IncorrectReferences
+    metric: Literal["rouge_l", "bleu", "chrf", "token_f1", "similarity"] = "rouge_l"
+    params: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _usable(self) -> Self:
+        if self._metric().similarity(self.incorrect[0], self.incorrect) is None:
+            raise ValueError("the incorrect references hold nothing to compare with")
+        return self
+
+    def _metric(self) -> TextMetric:
+        return METRICS[self.metric].model_validate(self.params)
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        """The difference of two similarities; whatever the metric cannot mark, neither can this."""
+        metric = self._metric()
+        mark = await metric.score(item, answer)
+        if not isinstance(mark, Scored):
+            return mark
+        wrong = metric.similarity(mark.extracted or "", self.incorrect) or 0.0
+        return Scored(
+            score=share(mark.score, wrong), extracted=mark.extracted, extractor=mark.extractor
+        )
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """The first target, and the first incorrect reference."""
+        right, _ = self._metric().examples(item, rng)
+        return right, self.incorrect[0]
+
+
+def share(right: float, wrong: float) -> float:
+    """The difference of two similarities as a mark."""
+    return min(1.0, max(0.0, (1 + right - wrong) / 2))

@@ -1,0 +1,84 @@
+"""Likeness in meaning, as an embedding model sees it."""
+
+import math
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+from typing_extensions import override
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome
+from app.scorers.base import Mark, NotScored, Scale, Scored
+from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
+from app.scorers.differential import IncorrectReferences, share
+from app.scorers.text import MAX_CHARS, declined
+
+
+class Embedding(CallingScorer):
+    """Cosine of the answer's vector and the nearest target's, by an endpoint's `/embeddings`.
+
+    The cosine lies in -1 to 1, higher is better. Texts without anything in common often have a
+    cosine well above 0, by the model: the mark is 0 up to `floor` and 1 at 1, in a straight line.
+    With incorrect references it is that of `differential`: (1 + right - wrong) / 2.
+
+    Attributes:
+        endpoint: Id or name of an endpoint that speaks OpenAI's API; its model makes the vectors.
+        floor: Cosine up to which two texts count as unlike.
+        incorrect: Wrong answers to be far from.
+    """
+
+    version: ClassVar[str] = "1"
+    measure: ClassVar[Scale] = Scale(min=-1.0, max=1.0)
+    failure_prefix: ClassVar[str] = "embedding"
+    needs: ClassVar[Need] = "embeddings"
+
+    endpoint: EndpointName
+    floor: Annotated[float, Field(ge=-1, lt=1)] = 0.0
+    incorrect: IncorrectReferences | None = None
+
+    @override
+    def endpoints(self) -> tuple[str, ...]:
+        return (self.endpoint,)
+
+    @override
+    async def score_with(self, tools: Tools, item: ItemContent, answer: Answer) -> Mark:
+        targets = [target for target in item.target if target.strip()]
+        if not targets:
+            return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
+        if refusal := declined(answer.text, targets):
+            return refusal
+        wrong = self.incorrect or []
+        made = await tools.embed(self.endpoint, [answer.text[-MAX_CHARS:], *targets, *wrong])
+        own, *others = made.vectors
+        cosines = [_cosine(own, other) for other in others]
+        if not all(map(math.isfinite, cosines)):
+            return self.missing(
+                "embedding_unreadable", "The embedding model gave a vector without a direction."
+            )
+        right = max(map(self._above_floor, cosines[: len(targets)]))
+        score = right
+        if wrong:
+            score = share(right, max(map(self._above_floor, cosines[len(targets) :])))
+        return Scored(
+            score=score,
+            extracted=answer.text[-MAX_CHARS:],
+            extractor="whole",
+            evidence={"model": made.model, "cosines": [round(cosine, 6) for cosine in cosines]},
+        )
+
+    def _above_floor(self, cosine: float) -> float:
+        return min(1.0, max(0.0, (cosine - self.floor) / (1 - self.floor)))
+
+    @override
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        if not item.target:
+            raise InvalidInputError("An embedding item needs a target.")
+        return item.target[0], self.incorrect[0] if self.incorrect else "Something else altogether."
+
+
+def _cosine(a: Sequence[float], b: Sequence[float]) -> float:
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    length = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return float(x @ y) / length if length > 0 else math.nan

@@ -1,0 +1,55 @@
+"""Helpers of the tests of scorers that call out: a bank of open questions, and who marks it."""
+
+from typing import Any
+
+import numpy as np
+
+from app.calling import RetryPolicy
+from app.engine.bank import ItemBank
+from app.exchange.item_record import ItemRecord
+from app.items import ItemContent, ScorerSpec
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
+from app.services.container import Services
+from app.services.endpoints import EndpointSpec
+from app.storage.repositories.bank_values import BankVersion
+from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Price
+
+N_ITEMS = 30
+
+
+async def marker(services: Services, url: str, **settings: Any) -> Endpoint:
+    """A saved endpoint of a model server that judges and embeds."""
+    given: dict[str, Any] = {
+        "name": "judge",
+        "kind": "openai_chat",
+        "model": "sextant-judge",
+        "base_url": url,
+        "retry": RetryPolicy(max_attempts=2, base_s=0.01, cap_s=0.02),
+        "price": Price(input_per_1m=10.0, output_per_1m=20.0),
+        "timeout_s": 5.0,
+    }
+    key = settings.pop("api_key", None)
+    return await services.endpoints.create(
+        EndpointSpec(settings=EndpointSettings(**{**given, **settings}), api_key=key)
+    )
+
+
+async def judged_bank(
+    services: Services, scorer: str, *, name: str = "judged", **params: Any
+) -> BankVersion:
+    """Open questions of graded difficulty, all marked by one scorer."""
+    keys = [f"q{number}" for number in range(N_ITEMS)]
+    items = [
+        ItemRecord(
+            key=key, content=ItemContent(prompt=f"What is {key}?", target=(f"It is {key}.",))
+        )
+        for key in keys
+    ]
+    parameters = ItemBank.from_difficulties(
+        a=np.full(N_ITEMS, 1.5), b=np.linspace(-2, 2, N_ITEMS), item_ids=keys
+    )
+    spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer, params))
+    report = await services.banks.import_bank(spec, BankImport(items=items, parameters=parameters))
+    assert report.version is not None
+    return report.version

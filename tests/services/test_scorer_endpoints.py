@@ -1,0 +1,104 @@
+"""What is refused of scorers that call out, before anything is spent."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.errors import InvalidInputError
+from app.exchange.item_record import ItemRecord
+from app.items import Answer, ItemContent, ScorerSpec
+from app.scorers import NotScored
+from app.services.bank_spec import BankSpec
+from app.services.container import Services
+from app.services.loaded_version import BankItem
+from app.services.marking_desk import MarkingDesk, hash_of
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.repositories.endpoints import Price
+from tests.services.judged import judged_bank, marker
+from tests.services.sessions import opened, spec
+
+NOWHERE = "http://127.0.0.1:9/v1"  # nothing listens there: a call would fail
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({}, "judges: Field required"),
+        ({"judges": ["nobody"]}, "calls endpoint 'nobody', which is not there"),
+        ({"judges": ["end_00000000000000000000000000"]}, "which is not there"),
+        ({"judges": ["hook"]}, "needs an endpoint for completions"),
+        ({"judges": ["free"], "budget": {"usd": 1.0}}, "has no price"),
+    ],
+)
+async def test_a_bank_whose_judge_could_not_judge_is_refused(
+    services: Services, params: dict[str, Any], words: str
+) -> None:
+    await marker(services, NOWHERE, name="hook", kind="callback", model="", api_key="key")
+    await marker(services, NOWHERE, name="free", price=Price())
+    with pytest.raises(InvalidInputError, match=words):
+        await services.banks.create_bank(
+            BankSpec(name="b", default_scorer=ScorerSpec("judge", params))
+        )
+
+
+@pytest.mark.parametrize("scorer", ["embedding", "callback"])
+async def test_an_endpoint_of_the_wrong_kind_is_refused(services: Services, scorer: str) -> None:
+    await marker(services, NOWHERE, name="tgi", kind="hf_tgi", model="")
+    with pytest.raises(InvalidInputError, match=f"{scorer!r} needs an endpoint for"):
+        await judged_bank(services, scorer, endpoint="tgi")
+
+
+async def test_an_item_with_a_judge_that_is_not_there_is_refused(services: Services) -> None:
+    await services.banks.create_bank(BankSpec(name="b"))
+    content = ItemContent(prompt="?", target=("!",))
+    item = ItemRecord(key="q", content=content, scorer=ScorerSpec("judge", {"judges": ["gone"]}))
+    with pytest.raises(InvalidInputError, match="'gone', which is not there"):
+        await services.banks.add_item("b", item)
+
+
+async def test_a_session_whose_judge_was_deleted_is_refused(services: Services) -> None:
+    judge = await marker(services, NOWHERE)
+    await judged_bank(services, "judge", judges=["judge"])
+    await services.endpoints.delete(judge.id, expected_revision=judge.revision)
+    with pytest.raises(InvalidInputError, match="'judge', which is not there"):
+        await services.sessions.create(spec(bank="judged"))
+
+
+async def test_an_endpoint_that_marks_cannot_be_asked_items(services: Services) -> None:
+    hook = await marker(services, NOWHERE, kind="callback", model="", api_key="key")
+    with pytest.raises(InvalidInputError, match="cannot be asked items"):
+        await services.sessions.create(spec(endpoint=None, endpoint_id=hook.id))
+
+
+async def test_a_callback_without_a_key_is_refused(services: Services) -> None:
+    with pytest.raises(InvalidInputError, match="the key that signs"):
+        await marker(services, NOWHERE, kind="callback", model="")
+
+
+async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Services) -> None:
+    judge = await marker(services, NOWHERE)
+    scorer = ScorerSpec("judge", {"judges": [judge.id], "budget": {"calls": 3}})
+    usage = {"calls": 3, "tokens_in": 10, "tokens_out": 1, "usd": 0.1}
+    desk = MarkingDesk(
+        endpoints=services.endpoints,
+        transport=services.transport,
+        resolved={},
+        stored=[{"spec_hash": hash_of(scorer), "usage": usage}, None],
+    )
+    content = ItemContent(prompt="?", target=("!",))
+    item = BankItem(position=0, id="itm", key="q", content=content, scorer=scorer)
+
+    marked = await desk.mark(item, Answer(text="!"))
+
+    assert isinstance(marked.mark, NotScored)
+    assert marked.mark.code == "judge_budget_exhausted"
+    assert marked.marking is not None
+    assert marked.marking["usage"]["calls"] == 0

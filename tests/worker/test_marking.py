@@ -1,0 +1,184 @@
+"""Sessions whose answers are marked by calling out, over real HTTP."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.demo.model_server import create_model_server
+from app.services.container import Services
+from app.services.manual_sessions import ManualAnswer
+from app.storage.repositories.endpoints import Price
+from app.storage.repositories.session_values import Closing, SessionRecord
+from tests.servers import serving
+from tests.servers.fault_server import FaultServer
+from tests.services.judged import judged_bank, marker
+from tests.services.sessions import spec, until
+
+PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 3}
+
+
+@pytest.fixture
+def judge_url() -> Iterator[str]:
+    app = FastAPI()
+    app.mount("/good", create_model_server(theta=0, seed=1))
+    app.mount("/shaky", create_model_server(theta=0, seed=3, judge_faults=0.2))
+    with serving(app) as url:
+        yield url
+
+
+async def closings(services: Services, record: SessionRecord) -> list[Closing]:
+    rows = await services.sessions.responses(record.id)
+    return [row.administration.closing for row in rows if row.administration.closing]
+
+
+async def measured(services: Services, **changes: Any) -> SessionRecord:
+    created = await services.sessions.create(spec(**{"bank": "judged", "plan": PLAN, **changes}))
+    return await until(services, created.id)
+
+
+async def test_a_judged_session_shows_the_judges_cost_apart(
+    working: Services, judge_url: str
+) -> None:
+    judge = await marker(working, f"{judge_url}/good/v1")
+    await judged_bank(working, "judge", judges=["judge"])
+
+    ended = await measured(working)
+
+    assert ended.status == "completed", ended.failure
+    assert ended.summary["outcomes"]["scored"] == 12
+    usage = ended.summary["usage"]
+    assert usage["judge"]["calls"] == 12
+    assert usage["judge"]["tokens_in"] > 12 * 50
+    assert usage["judge"]["usd"] > 0
+    assert usage["usd"] is None  # the examinee has no price, the judge has
+    assert ended.provenance["scorer_endpoints"]["judge"]["id"] == judge.id
+    for closing in await closings(working, ended):
+        assert closing.marking is not None
+        assert closing.marking["judgements"][0]["model"] == "sextant-judge"
+        assert len(closing.marking["prompt_hash"]) == 64
+        assert closing.score in (0.0, 1.0)
+
+
+async def test_bad_json_is_missing_and_counted_and_the_session_goes_on(
+    working: Services, judge_url: str
+) -> None:
+    await marker(working, f"{judge_url}/shaky/v1")
+    await judged_bank(working, "judge", judges=["judge"], attempts=1)
+    plan = {**PLAN, "stopping": {"se": None, "max_items": 30}}
+
+    ended = await measured(working, plan=plan)
+
+    assert ended.status == "completed", ended.failure
+    found = await closings(working, ended)
+    unread = [closing for closing in found if closing.outcome == "error"]
+    assert 1 <= len(unread) <= 15
+    assert {closing.error_code for closing in unread} == {"judge_unreadable"}
+    assert all(closing.score is None and closing.answer_text for closing in unread)
+    assert ended.summary["progress"]["scored"] == 30 - len(unread)
+    # With a second and third try, as by default, a fifth of bad JSON costs next to no mark.
+    await judged_bank(working, "judge", name="patient", judges=["judge"])
+    patient = await measured(working, bank="patient", plan=plan)
+    assert patient.summary["outcomes"]["error"] <= 2
+    assert patient.summary["usage"]["judge"]["calls"] > 30
+
+
+@pytest.mark.parametrize(
+    "budget", [{"calls": 5}, {"tokens": 600}, {"usd": 0.005}], ids=lambda budget: next(iter(budget))
+)
+async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
+    working: Services, judge_url: str, budget: dict[str, Any]
+) -> None:
+    await marker(working, f"{judge_url}/good/v1")
+    await judged_bank(working, "judge", judges=["judge"], budget=budget)
+
+    ended = await measured(working)
+
+    assert (ended.status, ended.stop_reason) == ("completed", "budget_exhausted"), ended.failure
+    assert ended.stop_detail is not None
+    assert "budget of scorer 'judge'" in ended.stop_detail
+    found = await closings(working, ended)
+    unmarked = [closing for closing in found if closing.outcome == "error"]
+    assert unmarked
+    assert {closing.error_code for closing in unmarked} == {"judge_budget_exhausted"}
+    assert all(closing.score is None and closing.answer_text for closing in unmarked)
+    assert len(found) < 12
+
+
+async def test_a_judge_that_does_not_say_what_it_took_cannot_be_capped(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    said = {"role": "assistant", "content": '{"score": 9, "reason": "good"}'}
+    faults.canned("silent", {"choices": [{"message": said, "finish_reason": "stop"}]})
+    await marker(working, f"{faults_url}/silent/v1")
+    await judged_bank(working, "judge", judges=["judge"], budget={"tokens": 10**6})
+
+    ended = await measured(working)
+
+    assert ended.stop_reason == "budget_exhausted"
+    assert "does not say what a call took" in (ended.stop_detail or "")
+
+
+async def test_a_dead_judge_is_not_the_examinees_failure(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    await marker(working, f"{faults_url}/error_500/v1")
+    await judged_bank(working, "judge", judges=["judge"])
+
+    ended = await measured(working)
+
+    assert ended.status == "failed"
+    assert ended.failure is not None
+    assert ended.failure["code"] == "judge_fault"
+    found = await closings(working, ended)
+    assert all(closing.answer_text and closing.attempts == 1 for closing in found)
+
+
+async def test_a_judge_whose_key_is_refused_ends_the_session_at_once(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    faults.api_key = "right"
+    await marker(working, f"{faults_url}/ok/v1", api_key="wrong")
+    await judged_bank(working, "judge", judges=["judge"])
+
+    ended = await measured(working, plan={**PLAN, "concurrency": 1})
+
+    assert ended.failure is not None
+    assert ended.failure["code"] == "judge_unauthorized"
+    assert len(await closings(working, ended)) == 1
+    assert "wrong" not in str(ended.failure)
+
+
+async def test_embeddings_mark_a_session(working: Services, judge_url: str) -> None:
+    await marker(working, f"{judge_url}/good/v1", name="vectors", price=Price(input_per_1m=1.0))
+    await judged_bank(working, "embedding", endpoint="vectors", floor=0.5)
+
+    ended = await measured(working)
+
+    assert ended.status == "completed", ended.failure
+    usage = ended.summary["usage"]["judge"]
+    assert usage["calls"] == 12
+    assert usage["tokens_out"] == 0
+    assert usage["usd"] == pytest.approx(usage["tokens_in"] / 1e6)
+
+
+async def test_a_manual_answer_is_judged_too(working: Services, judge_url: str) -> None:
+    await marker(working, f"{judge_url}/good/v1")
+    await judged_bank(working, "judge", judges=["judge"], budget={"calls": 2})
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
+    record = await working.sessions.create(
+        spec(mode="manual", endpoint=None, bank="judged", plan=plan)
+    )
+    for _ in range(3):
+        awaited = await working.manual_sessions.next_item(record.id)
+        answer = ManualAnswer(
+            step_token=awaited.step_token, response=awaited.item.content.target[0]
+        )
+        record = await working.manual_sessions.answer(record.id, answer)
+
+    found = await closings(working, record)
+    assert [closing.score for closing in found] == [1.0, 1.0, None]
+    assert found[2].error_code == "judge_budget_exhausted"
+    assert (record.status, record.stop_reason) == ("completed", "budget_exhausted")
+    assert record.summary["usage"]["judge"]["calls"] == 2
