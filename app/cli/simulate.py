@@ -5,7 +5,7 @@ import io
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,10 +19,11 @@ from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import BankOption, JsonOption, ResponsesOption, load_bank, load_responses
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.batch import estimate_many
+from app.engine.batch import whole_bank_abilities
+from app.engine.correction import VersionLearning
 from app.engine.design import Design, Preset
-from app.engine.estimation import GridEstimator, Method
-from app.engine.learning import Learned, learn
+from app.engine.learning import LONGEST, glimpses, learn
+from app.engine.residual_regression import ResidualRegression
 from app.engine.simulation import Summary, Taken, judge, summarise, take
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import as_text
@@ -119,11 +120,11 @@ def command(
     items = load_bank(bank)
     records = Records.load(responses, items)
     references = _references(items, records, reference)
-    test = design.build(items)
     learned = None
     if train is not None:
-        learned = _learned(test, Records.load(train, items), records.examinees, design, seed)
-    taken, seconds = _run(test, records, learned, design.concurrency, seed)
+        learned = _learned(items, Records.load(train, items), records.examinees, design, seed)
+    test = design.build(items, learned=learned)
+    taken, seconds = _run(test, records, design.concurrency, seed)
     summary = summarise(taken, references, test)
     steps = sum(len(one.items) for one in taken)
     _show(console.err if json == "-" else console.out, summary, seconds / steps)
@@ -133,13 +134,7 @@ def command(
             "summary": asdict(summary) | {"seconds_per_step": seconds / steps},
             "design": design.to_dict(),
             "seed": seed,
-            "learned": learned
-            and {
-                "n_examinees": len(learned.predictor.residuals),
-                "theta_stretch": learned.theta_stretch,
-                "accuracy_stretch": learned.predictor.stretch,
-                "ridge": learned.predictor.ridge,
-            },
+            "learned": learned and _knowledge(learned),
             "examinees": [
                 _as_json(name, one, theta)
                 for name, one, theta in zip(records.examinees, taken, references, strict=True)
@@ -150,15 +145,8 @@ def command(
 
 def _references(bank: ItemBank, records: Records, reference: str) -> FloatArray:
     if reference == "wle":
-        return _whole_bank_theta(bank, records.scores)
+        return whole_bank_abilities(bank, records.scores)[0]
     return _thetas_in(Path(reference), records.examinees)
-
-
-def _whole_bank_theta(bank: ItemBank, scores: FloatArray) -> FloatArray:
-    thetas = np.empty(len(scores))
-    for block in estimate_many(bank, scores, GridEstimator(method=Method.WLE)):
-        thetas[block.rows] = [belief.theta for belief in block.beliefs]
-    return thetas
 
 
 def _thetas_in(path: Path, examinees: Sequence[str]) -> FloatArray:
@@ -193,8 +181,8 @@ def _thetas_in(path: Path, examinees: Sequence[str]) -> FloatArray:
 
 
 def _learned(
-    test: AdaptiveTest, records: Records, tested: Sequence[str], design: Design, seed: int
-) -> Learned:
+    bank: ItemBank, records: Records, tested: Sequence[str], design: Design, seed: int
+) -> VersionLearning:
     """What the other examinees teach; who is to be tested is not learned from."""
     others = [row for row, name in enumerate(records.examinees) if name not in set(tested)]
     if len(others) < len(records.examinees):
@@ -203,15 +191,31 @@ def _learned(
             "and were not learned from."
         )
     records = records.only(others)
-    n_learned_from = min(len(others), MAX_LEARNED_FROM)
-    rows = np.linspace(0, len(others) - 1, n_learned_from).astype(int).tolist()
-    taken, _ = _run(test, records.only(rows), None, design.concurrency, seed)
-    references = _whole_bank_theta(test.bank, records.scores)
-    return learn(test.bank, records.scores, references, dict(zip(rows, taken, strict=True)))
+    rows = np.linspace(0, len(others) - 1, min(len(others), MAX_LEARNED_FROM)).astype(int).tolist()
+    test = design.open_ended(min(design.stopping.max_items or LONGEST, LONGEST)).build(bank)
+    references, _ = whole_bank_abilities(bank, records.scores)
+    seen = glimpses(
+        test, records.scores, references, rows, seed=seed, concurrency=design.concurrency
+    )
+    return learn(bank, records.scores, references, seen)
+
+
+def _knowledge(learned: VersionLearning) -> dict[str, Any]:
+    """What was learned, as a bank version keeps it, and the predictor beside it."""
+    known: dict[str, Any] = {}
+    if learned.interval_correction is not None:
+        known["interval_correction"] = learned.interval_correction.to_dict()
+    if isinstance(learned.predictor, ResidualRegression):
+        known["predictor"] = {
+            "method": learned.predictor.name,
+            "n_examinees": len(learned.predictor.residuals),
+            "ridge": learned.predictor.ridge,
+        }
+    return known
 
 
 def _run(
-    test: AdaptiveTest, records: Records, learned: Learned | None, concurrency: int, seed: int
+    test: AdaptiveTest, records: Records, concurrency: int, seed: int
 ) -> tuple[list[Taken], float]:
     """All tests, and the seconds that asking and updating took."""
     started = time.perf_counter()
@@ -220,11 +224,7 @@ def _run(
         for i, row in enumerate(records.scores)
     ]
     seconds = time.perf_counter() - started
-    if learned:
-        test = replace(test, predictor=learned.predictor)
     taken = [judge(test, row, *run) for row, run in zip(records.scores, runs, strict=True)]
-    if learned:
-        taken = [replace(one, estimate=learned.stretched(one.estimate)) for one in taken]
     return taken, seconds
 
 
@@ -236,6 +236,7 @@ def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
         "se": _finite(estimate.se),
         "lo": _finite(estimate.lo),
         "hi": _finite(estimate.hi),
+        "raw": estimate.raw and [_finite(end) for end in estimate.raw],
         "reference": float(reference),
         "n_items": len(taken.items),
         "stop_reason": taken.stop.reason.value,
@@ -243,6 +244,7 @@ def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
             "value": prediction.value,
             "lo": prediction.lo,
             "hi": prediction.hi,
+            "raw": prediction.raw and list(prediction.raw),
             "actual": taken.accuracy,
         },
     }

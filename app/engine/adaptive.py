@@ -126,7 +126,9 @@ class AdaptiveTest:
     def estimate(self, state: CatState) -> Estimate:
         """Theta with the interval that people are told."""
         estimate = state.belief.estimate()
-        return estimate if self.correction is None else self.correction.of_estimate(estimate)
+        if self.correction is None:
+            return estimate
+        return self.correction.of_estimate(estimate, state.n_scored)
 
     def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
         """The whole-bank score; items in `exclude` do not count."""

@@ -92,6 +92,23 @@ def estimate_many(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) 
     raise EstimationError(f"No grid holds the posterior of row {min(misfits)}.")
 
 
+def whole_bank_abilities(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What the examinees' whole records say: weighted likelihood estimates, free of a prior.
+
+    Args:
+        bank: Items in the order of the columns.
+        scores: Shape (n_examinees, n_items), NaN where not answered.
+
+    Returns:
+        Thetas and their standard errors (logits), shape (n_examinees,) each.
+    """
+    thetas, errors = np.empty(len(scores)), np.empty(len(scores))
+    for block in estimate_many(bank, scores, GridEstimator(method=Method.WLE)):
+        thetas[block.rows] = [belief.theta for belief in block.beliefs]
+        errors[block.rows] = [belief.se for belief in block.beliefs]
+    return thetas, errors
+
+
 def _posteriors(bank: ItemBank, scores: FloatArray, grid: Grid) -> list[Posterior]:
     log_likelihood = bank.model.row_log_likelihood(bank.parameters, grid.nodes, scores)
     return [Posterior.on(grid, row) for row in log_likelihood]

@@ -1,55 +1,92 @@
-"""Intervals that hold: what other examinees taught about a bank, applied to a new one.
+"""Intervals that hold: what tests of other examinees taught about a bank, applied to a new one.
 
-A bank's model is never quite true, so its own 95 % intervals hold less often than they say. Tests
-simulated on examinees whose answers are all known tell by how much. What they teach is two numbers
-for each kind of interval: the model's error is `scale` times what it says, and on top comes an
-error of standard deviation `floor` that no number of answers makes smaller. Each half h of an
-interval becomes sqrt((scale h)^2 + (1.96 floor)^2). How they are learned: `app.engine.learning`.
+A bank's model is never quite true: items go together beyond one theta, curves are not logistic. Its
+own 95 % intervals then hold less often than they say, the less so the longer the test; where a test
+asks most of a small bank they hold more often. Tests simulated on examinees whose answers are all
+known tell by how much: see `app.engine.learning`. What they teach is a factor on both halves of an
+interval, given how many answers were in and how wide the interval is for that many.
 
-The correction holds for examinees like those it was learned from.
+What a corrected interval holds, for 95 of 100 examinees like those it was learned from, is what the
+examinee's answers to the whole bank would give: their weighted likelihood estimate of theta, their
+mean score. It does not tell how an examinee would do on another bank.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from app.engine.bank import ItemBank
-from app.engine.estimation import Z_95
 from app.engine.prediction import Prediction, Predictor
 from app.engine.state import Belief, Estimate, Response
 from app.errors import InvalidInputError
 
+#: How far from the usual width (log of the ratio) a factor still follows it.
+WIDEST = 1.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """How far true errors go beyond what a model says of them.
+class Stretch:
+    """Factor on an interval by how many answers it rests on and how wide it is.
+
+    The factor after n answers on an interval of half width h is
+    `factor(n) * (h / usual(n)) ** power`. Both functions of n are straight lines between their
+    knots on log scales, and level beyond them.
 
     Attributes:
-        scale: Factor on the model's standard error.
-        floor: Standard deviation of an error that answers do not reduce.
+        answers: Knots, ascending numbers of answers.
+        factor: At the knots, for an interval of usual width.
+        usual: Usual half width at the knots.
+        power: How the factor goes with the width; 0 takes all alike.
 
     Raises:
-        InvalidInputError: A scale that is not above 0, or a floor below 0.
+        InvalidInputError: Knots that do not ascend, or numbers that are no factors.
     """
 
-    scale: float
-    floor: float
+    answers: tuple[int, ...]
+    factor: tuple[float, ...]
+    usual: tuple[float, ...]
+    power: float
 
     def __post_init__(self) -> None:
-        if not (0 < self.scale < math.inf and 0 <= self.floor < math.inf):
+        ascending = all(a < b for a, b in zip(self.answers, self.answers[1:], strict=False))
+        alike = 0 < len(self.answers) == len(self.factor) == len(self.usual)
+        if not (alike and ascending and self.answers[0] > 0):
             raise InvalidInputError(
-                "An interval correction has a scale above 0 and a floor of at least 0, got "
-                f"{self.scale!r} and {self.floor!r}."
+                "An interval correction has ascending numbers of answers with a factor and a usual "
+                f"width for each, got {self.answers}, {self.factor}, {self.usual}."
+            )
+        if not all(0 < value < math.inf for value in (*self.factor, *self.usual)):
+            raise InvalidInputError(
+                "The factors and usual widths of an interval correction are finite and above 0, "
+                f"got {self.factor} and {self.usual}."
             )
 
-    def sd(self, se: float) -> float:
-        """Standard deviation of the true error where the model says `se`."""
-        return math.hypot(self.scale * se, self.floor)
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "Stretch":
+        """From what `to_dict` made."""
+        lists = {name: tuple(document[name]) for name in ("answers", "factor", "usual")}
+        return cls(**lists, power=document["power"])
 
-    def half(self, half: float) -> float:
-        """Half of the true 95 % interval where the model says `half`."""
-        return Z_95 * self.sd(half / Z_95)
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "answers": list(self.answers),
+            "factor": list(self.factor),
+            "usual": list(self.usual),
+            "power": self.power,
+        }
+
+    def at(self, answers: int, half: float) -> float:
+        """The factor on an interval of half width `half` after so many answers."""
+        if not 0 < half < math.inf:
+            return 1.0
+        at, knots = math.log(max(answers, 1)), np.log(self.answers)
+        log_factor = float(np.interp(at, knots, np.log(self.factor)))
+        beyond = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
+        return math.exp(log_factor + self.power * min(max(beyond, -WIDEST), WIDEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,37 +94,41 @@ class IntervalCorrection:
     """What makes the intervals of a bank's tests hold.
 
     Attributes:
-        theta: Of ability, logits.
-        accuracy: Of the predicted whole-bank score; its floor is that before the first answer, and
-            shrinks with the share of items that are not answered yet.
+        theta: Of ability.
+        accuracy: Of the predicted whole-bank score.
         n_examinees: How many taught it.
     """
 
-    theta: Spread
-    accuracy: Spread
+    theta: Stretch
+    accuracy: Stretch
     n_examinees: int
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalCorrection":
         """From what `to_dict` made."""
         return cls(
-            theta=Spread(**document["theta"]),
-            accuracy=Spread(**document["accuracy"]),
+            theta=Stretch.from_dict(document["theta"]),
+            accuracy=Stretch.from_dict(document["accuracy"]),
             n_examinees=document["n_examinees"],
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
-        return asdict(self)
+        """JSON-able; a version keeps it in its `knowledge`."""
+        return {
+            "theta": self.theta.to_dict(),
+            "accuracy": self.accuracy.to_dict(),
+            "n_examinees": self.n_examinees,
+        }
 
-    def of_estimate(self, estimate: Estimate) -> Estimate:
-        """The same theta and standard error with a truer interval."""
-        theta = estimate.theta
+    def of_estimate(self, estimate: Estimate, answers: int) -> Estimate:
+        """The same theta and standard error after so many answers with a truer interval."""
+        theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
+        factor = self.theta.at(answers, (hi - lo) / 2)
         return replace(
             estimate,
-            lo=theta - self.theta.half(theta - estimate.lo),
-            hi=theta + self.theta.half(estimate.hi - theta),
-            raw=(estimate.lo, estimate.hi),
+            lo=theta - factor * (theta - lo),
+            hi=theta + factor * (hi - theta),
+            raw=(lo, hi),
         )
 
 
@@ -97,9 +138,11 @@ class VersionLearning:
 
     Attributes:
         interval_correction: None where nobody has taught one.
+        predictor: Takes the place of the bank's own predictor; not kept.
     """
 
     interval_correction: IntervalCorrection | None = None
+    predictor: Predictor | None = None
 
     @classmethod
     def from_dict(cls, knowledge: Mapping[str, Any]) -> "VersionLearning":
@@ -107,8 +150,9 @@ class VersionLearning:
         stored = knowledge.get("interval_correction")
         return cls(interval_correction=stored and IntervalCorrection.from_dict(stored))
 
-    def predictor(self, plain: Predictor) -> Predictor:
-        """The predictor with truer intervals, if anything is known about them."""
+    def predicting(self, own: Predictor) -> Predictor:
+        """The predictor of a bank whose own is given, with intervals that hold."""
+        plain = self.predictor or own
         if self.interval_correction is None:
             return plain
         return CorrectedPredictor(plain, self.interval_correction.accuracy)
@@ -120,11 +164,11 @@ class CorrectedPredictor:
 
     Attributes:
         plain: The other predictor.
-        spread: How its errors go beyond what it says.
+        stretch: Of its intervals.
     """
 
     plain: Predictor
-    spread: Spread
+    stretch: Stretch
 
     @property
     def name(self) -> str:
@@ -139,25 +183,19 @@ class CorrectedPredictor:
         exclude: Sequence[int] = (),
     ) -> Prediction:
         """See `app.engine.prediction.Predictor`."""
-        answers = list(responses)
-        left_out = set(exclude)
-        counted = bank.n_items - len(left_out)
-        scores = [answer.score for answer in answers if answer.item not in left_out]
+        answers, left_out = list(responses), set(exclude)
         said = self.plain.predict(bank, answers, belief, exclude)
-        return self.corrected(said, sum(scores) / counted, 1 - len(scores) / counted)
-
-    def corrected(self, said: Prediction, observed: float, unseen: float) -> Prediction:
-        """The prediction with a truer interval.
-
-        Args:
-            said: By the other predictor.
-            observed: What the scored answers alone contribute to the whole-bank score.
-            unseen: Share of the counted items that were not answered.
-        """
-        spread = Spread(scale=self.spread.scale, floor=self.spread.floor * unseen)
+        value, lo, hi = said.value, said.lo, said.hi
+        factor = self.stretch.at(len(answers), (hi - lo) / 2)
+        # What was answered is known: the score can be no less than that, nor more than all the
+        # rest right.
+        scores = [answer.score for answer in answers if answer.item not in left_out]
+        n_counted = bank.n_items - len(left_out)
+        least = sum(scores) / n_counted
+        most = least + 1 - len(scores) / n_counted
         return replace(
             said,
-            lo=max(said.value - spread.half(said.value - said.lo), observed),
-            hi=min(said.value + spread.half(said.hi - said.value), observed + unseen),
-            raw=(said.lo, said.hi),
+            lo=min(max(value - factor * (value - lo), least), value),
+            hi=max(min(value + factor * (hi - value), most), value),
+            raw=(lo, hi),
         )

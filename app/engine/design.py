@@ -16,7 +16,7 @@ a standard error belongs to its estimator. Entries of `any_of` and `all_of` are 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -33,7 +33,7 @@ from app.engine.design_parts import (
     EstimatorDesign,
     StoppingDesign,
 )
-from app.engine.design_selection import BankFacts, SelectionDesign
+from app.engine.design_selection import BankFacts, CriterionName, SelectionDesign
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
 from app.engine.prediction import PIrt
@@ -138,6 +138,15 @@ class Design:
             "concurrency": self.concurrency,
         }
 
+    def open_ended(self, n_items: int) -> "Design":
+        """The same choice of items, ended by nothing but their number.
+
+        A design whose selection is planned by its length keeps that length.
+        """
+        planned = self.selection.criterion is CriterionName.A_STRATIFIED
+        most = (planned and self.stopping.max_items) or n_items
+        return replace(self, stopping=StoppingDesign(max_items=most), budget=BudgetDesign())
+
     def build(
         self,
         bank: ItemBank,
@@ -169,7 +178,7 @@ class Design:
         facts = BankFacts(bank=bank, active=active, tags=tags, costs=costs, acceptance=exposure)
         estimator = self.estimator.build()
         learned = learned or VersionLearning()
-        predictor, correction = learned.predictor(PIrt()), learned.interval_correction
+        predictor, correction = learned.predicting(PIrt()), learned.interval_correction
         return AdaptiveTest(
             # Without a mask a query of the index is a little cheaper.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),

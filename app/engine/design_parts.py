@@ -130,7 +130,7 @@ class CutScore:
             return DecisionByInterval(
                 cut=self.theta,
                 confidence=self.confidence,
-                spread=correction.theta if correction else None,
+                stretch=correction.theta if correction else None,
             )
         return DecisionBySprt(
             cut=self.theta, confidence=self.confidence, indifference=self.indifference

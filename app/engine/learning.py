@@ -1,218 +1,255 @@
-"""What whole response records of other examinees teach about short tests.
+"""What examinees whose answers are all known teach about short tests of others.
 
-A bank's model is never quite true. Two consequences show on examinees whose answers are all known,
-once the same short test is simulated on them:
+The same test is simulated on each of them and looked at after 5, 7, 10, 14, ... answers. Each time
+it is known how many times its own half an interval would have had to be wide to reach the truth:
+theta and mean score of the whole record. The 95 % quantile of that number over the examinees, after
+so many answers, is the factor on later intervals: conformal prediction. The quantile k / (n + 1) is
+interpolated between two examinees rather than rounded up, so that few of them do not make intervals
+too wide on average. Intervals that are wide for so many answers may need another factor than narrow
+ones: the power of the width that describes this is the one with the least quantile loss; the
+quantiles are taken anew on what it leaves.
 
-- 95 % intervals hold less often than they say. They are stretched by the factor that would have
-  made 95 % of them hold (split conformal prediction).
-- Items go together beyond what one theta explains. If an examinee does better than the model says
-  on the items asked, those that go with them will be better too. With the residuals of the records,
-  R (examinees x items), and those of the new examinee on the asked items S, r_S, the mean residual
-  of the items not asked is predicted by ridge regression: k' (R_S'R_S / n + ridge I)^-1 r_S, where
-  k is the covariance of R_S with the mean of the others.
-
-Both are valid for examinees like those that were learned from.
+It holds for examinees like those that were learned from (exchangeable with them) on tests that
+choose items as those did. Their answers must not have made the bank's parameters, or have been few
+among those that did. Stopping rules do not matter: a test may end after any number of answers.
 
 Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
-intervals; Hoerl & Kennard (1970), Technometrics 12, for the regression.
+locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from app.engine.bank import FloatArray, IntArray, ItemBank
-from app.engine.index import BoolArray
-from app.engine.prediction import PIrt, Prediction
-from app.engine.simulation import Taken
-from app.engine.state import Belief, Estimate, Response
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.correction import WIDEST, IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction import Prediction
+from app.engine.residual_regression import ResidualRegression
+from app.engine.simulation import take
+from app.engine.state import CatState, Estimate
 from app.errors import InvalidInputError
 
 #: Examinees below which no 95 % conformal quantile exists.
 LEAST_EXAMINEES = 20
+#: Tests that are learned from are no longer than this; a longer one takes the last factor, which is
+#: too wide rather than too narrow.
+LONGEST = 160
+#: Numbers of answers at which a test is looked at: half an octave apart.
+KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
+_LEVEL = 0.95
+_POWERS = np.arange(-0.5, 1.51, 0.25)
+#: An interval as narrow as that has nothing left to be wrong about.
+_NO_WIDTH = 1e-9
+_LEAST_FACTOR, _MOST_FACTOR = 0.05, 50.0
 _FOLDS = 5
 #: Between hardly any shrinkage and nearly all, in units of a residual's variance (at most 1/4).
 _RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ResidualRegression:
-    """Predicts the whole-bank score: p-IRT plus what residuals of the asked items tell of the rest.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpse:
+    """A simulated test on the way, beside what is really true of its examinee.
 
     Attributes:
-        mean: Mean residual of each item, shape (n_items,).
-        residuals: Residuals about that mean, 0 where there was no answer, shape
-            (n_examinees, n_items).
-        ridge: Shrinkage of the regression.
-        stretch: Factor on both sides of p-IRT's interval.
+        row: The examinee.
+        state: After some answers.
+        estimate: Theta as the model alone has it.
+        prediction: Of the score, by the test's own predictor.
+        theta: Of the whole record.
+        accuracy: Mean of the whole record.
     """
 
-    mean: FloatArray
-    residuals: FloatArray
-    ridge: float
-    stretch: float = 1.0
-
-    @property
-    def name(self) -> str:
-        """Name in results."""
-        return "residual-regression"
-
-    @classmethod
-    def fit(
-        cls, bank: ItemBank, scores: FloatArray, thetas: FloatArray, ridge: float
-    ) -> "ResidualRegression":
-        """From records, shape (n_examinees, n_items) with NaN, and their whole-bank thetas."""
-        residuals = scores - bank.expected_score(thetas)
-        answered = ~np.isnan(residuals)
-        total = np.where(answered, residuals, 0.0).sum(axis=0)
-        mean = total / np.maximum(answered.sum(axis=0), 1)
-        return cls(mean, np.where(answered, residuals - mean, 0.0), ridge)
-
-    def predict(
-        self,
-        bank: ItemBank,
-        responses: Iterable[Response],
-        belief: Belief,
-        exclude: Sequence[int] = (),
-    ) -> Prediction:
-        """See `app.engine.prediction.Predictor`."""
-        answers = list(responses)
-        return self.corrected(
-            PIrt().predict(bank, answers, belief, exclude), bank, answers, belief, exclude
-        )
-
-    def corrected(
-        self,
-        plain: Prediction,
-        bank: ItemBank,
-        answers: Sequence[Response],
-        belief: Belief,
-        exclude: Sequence[int],
-    ) -> Prediction:
-        """The prediction that p-IRT made from the same answers, moved by what was learned."""
-        asked = np.array([answer.item for answer in answers], dtype=np.intp)
-        counted = np.ones(bank.n_items, dtype=np.bool_)
-        counted[list(exclude)] = False
-        rest = counted.copy()
-        rest[asked] = False
-        scores = np.array([answer.score for answer in answers])
-        residual = scores - bank.expected_score(belief.theta, asked) - self.mean[asked]
-        gain = self.mean[rest].sum() + self._sum_of(rest, asked) @ residual
-        value = min(max(plain.value + float(gain) / int(counted.sum()), 0.0), 1.0)
-        return Prediction(
-            value=value,
-            lo=max(value - self.stretch * (plain.value - plain.lo), 0.0),
-            hi=min(value + self.stretch * (plain.hi - plain.value), 1.0),
-            method=self.name,
-        )
-
-    def _sum_of(self, rest: BoolArray, asked: IntArray) -> FloatArray:
-        """Weights of the asked items' residuals in the sum of the others', shape (n_asked,)."""
-        n = len(self.residuals)
-        on_asked = self.residuals[:, asked]
-        covariance = on_asked.T @ on_asked / n + self.ridge * np.eye(asked.size)
-        weights: FloatArray = np.linalg.solve(
-            covariance, on_asked.T @ self.residuals[:, rest].sum(axis=1) / n
-        )
-        return weights
+    row: int
+    state: CatState
+    estimate: Estimate
+    prediction: Prediction
+    theta: float
+    accuracy: float
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What simulated tests of other examinees taught.
+def glimpses(
+    test: AdaptiveTest,
+    scores: FloatArray,
+    references: FloatArray,
+    rows: Sequence[int],
+    *,
+    seed: int,
+    concurrency: int = 1,
+) -> list[Glimpse]:
+    """Simulate a test on some examinees and look at it at the knots and at its end.
 
-    Attributes:
-        theta_stretch: Factor on both sides of the interval of theta.
-        predictor: Of the whole-bank score.
+    Args:
+        test: Ends by its number of items alone; nothing learned is in it.
+        scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
+        references: Their whole-bank thetas, shape (n_examinees,).
+        rows: Whom to test.
+        seed: Examinee `row` draws from `[seed, row, step]`.
+        concurrency: Items kept in flight.
     """
-
-    theta_stretch: float
-    predictor: ResidualRegression
-
-    def stretched(self, estimate: Estimate) -> Estimate:
-        """The same theta with a truer interval."""
-        theta = estimate.theta
-        return replace(
-            estimate,
-            lo=theta - self.theta_stretch * (theta - estimate.lo),
-            hi=theta + self.theta_stretch * (estimate.hi - theta),
+    seen = []
+    for row in rows:
+        passed: list[CatState] = []
+        end, _ = take(
+            test, scores[row], seed=[seed, row], concurrency=concurrency, watch=passed.append
         )
+        unknown = np.flatnonzero(np.isnan(scores[row])).tolist()
+        accuracy = float(np.nanmean(scores[row]))
+        seen += [
+            Glimpse(
+                row=row,
+                state=state,
+                estimate=state.belief.estimate(),
+                prediction=test.predict(state, unknown),
+                theta=float(references[row]),
+                accuracy=accuracy,
+            )
+            for state in passed
+            if state.n_scored in KNOTS or state.n_scored == end.n_scored
+        ]
+    return seen
+
+
+def learn_correction(
+    seen: Sequence[Glimpse], predictions: Sequence[Prediction] | None = None
+) -> IntervalCorrection:
+    """The correction that makes the intervals of these tests hold.
+
+    Args:
+        seen: Tests of at least 20 examinees.
+        predictions: Of the scores, one for each glimpse, where another predictor made them.
+
+    Raises:
+        InvalidInputError: Fewer examinees, too few for a 95 % quantile.
+    """
+    n_examinees = len({one.row for one in seen})
+    if n_examinees < LEAST_EXAMINEES:
+        raise InvalidInputError(
+            f"Learning intervals takes at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
+        )
+    predictions = predictions or [one.prediction for one in seen]
+    return IntervalCorrection(
+        theta=_stretch(
+            _Interval(
+                one.state.n_scored,
+                one.estimate.theta,
+                one.estimate.lo,
+                one.estimate.hi,
+                one.theta,
+            )
+            for one in seen
+        ),
+        accuracy=_stretch(
+            _Interval(one.state.n_scored, told.value, told.lo, told.hi, one.accuracy)
+            for one, told in zip(seen, predictions, strict=True)
+        ),
+        n_examinees=n_examinees,
+    )
 
 
 def learn(
-    bank: ItemBank, scores: FloatArray, references: FloatArray, taken: Mapping[int, Taken]
-) -> Learned:
-    """Learn from examinees whose answers are all known.
+    bank: ItemBank, scores: FloatArray, references: FloatArray, seen: Sequence[Glimpse]
+) -> VersionLearning:
+    """A predictor of the score that knows which items go together, and intervals for it.
 
-    The ridge and the stretch of the predictor come from cross-validation: each examinee is
-    predicted by a regression that has not seen them.
+    Its ridge and its intervals come from cross-validation: each examinee is predicted by a
+    regression that has not seen them.
 
     Args:
         bank: The bank.
-        scores: Their records, shape (n_examinees, n_items), NaN where there is no answer.
+        scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
         references: Their whole-bank thetas, shape (n_examinees,).
-        taken: Tests of some of them by row, simulated by the design that the result will serve and
-            judged by p-IRT.
+        seen: Tests of some of them, predicted by p-IRT.
 
     Raises:
-        InvalidInputError: Fewer than 20 examinees, too few for a 95 % quantile.
+        InvalidInputError: As for `learn_correction`.
     """
-    if len(taken) < LEAST_EXAMINEES:
-        raise InvalidInputError(
-            f"Learning intervals takes at least {LEAST_EXAMINEES} examinees, got {len(taken)}."
-        )
-    theta_stretch = _conformal(
-        _stretch_needed(one.estimate.theta, one.estimate.lo, one.estimate.hi, references[row])
-        for row, one in taken.items()
-    )
-    unseen = {ridge: _cross_predicted(bank, scores, references, taken, ridge) for ridge in _RIDGES}
-
-    def error(ridge: float) -> float:
-        return sum(abs(unseen[ridge][row].value - one.accuracy) for row, one in taken.items())
-
-    ridge = min(_RIDGES, key=error)
-    stretch = _conformal(
-        _stretch_needed(predicted.value, predicted.lo, predicted.hi, taken[row].accuracy)
-        for row, predicted in unseen[ridge].items()
-    )
-    predictor = ResidualRegression.fit(bank, scores, references, ridge)
-    return Learned(theta_stretch, replace(predictor, stretch=stretch))
-
-
-def _cross_predicted(
-    bank: ItemBank,
-    scores: FloatArray,
-    references: FloatArray,
-    taken: Mapping[int, Taken],
-    ridge: float,
-) -> dict[int, Prediction]:
-    """Each tested examinee's score predicted from the examinees of the other folds."""
     fold = np.arange(len(scores)) % _FOLDS
-    predictors = [
-        ResidualRegression.fit(bank, scores[fold != k], references[fold != k], ridge)
+    blind = [
+        ResidualRegression.fit(bank, scores[fold != k], references[fold != k], _RIDGES[0])
         for k in range(_FOLDS)
     ]
-    return {
-        row: predictors[row % _FOLDS].corrected(
-            one.prediction,
-            bank,
-            one.state.responses,
-            one.state.belief,
-            np.flatnonzero(np.isnan(scores[row])).tolist(),
+
+    def predicted(one: Glimpse, ridge: float) -> Prediction:
+        return (
+            blind[one.row % _FOLDS]
+            .shrunk_by(ridge)
+            .corrected(
+                one.prediction,
+                bank,
+                one.state.responses,
+                one.state.belief,
+                np.flatnonzero(np.isnan(scores[one.row])).tolist(),
+            )
         )
-        for row, one in taken.items()
-    }
+
+    ends = {one.row: one for one in seen}.values()  # the last of each
+
+    def error(ridge: float) -> float:
+        return sum(abs(predicted(one, ridge).value - one.accuracy) for one in ends)
+
+    ridge = min(_RIDGES, key=error)
+    correction = learn_correction(seen, [predicted(one, ridge) for one in seen])
+    return VersionLearning(
+        interval_correction=correction,
+        predictor=ResidualRegression.fit(bank, scores, references, ridge),
+    )
 
 
-def _stretch_needed(value: float, lo: float, hi: float, true: float) -> float:
-    """How many times the interval's own half it takes to reach the truth."""
-    half = hi - value if true > value else value - lo
-    return abs(true - value) / max(half, 1e-12)
+class _Interval(NamedTuple):
+    """An interval that was told, and the truth."""
+
+    answers: int
+    value: float
+    lo: float
+    hi: float
+    true: float
+
+    @property
+    def half(self) -> float:
+        """Half of its width."""
+        return (self.hi - self.lo) / 2
+
+    @property
+    def needed(self) -> float:
+        """How many times its own half on that side it takes to reach the truth."""
+        half = self.hi - self.value if self.true > self.value else self.value - self.lo
+        return abs(self.true - self.value) / max(half, 1e-12)
 
 
-def _conformal(needed: Iterable[float]) -> float:
-    """The factor that holds for a new examinee with probability 95 %."""
-    ordered = sorted(needed)
-    return float(ordered[math.ceil(0.95 * (len(ordered) + 1)) - 1])
+def _stretch(intervals: Iterable[_Interval]) -> Stretch:
+    """The factors by which the intervals would have held, at each knot that enough reach."""
+    told = [one for one in intervals if _NO_WIDTH < one.half < math.inf]
+    answers = np.array([one.answers for one in told], dtype=np.intp)
+    lengths, reached = np.unique(answers, return_counts=True)
+    knots = lengths[reached >= LEAST_EXAMINEES]
+    if not knots.size:  # all was asked, and nothing was left to be wrong about
+        return Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0)
+    log_half = np.log([one.half for one in told])
+    log_needed = np.log([min(max(one.needed, _LEAST_FACTOR), _MOST_FACTOR) for one in told])
+    usual = np.array([np.median(log_half[answers == knot]) for knot in knots])
+    on_knot = np.isin(answers, knots)
+    position = np.searchsorted(knots, answers[on_knot])
+    log_needed = log_needed[on_knot]
+    beyond = np.clip(log_half[on_knot] - usual[position], -WIDEST, WIDEST)
+
+    def factors(power: float) -> FloatArray:
+        rest = log_needed - power * beyond
+        return np.array(
+            [np.quantile(rest[position == k], _LEVEL, method="weibull") for k in range(knots.size)]
+        )
+
+    def loss(power: float) -> float:
+        short = log_needed - power * beyond - factors(power)[position]
+        return float(np.maximum(_LEVEL * short, (_LEVEL - 1) * short).mean())
+
+    power = float(min(_POWERS, key=loss))
+    return Stretch(
+        answers=tuple(knots.tolist()),
+        factor=tuple(np.exp(factors(power)).tolist()),
+        usual=tuple(np.exp(usual).tolist()),
+        power=power,
+    )

@@ -6,7 +6,7 @@ model at a known theta.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,7 +55,9 @@ class Taken:
 class Summary:
     """How well a design did over many examinees.
 
-    Thetas are compared with a reference: the true theta, or the best estimate there is.
+    Thetas are compared with a reference: the true theta, or the best estimate there is. Coverage
+    is that of the intervals that people are told; `..._raw` is that of the model's own, the same
+    where nothing corrects them.
 
     Attributes:
         theta_mae: Mean absolute error, logits.
@@ -76,8 +78,10 @@ class Summary:
     theta_bias: float
     theta_rmse: float
     coverage95: float
+    coverage95_raw: float
     accuracy_mae: float
     accuracy_coverage95: float
+    accuracy_coverage95_raw: float
     exposure_mean: float
     exposure_max: float
     overlap: float
@@ -92,7 +96,12 @@ def draw_scores(
 
 
 def take(
-    test: AdaptiveTest, scores: FloatArray, *, seed: Sequence[int], concurrency: int = 1
+    test: AdaptiveTest,
+    scores: FloatArray,
+    *,
+    seed: Sequence[int],
+    concurrency: int = 1,
+    watch: Callable[[CatState], object] | None = None,
 ) -> tuple[CatState, Stop]:
     """One examinee's test, answered from a row of scores.
 
@@ -101,6 +110,7 @@ def take(
         scores: Shape (n_items,), NaN where there is no answer.
         seed: Of this examinee; steps draw from `[*seed, step]`.
         concurrency: Items kept in flight; the one asked first is answered first.
+        watch: Sees the state after each answer.
 
     Raises:
         InvalidInputError: A row of another length, or without any answer.
@@ -125,6 +135,8 @@ def take(
             return state, stop
         item = state.pending[0]
         state = test.tell(state, Response(item, float(scores[item])))
+        if watch is not None:
+            watch(state)
 
 
 def judge(
@@ -182,12 +194,10 @@ def summarise(
             f"{len(references)}."
         )
     errors = np.array([one.estimate.theta for one in taken]) - np.asarray(references)
-    held = [
-        one.estimate.lo <= reference <= one.estimate.hi
-        for one, reference in zip(taken, references, strict=True)
-    ]
+    truths = [float(reference) for reference in references]
+    thetas, scores = [one.estimate for one in taken], [one.prediction for one in taken]
+    accuracies = [one.accuracy for one in taken]
     missed = np.array([one.prediction.value - one.accuracy for one in taken])
-    accuracy_held = [one.prediction.lo <= one.accuracy <= one.prediction.hi for one in taken]
     items = [one.items for one in taken]
     rates = exposure_rates(items, test.bank.n_items)
     in_use = rates if test.pool.active is None else rates[test.pool.active]
@@ -198,13 +208,23 @@ def summarise(
         theta_mae=float(np.abs(errors).mean()),
         theta_bias=float(errors.mean()),
         theta_rmse=float(np.sqrt((errors**2).mean())),
-        coverage95=float(np.mean(held)),
+        coverage95=_coverage([(one.lo, one.hi) for one in thetas], truths),
+        coverage95_raw=_coverage([one.raw or (one.lo, one.hi) for one in thetas], truths),
         accuracy_mae=float(np.abs(missed).mean()),
-        accuracy_coverage95=float(np.mean(accuracy_held)),
+        accuracy_coverage95=_coverage([(one.lo, one.hi) for one in scores], accuracies),
+        accuracy_coverage95_raw=_coverage(
+            [one.raw or (one.lo, one.hi) for one in scores], accuracies
+        ),
         exposure_mean=float(in_use.mean()),
         exposure_max=float(in_use.max()),
         overlap=overlap(items, test.bank.n_items),
     )
+
+
+def _coverage(intervals: Sequence[tuple[float, float]], truths: Sequence[float]) -> float:
+    pairs = zip(intervals, truths, strict=True)
+    # A score that is known to the last answer must not fail for a rounding error.
+    return float(np.mean([lo - 1e-12 <= true <= hi + 1e-12 for (lo, hi), true in pairs]))
 
 
 def fit_acceptance(

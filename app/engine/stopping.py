@@ -17,7 +17,8 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Any, Protocol
 
-from app.engine.correction import Spread
+from app.engine.correction import Stretch
+from app.engine.estimation import Z_95
 from app.engine.prediction import Predictor
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
@@ -94,18 +95,19 @@ class DecisionByInterval:
     """The confidence interval lies wholly on one side of the cut score.
 
     Attributes:
-        spread: Makes the interval hold; None leaves it as the model has it.
+        stretch: Makes the interval hold; None leaves it as the model has it.
     """
 
     cut: float
     confidence: float = 0.95
-    spread: Spread | None = None
+    stretch: Stretch | None = None
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
         belief = now.state.belief
-        se = belief.se if self.spread is None else self.spread.sd(belief.se)
-        half = NormalDist().inv_cdf(0.5 + self.confidence / 2) * se
+        half = NormalDist().inv_cdf(0.5 + self.confidence / 2) * belief.se
+        if self.stretch is not None:
+            half *= self.stretch.at(now.state.n_scored, Z_95 * belief.se)
         if not abs(belief.theta - self.cut) > half:
             return None
         side = "above" if belief.theta > self.cut else "below"

@@ -16,7 +16,9 @@ app.command()(command)
 
 SUMMARY = {
     "n_examinees", "items_mean", "items_max", "theta_mae", "theta_bias", "theta_rmse",
-    "coverage95", "accuracy_mae", "accuracy_coverage95", "exposure_mean", "exposure_max",
+    "coverage95",
+    "coverage95_raw", "accuracy_mae", "accuracy_coverage95",
+    "accuracy_coverage95_raw", "exposure_mean", "exposure_max",
     "overlap", "seconds_per_step",
 }  # fmt: skip
 
@@ -65,7 +67,8 @@ def test_one_json_object_with_a_summary_and_every_examinee(files: Path) -> None:
     first = document["examinees"][0]
     assert first["examinee"] == "answers-0"
     assert first["lo"] < first["theta"] < first["hi"]
-    assert set(first["accuracy"]) == {"value", "lo", "hi", "actual"}
+    assert set(first["accuracy"]) == {"value", "lo", "hi", "raw", "actual"}
+    assert first["raw"] is None
 
 
 def test_json_on_stdout_is_nothing_but_json(files: Path) -> None:
@@ -101,10 +104,11 @@ def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> 
     flags = ("--max-items", "10")
     plain = simulate(files, *flags)
     learned = simulate(files, *flags, "--train", str(files / "others.csv"))
-    assert learned["learned"]["n_examinees"] == 30
+    assert learned["learned"]["interval_correction"]["n_examinees"] == 30
     assert plain["learned"] is None
     pairs = list(zip(plain["examinees"], learned["examinees"], strict=True))
     assert all(p["theta"] == b["theta"] and p["lo"] != b["lo"] for p, b in pairs)
+    assert all([p["lo"], p["hi"]] == b["raw"] for p, b in pairs)
     assert all(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
 
 
@@ -112,7 +116,8 @@ def test_who_is_tested_is_not_learned_from(files: Path) -> None:
     both = files / "both.csv"
     others = (files / "others.csv").read_text().splitlines()
     both.write_text("\n".join(others + (files / "answers.csv").read_text().splitlines()[1:]))
-    assert simulate(files, "--train", str(both))["learned"]["n_examinees"] == 30
+    learned = simulate(files, "--train", str(both))["learned"]
+    assert learned["interval_correction"]["n_examinees"] == 30
     alone = refused(files, "--train", str(files / "answers.csv"))
     assert "at least 20 examinees, got 0" in alone
 

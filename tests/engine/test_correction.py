@@ -1,9 +1,11 @@
 """Intervals corrected by what other examinees taught."""
 
+from typing import Any
+
 import pytest
 
 from app.engine.bank import ItemIndex
-from app.engine.correction import IntervalCorrection, Spread, VersionLearning
+from app.engine.correction import IntervalCorrection, Stretch, VersionLearning
 from app.engine.design import Design
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation, Stop
@@ -15,8 +17,8 @@ DESIGN = Design.from_dict({"stopping": {"se": None, "max_items": 40}})
 PLAIN = DESIGN.build(BANK)
 KNOWN = VersionLearning(
     interval_correction=IntervalCorrection(
-        theta=Spread(scale=1.5, floor=0.1),
-        accuracy=Spread(scale=2.0, floor=0.05),
+        theta=Stretch(answers=(5, 20), factor=(1.5, 3.0), usual=(1.0, 0.5), power=0.0),
+        accuracy=Stretch(answers=(5, 20), factor=(2.0, 2.0), usual=(0.2, 0.1), power=0.0),
         n_examinees=100,
     )
 )
@@ -38,12 +40,19 @@ def test_a_corrected_interval_keeps_theta_and_shows_the_raw_one() -> None:
     assert (corrected.theta, corrected.se) == (plain.theta, plain.se)
     assert plain.raw is None
     assert corrected.raw == (plain.lo, plain.hi)
-    assert corrected.hi - corrected.theta == pytest.approx(
-        ((1.5 * (plain.hi - plain.theta)) ** 2 + (1.959964 * 0.1) ** 2) ** 0.5
-    )
-    assert corrected.theta - corrected.lo == pytest.approx(
-        ((1.5 * (plain.theta - plain.lo)) ** 2 + (1.959964 * 0.1) ** 2) ** 0.5
-    )
+    assert corrected.hi - corrected.theta == pytest.approx(1.5 * (plain.hi - plain.theta))
+    assert corrected.theta - corrected.lo == pytest.approx(1.5 * (plain.theta - plain.lo))
+
+
+def test_the_factor_follows_the_answers_and_the_width() -> None:
+    stretch = Stretch(answers=(10, 40), factor=(1.0, 4.0), usual=(0.8, 0.2), power=0.5)
+    assert stretch.at(10, 0.8) == pytest.approx(1.0)
+    assert stretch.at(20, 0.4) == pytest.approx(2.0)
+    assert stretch.at(20, 0.8) == pytest.approx(2.0 * 2**0.5)
+    assert stretch.at(1, 0.8) == pytest.approx(1.0)
+    assert stretch.at(1000, 0.2) == pytest.approx(4.0)
+    assert stretch.at(20, float("inf")) == 1.0
+    assert stretch.at(20, 1e-300) == stretch.at(20, 1e-9) > 0
 
 
 def test_a_corrected_prediction_keeps_its_value_and_stays_possible() -> None:
@@ -92,7 +101,18 @@ def test_knowledge_comes_back_from_json_as_it_was() -> None:
     assert VersionLearning.from_dict({}) == VersionLearning()
 
 
-@pytest.mark.parametrize(("scale", "floor"), [(0.0, 0.1), (float("nan"), 0.1), (1.0, -0.1)])
-def test_a_correction_that_makes_no_sense_is_refused(scale: float, floor: float) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"answers": (20, 5)},
+        {"answers": ()},
+        {"answers": (0, 5)},
+        {"factor": (1.0,)},
+        {"factor": (1.0, float("nan"))},
+        {"usual": (0.0, 1.0)},
+    ],
+)
+def test_a_correction_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
+    good: dict[str, Any] = {"answers": (5, 20), "factor": (1.0, 2.0), "usual": (0.5, 0.2)}
     with pytest.raises(InvalidInputError, match="interval correction"):
-        Spread(scale=scale, floor=floor)
+        Stretch(**{**good, **change}, power=0.0)

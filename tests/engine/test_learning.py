@@ -1,18 +1,22 @@
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.batch import whole_bank_abilities
+from app.engine.correction import VersionLearning
 from app.engine.design import Design
 from app.engine.estimation import GridEstimator
-from app.engine.learning import Learned, ResidualRegression, learn
+from app.engine.learning import glimpses, learn
 from app.engine.prediction import PIrt
-from app.engine.simulation import Taken, judge, simulate
-from app.engine.state import Estimate, Response
+from app.engine.residual_regression import ResidualRegression
+from app.engine.simulation import Taken, draw_scores, simulate, summarise
+from app.engine.state import Response
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 
+BANK = clean_bank(1, 120)
 DESIGN = Design.from_dict({"stopping": {"se": None, "max_items": 25}})
 
 
@@ -26,43 +30,74 @@ def two_skills(bank: ItemBank, n_examinees: int, seed: int) -> tuple[FloatArray,
     return scores, theta
 
 
-def study(
-    bank: ItemBank, learned_from: int, tested: int
-) -> tuple[Learned, list[Taken], list[Taken], FloatArray]:
-    """What was learned, and tests of new examinees judged without and with it."""
-    test = DESIGN.build(bank)
-    scores, thetas = two_skills(bank, learned_from, seed=1)
-    taken = simulate(test, scores, seed=1)
-    learned = learn(bank, scores, thetas, dict(enumerate(taken)))
-    new_scores, new_thetas = two_skills(bank, tested, seed=2)
-    plain = simulate(test, new_scores, seed=2)
-    better = [
-        judge(replace(test, predictor=learned.predictor), row, one.state, one.stop)
-        for row, one in zip(new_scores, plain, strict=True)
-    ]
-    return learned, plain, better, new_thetas
+def taught(
+    scores: FloatArray, thetas: FloatArray, *, bank: ItemBank = BANK, n_items: int = 40
+) -> VersionLearning:
+    """What open-ended tests of these examinees teach."""
+    test = DESIGN.open_ended(n_items).build(bank)
+    seen = glimpses(test, scores, thetas, range(len(scores)), seed=1)
+    return learn(bank, scores, thetas, seen)
 
 
-def score_coverage(taken: list[Taken]) -> float:
-    return float(np.mean([t.prediction.lo <= t.accuracy <= t.prediction.hi for t in taken]))
+def coverage(taken: list[Taken], thetas: FloatArray) -> tuple[float, float]:
+    pairs = list(zip(taken, thetas, strict=True))
+    return (
+        float(np.mean([one.estimate.lo <= theta <= one.estimate.hi for one, theta in pairs])),
+        float(np.mean([t.prediction.lo <= t.accuracy <= t.prediction.hi for t in taken])),
+    )
 
 
-def test_intervals_that_were_too_narrow_hold_after_learning() -> None:
-    learned, plain, better, thetas = study(clean_bank(1, 120), 120, 120)
-    estimates = [one.estimate for one in plain]
-    stretched = [learned.stretched(estimate) for estimate in estimates]
+@pytest.fixture(scope="module")
+def learned() -> VersionLearning:
+    return taught(*two_skills(BANK, 150, seed=1))
 
-    def coverage(estimates: list[Estimate]) -> float:
-        pairs = zip(estimates, thetas, strict=True)
-        return float(np.mean([one.lo <= theta <= one.hi for one, theta in pairs]))
 
-    # Both the quantile and the test of it rest on 120 examinees: 3 % standard error.
-    assert coverage(estimates) < 0.85
-    assert coverage(stretched) > 0.88
-    assert score_coverage(better) > 0.88
-    assert [e.theta for e in stretched] == [e.theta for e in estimates]
+@pytest.mark.parametrize(
+    "stopping",
+    [
+        {"se": None, "max_items": 8},
+        {"se": None, "max_items": 30},
+        {"se": 0.4, "min_items": 1, "max_items": 40},
+    ],
+)
+def test_intervals_that_were_wrong_hold_after_learning_wherever_a_test_stops(
+    learned: VersionLearning, stopping: dict[str, Any]
+) -> None:
+    design = Design.from_dict({"stopping": stopping})
+    scores, thetas = two_skills(BANK, 150, seed=2)
+    better = simulate(design.build(BANK, learned=learned), scores, seed=2)
+    plain = simulate(design.build(BANK), scores, seed=2)
+    summary = summarise(better, thetas, design.build(BANK))
+    # Both the quantile and the test of it rest on 150 examinees: 2.5 % standard error.
+    assert coverage(better, thetas) == pytest.approx((0.95, 0.95), abs=0.065)
+    assert (summary.coverage95, summary.accuracy_coverage95) == coverage(better, thetas)
+    assert summary.coverage95_raw == coverage(plain, thetas)[0] < 0.93
+    assert [t.estimate.theta for t in better] == [t.estimate.theta for t in plain]
     assert all(0 <= t.prediction.lo <= t.prediction.value <= t.prediction.hi <= 1 for t in better)
     assert better[0].prediction.method == "residual-regression"
+
+
+def test_intervals_that_hold_the_whole_record_too_often_become_narrower() -> None:
+    # A test that asks half of a bank shares so many answers with the whole that its interval for
+    # theta on the whole is far too wide.
+    bank = clean_bank(5, 30)
+    thetas = np.random.default_rng(1).normal(size=120)
+    scores = np.array(list(draw_scores(bank, thetas, np.random.default_rng(2))))
+    references, _ = whole_bank_abilities(bank, scores)
+    known = taught(scores, references, bank=bank, n_items=20).interval_correction
+    assert known is not None
+    assert known.theta.factor[-1] < 0.8
+    assert known.theta.answers == (5, 7, 10, 14, 20)
+
+
+def test_a_test_that_asks_everything_leaves_nothing_to_learn_about_the_score() -> None:
+    bank = clean_bank(5, 4)
+    thetas = np.random.default_rng(1).normal(size=40)
+    scores = np.array(list(draw_scores(bank, thetas, np.random.default_rng(2))))
+    known = taught(scores, thetas, bank=bank).interval_correction
+    assert known is not None
+    assert known.accuracy.factor == (1.0,)
+    assert known.theta.answers == (4,)
 
 
 def test_what_goes_together_in_the_records_corrects_the_prediction() -> None:
@@ -89,10 +124,10 @@ def test_missing_answers_are_neither_learned_nor_counted() -> None:
     bank = clean_bank(1, 60)
     scores, thetas = two_skills(bank, 30, seed=3)
     scores[:, 50:] = np.nan
-    taken = simulate(DESIGN.build(bank), scores, seed=1)
-    learned = learn(bank, scores, thetas, dict(enumerate(taken)))
+    learned = taught(scores, thetas, bank=bank)
+    assert isinstance(learned.predictor, ResidualRegression)
     assert not learned.predictor.residuals[:, 50:].any()
-    one = taken[0]
+    (one,) = simulate(DESIGN.build(bank), scores[:1], seed=1)
     prediction = learned.predictor.predict(
         bank, one.state.responses, one.state.belief, list(range(50, 60))
     )
@@ -102,6 +137,5 @@ def test_missing_answers_are_neither_learned_nor_counted() -> None:
 def test_too_few_examinees_teach_nothing() -> None:
     bank = clean_bank(1, 60)
     scores, thetas = two_skills(bank, 19, seed=3)
-    taken = simulate(DESIGN.build(bank), scores, seed=1)
     with pytest.raises(InvalidInputError, match="at least 20 examinees, got 19"):
-        learn(bank, scores, thetas, dict(enumerate(taken)))
+        taught(scores, thetas, bank=bank)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.demo.bank import demo_bank
-from app.engine.correction import IntervalCorrection, Spread
+from app.engine.correction import IntervalCorrection, Stretch
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
 from app.services.bank_import import BankImport
@@ -54,9 +54,8 @@ async def test_answers_move_theta_until_the_test_is_over(
 async def test_what_a_version_learned_corrects_the_intervals_of_its_sessions(
     services: Services,
 ) -> None:
-    correction = IntervalCorrection(
-        theta=Spread(scale=2.0, floor=0.0), accuracy=Spread(scale=2.0, floor=0.0), n_examinees=99
-    )
+    twice = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
+    correction = IntervalCorrection(theta=twice, accuracy=twice, n_examinees=99)
     knowledge = {"interval_correction": correction.to_dict()}
     request = BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)
     version = await services.banks.create_version("demo", request)
