@@ -47,3 +47,52 @@ def simulate(
     items = draw_items(rng, family, n_items)
     theta = rng.normal(size=n_examinees)
     return Simulated(items, theta, answer(rng, items, theta, missing))
+
+
+def adaptive(
+    rng: np.random.Generator,
+    believed: ItemParameters,
+    true: ItemParameters,
+    theta: FloatArray,
+    *,
+    n_asked: int,
+    seeded: int = 0,
+    n_seeded: int = 0,
+) -> ScoreMatrix:
+    """Answers of adaptive tests: each examinee is asked what is informative at its estimate.
+
+    Args:
+        rng: Randomness.
+        believed: Parameters that the tests go by.
+        true: Parameters that the answers follow, the items in pretest behind the others.
+        theta: True abilities.
+        n_asked: Items of each test, chosen among the best 5.
+        seeded: Items in pretest.
+        n_seeded: Those of them, drawn evenly, that each examinee is asked.
+    """
+    n, n_items = len(theta), len(believed.a)
+    nodes = np.linspace(-5, 5, 81)
+    p = believed.c + (believed.d - believed.c) * expit(
+        believed.a * nodes[:, None] + believed.intercept
+    )
+    slope = np.gradient(p, nodes, axis=0)
+    information = slope**2 / (p * (1 - p))
+    right = rng.random((n, n_items + seeded)) < true.c + (true.d - true.c) * expit(
+        true.a * theta[:, None] + true.intercept
+    )
+    log_posterior = np.tile(-0.5 * nodes**2, (n, 1))
+    scores = np.full((n, n_items + seeded), np.nan)
+    for _ in range(n_asked):
+        weights = np.exp(log_posterior - log_posterior.max(axis=1, keepdims=True))
+        estimate = weights @ nodes / weights.sum(axis=1)
+        at = np.rint((estimate + 5) * 8).astype(int)
+        worth = np.where(np.isnan(scores[:, :n_items]), information[at], -1.0)
+        best = np.argpartition(-worth, 5, axis=1)[:, :5]
+        item = best[np.arange(n), rng.integers(0, 5, n)]
+        answer = right[np.arange(n), item]
+        scores[np.arange(n), item] = answer
+        log_posterior += np.log(np.where(answer[:, None], p[:, item].T, 1 - p[:, item].T))
+    for i in range(n):
+        drawn = n_items + (i * n_seeded + np.arange(n_seeded)) % max(seeded, 1)
+        scores[i, drawn] = right[i, drawn]
+    return ScoreMatrix.of(scores)
