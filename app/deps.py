@@ -18,6 +18,7 @@ from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionService
+from app.services.version_reports import VersionReports
 from app.storage.repositories.api_keys import Scope
 
 ScopeName = Literal["read", "run", "banks:write", "admin"]
@@ -66,6 +67,7 @@ Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.cali
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
 Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
+Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 

@@ -5,12 +5,36 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from fastapi import Request
+
+_TYPES = {"json": "application/json", "html": "text/html"}
+
 
 def attachment(name: str) -> str:
     """`Content-Disposition` of a file of that name, whatever characters it has (RFC 6266)."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
     encoded = quote(name, safe="")
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
+
+
+def preferred(request: Request, *kinds: str) -> str:
+    """Which of some kinds of text the client's `Accept` wants most; the first where it is equal.
+
+    Args:
+        request: Of the client.
+        kinds: Of `_TYPES`.
+    """
+    wishes: dict[str, float] = {}
+    for part in request.headers.get("accept", "").split(","):
+        media_type, *parameters = (word.strip().lower() for word in part.split(";"))
+        weight = next((word[2:] for word in parameters if word.startswith("q=")), "1")
+        wishes[media_type] = float(weight) if re.fullmatch(r"[01](\.[0-9]{0,3})?", weight) else 0.0
+
+    def wish(kind: str) -> float:
+        exact, group = _TYPES[kind], _TYPES[kind].partition("/")[0] + "/*"
+        return wishes.get(exact, wishes.get(group, wishes.get("*/*", 0.0)))
+
+    return max(kinds, key=wish)
 
 
 def file_responses(media_types: Iterable[str]) -> dict[int | str, dict[str, Any]]:

@@ -19,6 +19,7 @@ COMMANDS = {
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",
     "calibrate": "Estimate item parameters from a response file.",
+    "report": "Write what a bank can do as one HTML page.",
     "lint": "Check the parameters of a bank file.",
 }
 

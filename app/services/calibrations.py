@@ -1,13 +1,13 @@
 """Calibrations: started from a response set, watched, and published as a bank version."""
 
 import asyncio
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from app.engine.bank import ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding
 from app.errors import InvalidInputError, InvalidStateError
 from app.services.bank_import import BankImport
@@ -260,7 +260,7 @@ def _import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
-        findings=_findings(fitted),
+        findings=misfits(fitted.keys, fitted.columns),
         knowledge=result.get("knowledge", {}),
         calibration={
             "id": record.id,
@@ -274,17 +274,23 @@ def _import_of(
     )
 
 
-def _findings(fitted: FittedItems) -> Sequence[Finding]:
-    p_values, rmsea = fitted.columns["s_x2_p"], fitted.columns["s_x2_rmsea"]
+def misfits(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> list[Finding]:
+    """Items whose answers leave their curve.
+
+    Args:
+        keys: Of the items.
+        columns: Of a calibration, each of shape (n_items,), NaN where unknown.
+    """
+    p_values, rmsea = columns["s_x2_p"], columns["s_x2_rmsea"]
     return [
         Finding(
             code="misfit",
             severity="warning",
-            item_id=fitted.keys[i],
+            item_id=keys[i],
             field="s_x2_rmsea",
             value=float(rmsea[i]),
-            message=f"Item {fitted.keys[i]!r}: the answers leave its curve, S-X2 has an RMSEA of "
+            message=f"Item {keys[i]!r}: the answers leave its curve, S-X2 has an RMSEA of "
             f"{rmsea[i]:.3f} (p = {p_values[i]:.2g}).",
         )
-        for i in np.flatnonzero((p_values < MISFIT_P) & (rmsea >= MISFIT_RMSEA))
+        for i in np.flatnonzero((p_values < MISFIT_P) & (rmsea >= MISFIT_RMSEA)).tolist()
     ]

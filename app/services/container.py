@@ -15,6 +15,7 @@ from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionQueue, SessionService
+from app.services.version_reports import VersionReports
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
@@ -32,6 +33,7 @@ class Services:
     endpoints: EndpointService
     banks: BankService
     bank_exports: BankExports
+    version_reports: VersionReports
     response_sets: ResponseSetService
     collector: Collector
     calibrations: CalibrationService
@@ -71,6 +73,7 @@ async def open_services(
                 endpoints=endpoints,
                 banks=banks,
                 bank_exports=BankExports(database, banks),
+                version_reports=VersionReports(database, banks),
                 response_sets=response_sets,
                 collector=Collector(database),
                 calibrations=CalibrationService(

@@ -4,10 +4,10 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from app.api.downloads import attachment, file_responses
+from app.api.downloads import attachment, file_responses, preferred
 from app.api.errors import HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
@@ -16,6 +16,7 @@ from app.api.routing import router as make_router
 from app.api.schemas.banks import BankCreate, BankRead, BankUpdate, ImportCreate, ImportRead
 from app.api.schemas.common import ListRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
+from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,
     ValidationCreate,
@@ -25,7 +26,7 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import BankExportsDep, Banks, Caller, caller
+from app.deps import BankExportsDep, Banks, Caller, Reports, caller
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -39,6 +40,7 @@ from app.errors import (
 )
 from app.exchange.bank_files import BankFormat
 from app.exchange.items import scan_items
+from app.reports.page import CONTENT_SECURITY_POLICY, render
 from app.storage.repositories.api_keys import Scope
 
 router = make_router("/banks", tag="banks")
@@ -367,6 +369,46 @@ async def export_version(
         return not_modified(tag)
     headers = {"Content-Disposition": attachment(made.name), "ETag": tag}
     return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
+
+
+@router.get(
+    "/{bank}/versions/{version}/report",
+    dependencies=[caller("read")],
+    response_model=VersionReportRead,
+    responses={
+        200: {
+            "description": "The report, as JSON or as a page of its own.",
+            "content": {"text/html": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def get_report(
+    bank: BankRef,
+    version: VersionRef,
+    request: Request,
+    response: Response,
+    reports: Reports,
+    file_format: Annotated[
+        Literal["json", "html"] | None,
+        Query(alias="format", description="By default what `Accept` prefers, else JSON."),
+    ] = None,
+) -> VersionReportRead | Response:
+    """What a version can do and what is wrong with it, for people: figures, or an HTML page.
+
+    The page needs nothing else: no script, no font, no image from outside.
+    """
+    report = await reports.report(bank, version)
+    wanted = file_format or preferred(request, "json", "html")
+    if wanted == "html":
+        page = await asyncio.to_thread(render, report)
+        headers = {
+            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+            "X-Content-Type-Options": "nosniff",
+            "Vary": "Accept",
+        }
+        return HTMLResponse(page, headers=headers)
+    response.headers["Vary"] = "Accept"
+    return await asyncio.to_thread(VersionReportRead.of, report)
 
 
 @router.post(

@@ -1,0 +1,54 @@
+"""Reports of bank versions as JSON."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from app.api.schemas.common import Output
+from app.reports.facts import (
+    CalibrationFacts,
+    Curves,
+    FlaggedItem,
+    Identity,
+    ItemCurve,
+    Precision,
+    SimulatedTest,
+    VersionReport,
+)
+from app.reports.words import summary
+
+
+class VersionReportRead(Output):
+    """What is known of a version; `text/html` is the same as a page."""
+
+    object: Literal["version_report"] = "version_report"
+    summary: list[str] = Field(description="The report in a few plain sentences.")
+    identity: Identity
+    curves: Curves = Field(description="The active items over theta.")
+    best_range: tuple[float, float] = Field(
+        description="Thetas with at least half of the greatest information."
+    )
+    precision: list[Precision] = Field(
+        description="Half of the 95 % interval after tests of some lengths, at -2, -1, 0, 1, 2."
+    )
+    bin_edges: list[float]
+    difficulties: list[int] = Field(description="Active items in the bins.")
+    abilities: list[int] | None = Field(description="Examinees in the bins, where known.")
+    examples: list[ItemCurve]
+    flags: dict[str, int] = Field(description="Code to number of items.")
+    n_flagged: int
+    flagged: list[FlaggedItem] = Field(description="The first of them; `/lint` has all.")
+    calibration: CalibrationFacts | None = Field(
+        description="Fit and origin; null where the parameters were imported."
+    )
+    simulated: list[SimulatedTest] | None = Field(
+        description="Tests of held-out examinees; null where not computed."
+    )
+    correction: dict[str, Any] | None = Field(
+        description="What makes the intervals hold, as stored with the version."
+    )
+
+    @classmethod
+    def of(cls, report: VersionReport) -> Self:
+        """The outgoing shape."""
+        return cls.model_validate({**report.to_dict(), "summary": summary(report)})

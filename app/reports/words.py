@@ -1,0 +1,153 @@
+"""Sentences for people who never heard of item response theory."""
+
+import math
+from collections.abc import Mapping
+
+from app.reports.facts import PRECISION_THETAS, VersionReport
+
+_SHOWN_FACTORS = 6
+
+FIT_WORDS: Mapping[str, str] = {
+    "good": "the model describes the answers well",
+    "acceptable": "the model describes the answers well enough for use",
+    "marginal": "the model misses part of what is in the answers: read intervals with care",
+    "poor": "the model does not describe the answers: do not rely on these numbers",
+}
+
+#: Finding to its meaning and what to do about it.
+FLAG_WORDS: Mapping[str, tuple[str, str]] = {
+    "negative_slope": (
+        "Abler models get it wrong more often.",
+        "Mostly a wrong answer key or an ambiguous question. Check the key.",
+    ),
+    "flat_slope": (
+        "Able and weak models answer it alike.",
+        "It hardly tells anything; it may stay, or be rewritten.",
+    ),
+    "extreme_slope": (
+        "It flips from wrong to right within a narrow range of ability.",
+        "Often a sign of few answers, or of questions that copy each other.",
+    ),
+    "extreme_difficulty": (
+        "Its difficulty lies far from every model that answered.",
+        "It will rarely be asked.",
+    ),
+    "high_guessing": (
+        "Even the weakest models get it right more than half of the time.",
+        "Look for options that give the answer away.",
+    ),
+    "low_upper_asymptote": (
+        "Even the ablest models often fail it.",
+        "Check the answer key and how answers are marked.",
+    ),
+    "no_variance": (
+        "All recorded answers are alike.",
+        "It tells nothing about these models.",
+    ),
+    "misfit": (
+        "The recorded answers leave the item's curve.",
+        "Its difficulty depends on more than ability. Look at the question.",
+    ),
+    "duplicate_content": ("Another item asks the same.", "One of the two is enough."),
+    "missing_key": ("It has no right answer to mark by.", "Add the answer key."),
+    "provisional": ("Its parameters are a guess.", "Calibrate it."),
+    "drift": (
+        "New answers leave the curve that old answers gave it.",
+        "The models may have seen it in training. Consider retiring it.",
+    ),
+    "contamination": (
+        "Models answer it better than their ability explains.",
+        "They may have seen it in training. Consider retiring it.",
+    ),
+}
+
+
+def summary(report: VersionReport) -> list[str]:
+    """The report in a few sentences."""
+    identity, facts = report.identity, report.calibration
+    lo, hi = report.best_range
+    said = []
+    answered = f", calibrated on the answers of {facts.n_examinees:,} models" if facts else ""
+    said.append(f"This bank has {_count(identity.n_active, 'question')} (items) in use{answered}.")
+    if identity.provisional:
+        said.append("Its parameters are a guess: good for trying things out, not for measuring.")
+    place = "the middle of the scale" if facts is None else "an average model"
+    said.append(
+        f"It tells models apart best when their ability lies between {signed(lo, 1)} and "
+        f"{signed(hi, 1)}"
+        + (
+            f": from better than {_share(lo)} of the models it was calibrated on to better than "
+            f"{_share(hi)}."
+            if facts
+            else f", where 0 is {place}."
+        )
+    )
+    said.append(_length_sentence(report, place))
+    if facts is not None:
+        word = str(facts.fit.get("verdict", ""))
+        if word in FIT_WORDS:
+            said.append(f"How well the model fits: {word}; {FIT_WORDS[word]}.")
+        if not facts.converged:
+            said.append("The calibration did not converge: its numbers are not final.")
+    if identity.n_quarantined:
+        said.append(
+            f"{_count(identity.n_quarantined, 'question')} with serious faults "
+            f"{'is' if identity.n_quarantined == 1 else 'are'} kept out of tests."
+        )
+    said.append(
+        "Intervals are corrected so that they hold for models like those that were held out: see "
+        "below."
+        if report.correction
+        else "Intervals are those of the model; whether they hold for other models has not been "
+        "checked for this bank."
+    )
+    return said
+
+
+def correction_sentence(report: VersionReport) -> str:
+    """The interval correction in words."""
+    correction = report.correction
+    if correction is None:
+        return (
+            "Not computed: no correction is stored with this bank. The intervals of a test are "
+            "those of the model, which on real models are mostly somewhat too narrow."
+        )
+    theta = correction["theta"]
+    factors = [
+        f"{factor:.2f} after {answers:,} answers"
+        for answers, factor in zip(theta["answers"], theta["factor"], strict=True)
+    ]
+    shown = factors if len(factors) <= _SHOWN_FACTORS else [factors[0], "...", factors[-1]]
+    return (
+        f"Short tests were tried on {correction['n_examinees']:,} models whose answers to all "
+        "questions are known, so that it shows how far each test missed. From this the intervals "
+        f"of ability are multiplied by {', '.join(shown)} (for an interval of usual width). "
+        "With this, 95\u00a0% intervals hold for about 95\u00a0% of models like those; for "
+        "models of a very different kind nobody can promise it."
+    )
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign, and 0 without one."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text[1:] if not float(f"{value:.{digits}f}") else text
+
+
+def _length_sentence(report: VersionReport, place: str) -> str:
+    shown = next((row for row in report.precision if row.n_items == 50), report.precision[-1])
+    widths = dict(zip(PRECISION_THETAS, shown.half_width, strict=True))
+    return (
+        f"A test of {_count(shown.n_items, 'well chosen question')} places {place} (ability 0) "
+        f"within ±{widths[0.0]:.2f}; at ability −1 within ±{widths[-1.0]:.2f}, at +1 within "
+        f"±{widths[1.0]:.2f} (95\u00a0% intervals)."
+    )
+
+
+def _share(theta: float) -> str:
+    """Share of a standard normal population below theta."""
+    share = 50 * math.erfc(-theta / math.sqrt(2))
+    return f"{share:.0f}\u00a0%" if 1 <= share <= 99 else ("1\u00a0%" if share < 1 else "99\u00a0%")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,97 @@
+"""`sextant report` as the shell calls it."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import build
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(command: str, *words: object) -> Result:
+        return CliRunner().invoke(build(command), [command, *map(str, words)])
+
+    return call
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(3)
+    theta = rng.normal(size=(300, 1))
+    b = np.linspace(-1.5, 1.5, 12)
+    right = rng.random((300, 12)) < 1 / (1 + np.exp(-1.2 * (theta - b)))
+    lines = ["model," + ",".join(f"q{j}" for j in range(12))]
+    lines += [f"m{i}," + ",".join(str(int(cell)) for cell in row) for i, row in enumerate(right)]
+    path = tmp_path / "answers.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_calibrated_file_becomes_a_page(run: Run, answers: Path, tmp_path: Path) -> None:
+    bank, figures = tmp_path / "arc.csv", tmp_path / "arc.json"
+    made = run("calibrate", "--responses", answers, "--out", bank, "--json", figures)
+    assert made.exit_code == 0, made.output
+    page, numbers = tmp_path / "report.html", tmp_path / "report.json"
+    result = run(
+        "report", "--bank", bank, "--calibration", figures, "--out", page, "--json", numbers
+    )
+    assert result.exit_code == 0, result.output
+    assert "Wrote " in result.stdout
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert "<h1>arc</h1>" in text
+    assert "calibrated on the answers of 300 models" in text
+    document = json.loads(numbers.read_text())
+    assert document["calibration"]["fit"]["verdict"] in ("good", "acceptable", "marginal", "poor")
+    assert document["identity"]["n_active"] == 12
+    assert len(document["calibration"]["worst_items"]) == 12
+
+
+def test_a_bank_alone_and_a_stored_version_have_pages_too(run: Run, tmp_path: Path) -> None:
+    bank = tmp_path / "bank.csv.gz"
+    plain = tmp_path / "plain.csv"
+    plain.write_text("item,a,b,c,d\nq1,1,0,0,1\nq2,-1,0,0,1\n")
+    alone = run("report", "--bank", plain, "--title", "A <title>", "--out", "-")
+    assert "<h1>A &lt;title&gt;</h1>" in alone.stdout
+    assert "abler models get it wrong more often" in alone.stdout.lower()
+    assert run("banks", "import", "sums", "--parameters", plain).exit_code == 0
+    for reference in ("sums", "sums/1"):
+        stored = run("report", "--version", reference, "--out", "-")
+        assert "<h1>sums, version 1</h1>" in stored.stdout
+    assert not bank.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "Name a bank file with --bank"),
+        (("--version", "none"), "There is no bank 'none'"),
+        (("--version", "none", "--bank", "BANK"), "leave --bank"),
+        (("--bank", "BANK", "--calibration", "BANK"), "expected what `sextant calibrate --json`"),
+        (("--bank", "BANK", "--calibration", "{}"), "log_likelihood: Field required"),
+        (("--bank", "BANK", "--out", "no/where/r.html"), "cannot be written"),
+        (("--bank", "none.csv"), "none.csv"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_message(
+    run: Run, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    bank, empty = tmp_path / "bank.csv", tmp_path / "empty.json"
+    bank.write_text("item,a,b\nq1,1,0\n")
+    empty.write_text("{}")
+    files = {"BANK": bank, "{}": empty}
+    result = run("report", *(files.get(word, word) for word in words))
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert isinstance(result.exception, SystemExit)

@@ -1,0 +1,295 @@
+"""The report of a bank: its figures, and the page that shows them."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+from typing_extensions import override
+
+from app.engine.bank import ItemBank
+from app.engine.correction import IntervalCorrection, Stretch
+from app.engine.lint import Finding, lint, quarantine
+from app.errors import InvalidInputError
+from app.reports.build import MAX_ROWS, judged_items, version_report
+from app.reports.facts import (
+    CalibrationFacts,
+    FittedItem,
+    Identity,
+    SimulatedTest,
+    VersionReport,
+)
+from app.reports.page import render
+from app.reports.words import FLAG_WORDS, summary
+
+NASTY = "<script>alert(\"x\")</script> & 'q'\n{{7*7}}"
+
+
+def bank(n_items: int = 60, *, seed: int = 0) -> ItemBank:
+    rng = np.random.default_rng(seed)
+    return ItemBank.from_difficulties(
+        a=rng.uniform(0.5, 2.0, n_items),
+        b=rng.normal(size=n_items),
+        c=rng.uniform(0, 0.3, n_items),
+        item_ids=[NASTY, *(f"q{i}" for i in range(1, n_items))],
+    )
+
+
+def report(items: ItemBank | None = None, **fields: Any) -> VersionReport:
+    items = items or bank()
+    findings = fields.pop("findings", lint(items))
+    left_out = quarantine(findings)
+    active = np.array([key not in left_out for key in items.item_ids])
+    identity = Identity(
+        bank=NASTY,
+        version=2,
+        model="3pl",
+        scale="s",
+        n_items=items.n_items,
+        n_active=int(active.sum()),
+        n_quarantined=int((~active).sum()),
+        n_pretest=0,
+    )
+    return version_report(identity, items, active, findings, **fields)
+
+
+def facts(**fields: Any) -> CalibrationFacts:
+    values: dict[str, Any] = {
+        "model": "3pl",
+        "n_examinees": 1200,
+        "n_items": 60,
+        "scored_answers": 72_000,
+        "converged": True,
+        "log_likelihood": -1000.5,
+        "aic": 2361.0,
+        "bic": 3000.0,
+        "fit": {"rmsea": 0.03, "rmsea_lo": 0.02, "rmsea_hi": 0.04, "verdict": "good"},
+        "dropped_items": {"too_easy": 3},
+        "dropped_examinees": {},
+        "item_verdicts": {"good": 59, "poor": 1},
+        "worst_items": (
+            FittedItem(
+                key=NASTY,
+                a=1.0,
+                se_a=0.1,
+                b=None,
+                se_b=None,
+                rmsea=0.2,
+                p_value=1e-9,
+                verdict="poor",
+            ),
+        ),
+    } | fields
+    return CalibrationFacts(**values)
+
+
+CORRECTION = IntervalCorrection(
+    theta=Stretch(answers=(5, 50), factor=(0.9, 1.3), usual=(0.8, 0.4), power=0.0),
+    accuracy=Stretch(answers=(10,), factor=(1.2,), usual=(0.1,), power=0.0),
+    n_examinees=300,
+)
+
+
+class Page(HTMLParser):
+    """Reads a page, and fails on an element that is not closed in its place."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag != "meta":
+            self._open.append(tag)
+
+    @override
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    @override
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+
+# Figures
+
+
+def test_the_curves_are_those_of_the_items_in_use() -> None:
+    items = bank()
+    found = report(items)
+    theta = np.array(found.curves.theta)
+    assert (theta[0], theta[-1]) == (-4.0, 4.0)
+    np.testing.assert_allclose(found.curves.information, items.information(theta).sum(axis=1))
+    np.testing.assert_allclose(
+        found.curves.expected_score, items.expected_score(theta).mean(axis=1)
+    )
+    np.testing.assert_allclose(found.curves.se, 1 / np.sqrt(1 + np.array(found.curves.information)))
+    flipped = replace_slope(items, 5)
+    assert report(flipped).curves.information[40] < found.curves.information[40]
+
+
+def replace_slope(items: ItemBank, position: int) -> ItemBank:
+    a = items.a.copy()
+    a[position] = -1.0
+    return replace(items, a=a)
+
+
+def test_longer_tests_leave_less_open_and_all_items_the_least() -> None:
+    rows = report().precision
+    assert [row.n_items for row in rows] == [10, 20, 50, 60]
+    widths = np.array([row.half_width for row in rows])
+    assert (np.diff(widths, axis=0) < 0).all()
+    np.testing.assert_allclose(widths[-1, 2], 1.959964 * report().curves.se[40], rtol=1e-6)
+
+
+def test_a_correction_widens_what_a_test_leaves_open() -> None:
+    plain, corrected = report().precision[2], report(correction=CORRECTION).precision[2]
+    assert plain.n_items == 50
+    expected = 1.3 * np.array(plain.half_width)
+    np.testing.assert_allclose(corrected.half_width, expected, rtol=1e-9)
+
+
+def test_the_best_range_is_around_the_peak_and_not_one_steep_item() -> None:
+    rng = np.random.default_rng(2)
+    items = ItemBank.from_difficulties(
+        a=[*rng.uniform(0.8, 1.2, 100), 30.0], b=[*rng.normal(0, 0.7, 100), 3.0]
+    )
+    lo, hi = report(items).best_range
+    assert lo < -0.8
+    assert 0.8 < hi < 3.0
+
+
+def test_items_kept_out_of_tests_come_first_among_the_flagged() -> None:
+    items = replace_slope(bank(), 7)
+    finding = Finding(
+        code="misfit", severity="warning", item_id="q3", field="s", value=0.1, message="M."
+    )
+    found = report(items, findings=[finding, *lint(items)])
+    assert [(item.key, item.status) for item in found.flagged] == [
+        ("q7", "kept out of tests"),
+        ("q3", "in use"),
+    ]
+    assert found.flags == {"misfit": 1, "negative_slope": 1}
+    assert [item.chosen for item in found.examples if "flagged" in item.chosen] == [
+        "flagged: negative slope",
+        "flagged: misfit",
+    ]
+
+
+def test_a_bank_without_an_item_in_use_has_no_report() -> None:
+    items = ItemBank.from_intercepts(a=[-1.0], intercept=[0.0])
+    with pytest.raises(InvalidInputError, match="at least one item"):
+        report(items)
+
+
+def test_the_worst_items_come_first_and_unjudged_ones_not_at_all() -> None:
+    columns = {
+        "a": np.array([1.0, 0.0, 1.0, 1.0]),
+        "intercept": np.array([0.5, 0.5, 0.5, 0.5]),
+        "se_a": np.array([0.1, np.nan, 0.1, 0.1]),
+        "se_b": np.array([0.1, np.nan, 0.1, 0.1]),
+        "s_x2_p": np.array([0.5, 1e-9, np.nan, 0.4]),
+        "s_x2_rmsea": np.array([0.01, 0.09, np.nan, 0.06]),
+    }
+    verdicts, worst = judged_items(["w", "x", "y", "z"], columns)
+    assert verdicts == {"good": 1, "acceptable": 1, "marginal": 1}
+    assert [(item.key, item.b, item.se_a) for item in worst] == [
+        ("x", None, None),
+        ("z", -0.5, 0.1),
+        ("w", -0.5, 0.1),
+    ]
+
+
+# Page
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"calibration": facts(), "correction": CORRECTION},
+        {"calibration": facts(fit={}, worst_items=(), item_verdicts={}, warnings=(NASTY,))},
+        {"simulated": [SimulatedTest(label=NASTY, figures={"coverage": 0.95, "x": None})]},
+        {"findings": [Finding(code=c, severity="info", item_id="q1", field="a", value=None,
+                              message=NASTY) for c in (*FLAG_WORDS, "unheard_of")
+                      if c not in {"negative_slope", "no_variance"}]},
+    ],
+)  # fmt: skip
+def test_the_page_is_whole_safe_and_accessible(fields: dict[str, Any]) -> None:
+    text = render(report(**fields))
+    page = Page(text)
+    tags = [tag for tag, _ in page.elements]
+    assert not {"script", "link", "img", "iframe", "object", "a"} & set(tags)
+    assert not re.search(r"https?:|url\(|@import", text)
+    assert "<script" not in text
+    assert NASTY.splitlines()[0] in page.text
+    policies = [a["content"] for _, a in page.elements if "http-equiv" in a]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+        if tag == "th":
+            assert attributes["scope"] in {"row", "col"}
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+    assert tags.count("svg") == tags.count("desc") > 5
+    assert tags.count("table") == tags.count("caption")
+    assert "nan" not in re.sub(r"[a-z]nan|nan[a-z]", "", text.lower())
+
+
+def test_what_was_not_computed_is_said() -> None:
+    page = Page(render(report()))
+    assert "Not computed for this bank." in page.text
+    assert "no correction is stored" in page.text
+    assert "imported, without the answers" in page.text
+
+
+def test_the_summary_speaks_plainly() -> None:
+    said = " ".join(summary(report(calibration=facts(), correction=CORRECTION)))
+    assert "60 questions (items) in use, calibrated on the answers of 1,200 models" in said
+    assert "tells models apart best when their ability lies between" in said
+    assert re.search(
+        r"A test of 50 well chosen questions places an average model .* ±0\.\d\d", said
+    )
+    assert "How well the model fits: good" in said
+    assert "corrected so that they hold" in said
+    alone = ItemBank.from_intercepts(a=[1.0], intercept=[0.0])
+    assert "A test of 1 well chosen question places" in " ".join(summary(report(alone)))
+
+
+def test_the_correction_is_told_in_words() -> None:
+    page = Page(render(report(correction=CORRECTION)))
+    assert "tried on 300 models whose answers" in page.text
+    assert "multiplied by 0.90 after 5 answers, 1.30 after 50 answers" in page.text
+
+
+def test_simulated_tests_stand_in_a_table() -> None:
+    rows = [SimulatedTest(label="SE 0.3", figures={"items": 21.5, "coverage": 0.948, "ies": None})]
+    text = render(report(simulated=rows))
+    assert '<th scope="row">SE 0.3</th><td>21.500</td><td>0.948</td><td>-</td>' in text
+
+
+def test_a_bank_of_100_000_items_makes_a_page_of_ordinary_size() -> None:
+    n_items = 100_000
+    rng = np.random.default_rng(1)
+    items = ItemBank.from_difficulties(
+        a=rng.uniform(-0.2, 2.0, n_items), b=rng.normal(size=n_items)
+    )
+    found = report(items)
+    text = render(found)
+    assert found.n_flagged > 5000
+    assert f"The first {MAX_ROWS} of {found.n_flagged:,} flagged questions." in text
+    assert len(text) < 300_000

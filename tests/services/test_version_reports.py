@@ -1,0 +1,50 @@
+"""Reports of stored versions, from the calibration that they were published from."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from app.reports.page import render
+from app.services.calibration_plan import CalibrationPlan
+from app.services.calibration_runner import CalibrationRunner
+from app.services.calibrations import Publication
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from tests.services.calibrations import answers, csv_of, imported
+from tests.services.sessions import opened
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def test_a_published_calibration_is_told_in_the_report(services: Services) -> None:
+    await imported(services, csv_of(answers()))
+    made = await services.calibrations.create("answers", CalibrationPlan(compare=("1pl", "2pl")))
+    runner = CalibrationRunner(
+        database=services.database,
+        response_sets=services.response_sets,
+        banks=services.banks,
+        worker_id="w1",
+        lease=timedelta(seconds=30),
+    )
+    claimed = await runner.claim(made.id)
+    assert claimed is not None
+    await runner.drive(claimed)
+    version = await services.calibrations.publish(made.id, Publication(bank="arc", notes="first"))
+    report = await services.version_reports.report("arc")
+    assert (report.identity.bank, report.identity.version) == ("arc", 1)
+    assert report.identity.parameters_hash == version.parameters_hash
+    facts = report.calibration
+    assert facts is not None
+    assert (facts.n_examinees, facts.n_items, facts.model) == (300, 12, "2pl")
+    assert facts.fit["verdict"] == (version.calibration or {})["fit"]["verdict"]
+    assert {other["model"] for other in facts.comparison} == {"1pl", "2pl"}
+    assert sum(facts.item_verdicts.values()) == len(facts.worst_items) == 12
+    text = render(report)
+    assert "calibrated on the answers of 300 models" in text
+    assert "Other models on the same answers" in text
