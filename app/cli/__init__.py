@@ -18,6 +18,7 @@ COMMANDS = {
     "response-sets": "Import, collect, list, show and export recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",
+    "rank-simulate": "Rank models by their recorded answers.",
     "calibrate": "Estimate item parameters from a response file.",
     "report": "Write what a bank can do as one HTML page.",
     "lint": "Check the parameters of a bank file.",

@@ -1,15 +1,20 @@
-"""The two files that the offline commands read."""
+"""The files that the offline commands read."""
 
+import csv
+import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
-from app.engine.bank import ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
-from app.errors import InvalidInputError
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.files import as_text
 from app.exchange.parameters import read_parameters
-from app.exchange.responses import read_responses
+from app.exchange.responses import SCORE_RANGE, read_responses
 
 BankOption = Annotated[
     Path,
@@ -51,14 +56,56 @@ def load_bank(path: Path) -> ItemBank:
         raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
 
 
-def load_responses(path: Path) -> ResponseTable:
-    """The scores in a response file.
+def load_responses(
+    path: Path, *, score_range: tuple[float, float] | None = SCORE_RANGE
+) -> ResponseTable:
+    """The scores in a response file, within `score_range` (None takes any number).
 
     Raises:
         InvalidInputError: The file cannot be opened, or is not what it should be.
     """
     try:
         with path.open("rb") as stream:
-            return read_responses(stream, name=path.name)
+            return read_responses(stream, name=path.name, score_range=score_range)
     except OSError as exc:
         raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
+
+
+def load_numbers(path: Path, expected: str, column: str, examinees: Sequence[str]) -> FloatArray:
+    """One number of each examinee from a CSV file with a first column of examinees.
+
+    Args:
+        path: The file.
+        expected: What a fault says of a path that cannot be read.
+        column: The column whose name begins so.
+        examinees: Whose numbers, in this order.
+
+    Raises:
+        InvalidInputError: The file cannot be opened.
+        FileFormatError: No such column, a cell that is no number, or an examinee without one.
+    """
+    try:
+        text = as_text(path.read_bytes(), path.name)
+    except OSError as exc:
+        raise InvalidInputError(f"{expected}, got {path}: {exc.strerror}.") from exc
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    header = rows[0] if rows else []
+    at = next((i for i, name in enumerate(header) if i and name.startswith(column)), None)
+    if at is None:
+        raise FileFormatError(
+            f"{path.name}: expected a first column of examinees and a column {column}..., found "
+            f"{','.join(header)!r:.200}."
+        )
+    found: dict[str, float] = {}
+    for number, row in enumerate(rows[1:], start=2):
+        try:
+            found[row[0]] = float(row[at])
+        except (IndexError, ValueError) as exc:
+            raise FileFormatError(
+                f"{path.name}:{number}: expected an examinee and a number as {header[at]}, "
+                f"got {','.join(row)!r:.200}."
+            ) from exc
+    for examinee in examinees:
+        if not np.isfinite(found.get(examinee, np.nan)):
+            raise FileFormatError(f"{path.name}: no {column} of examinee {examinee!r}.")
+    return np.array([found[examinee] for examinee in examinees])

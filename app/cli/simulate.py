@@ -1,7 +1,5 @@
 """`sextant simulate`: try a test design on recorded answers, before any call is paid."""
 
-import csv
-import io
 import math
 import time
 from collections.abc import Sequence
@@ -16,7 +14,14 @@ from rich.table import Table
 
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
-from app.cli.inputs import BankOption, JsonOption, ResponsesOption, load_bank, load_responses
+from app.cli.inputs import (
+    BankOption,
+    JsonOption,
+    ResponsesOption,
+    load_bank,
+    load_numbers,
+    load_responses,
+)
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import whole_bank_abilities
@@ -25,8 +30,6 @@ from app.engine.design import Design, Preset
 from app.engine.learning import LONGEST, glimpses, learn
 from app.engine.residual_regression import ResidualRegression
 from app.engine.simulation import Summary, Taken, judge, summarise, take
-from app.errors import FileFormatError, InvalidInputError
-from app.exchange.files import as_text
 from app.exchange.names import align
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
@@ -146,38 +149,9 @@ def command(
 def _references(bank: ItemBank, records: Records, reference: str) -> FloatArray:
     if reference == "wle":
         return whole_bank_abilities(bank, records.scores)[0]
-    return _thetas_in(Path(reference), records.examinees)
-
-
-def _thetas_in(path: Path, examinees: Sequence[str]) -> FloatArray:
-    """The column `theta...` of a CSV file, for these examinees."""
-    try:
-        text = as_text(path.read_bytes(), path.name)
-    except OSError as exc:
-        raise InvalidInputError(
-            f"--reference: expected wle or a file, got {path}: {exc.strerror}."
-        ) from exc
-    rows = [row for row in csv.reader(io.StringIO(text)) if row]
-    header = rows[0] if rows else []
-    column = next((i for i, name in enumerate(header) if i and name.startswith("theta")), None)
-    if column is None:
-        raise FileFormatError(
-            f"{path.name}: expected a first column of examinees and a column theta..., found "
-            f"{','.join(header)!r:.200}."
-        )
-    found: dict[str, float] = {}
-    for number, row in enumerate(rows[1:], start=2):
-        try:
-            found[row[0]] = float(row[column])
-        except (IndexError, ValueError) as exc:
-            raise FileFormatError(
-                f"{path.name}:{number}: expected an examinee and a number as {header[column]}, "
-                f"got {','.join(row)!r:.200}."
-            ) from exc
-    for examinee in examinees:
-        if not np.isfinite(found.get(examinee, np.nan)):
-            raise FileFormatError(f"{path.name}: no theta of examinee {examinee!r}.")
-    return np.array([found[examinee] for examinee in examinees])
+    return load_numbers(
+        Path(reference), "--reference: expected wle or a file", "theta", records.examinees
+    )
 
 
 def _learned(

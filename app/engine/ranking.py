@@ -12,7 +12,7 @@ position among the tests.
 
 | symbol | meaning |
 |---|---|
-| theta_i, SE_i | ability of member i and its standard error |
+| theta_i, SE_i | ability of member i and its standard error, corrected where that was learned |
 | z_ij | (theta_i - theta_j) / sqrt(SE_i^2 + SE_j^2) |
 | alpha | 1 - confidence |
 
@@ -44,6 +44,7 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemIndex
+from app.engine.estimation import Z_95
 from app.engine.standing import Pair, Standing, boundary, standing_of
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
@@ -93,6 +94,13 @@ class RankingRules:
             raise InvalidInputError(f"tie_width is at least 0 logits, got {self.tie_width!r}.")
         if not 0 <= self.futility < 0.5:
             raise InvalidInputError(f"futility lies in [0, 0.5), got {self.futility!r}.")
+
+    def usual_budget(self, n_members: int) -> int:
+        """Items for all members where nobody says how many: half of what each may be asked.
+
+        So those who are settled early leave some to those who are not.
+        """
+        return n_members * max(self.max_items // 2, self.min_items)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,7 +251,7 @@ class Ranking:
         """
         return standing_of(
             [member.belief.theta for member in state.members],
-            [member.belief.se if member.n_scored else math.inf for member in state.members],
+            [self._se(state, member) for member in range(len(state.members))],
             confidence=self.rules.confidence,
             holm=self.rules.holm,
             looks=self.rules.max_items / self.rules.min_items,
@@ -255,7 +263,7 @@ class Ranking:
             return Verdict.DECIDED
         first, second = state.members[pair.above], state.members[pair.below]
         apart = first.belief.theta - second.belief.theta
-        spread = math.hypot(first.belief.se, second.belief.se)
+        spread = math.hypot(self._se(state, pair.above), self._se(state, pair.below))
         width = self.rules.tie_width
         within = _NORMAL.cdf((width - apart) / spread) - _NORMAL.cdf((-width - apart) / spread)
         if within >= self.rules.confidence:
@@ -296,6 +304,16 @@ class Ranking:
                 item = self._item(state, member, rivals[member], seed)
                 return RankingAsk(member, item)
         return None
+
+    def _se(self, state: RankingState, member: int) -> float:
+        """Standard error of theta as far as it is true: see `app.engine.correction`."""
+        test, so_far = self.tests[member], state.members[member]
+        if not so_far.n_scored:
+            return math.inf
+        se = so_far.belief.se
+        if test.correction is None:
+            return se
+        return se * test.correction.theta.at(so_far.n_scored, Z_95 * se)
 
     def _rivals(self, state: RankingState) -> dict[int, list[int]]:
         """Who needs answers, and to be compared with whom; the warm-up before all else."""
@@ -339,12 +357,12 @@ class Ranking:
         now = end = 0.0
         for member in (pair.above, pair.below):
             test = state.members[member]
-            variance, answers = test.belief.se**2, max(test.n_scored, 1)
+            variance, answers = self._se(state, member) ** 2, max(test.n_scored, 1)
             left = len(test.pending) + self._remaining(state, member)
             now += variance
             end += variance * answers / (answers + left)
         needed = self._boundary()
-        share = end / now
+        share = end / now if now < math.inf else 1.0
         if share >= 1.0:
             return float(pair.z >= needed)
         mean, sd = pair.z / math.sqrt(share), math.sqrt((1 - share) / share)

@@ -1,0 +1,53 @@
+"""A bank for a ranking of recorded scores, from other examinees' scores. Pure."""
+
+import numpy as np
+
+from app.calibration.calibrate import CalibrationSettings, calibrate
+from app.calibration.curves import Family
+from app.calibration.filters import FilterSettings
+from app.engine.bank import ItemBank
+from app.engine.batch import whole_bank_abilities
+from app.engine.correction import VersionLearning
+from app.engine.design import Design
+from app.engine.learning import LEAST_EXAMINEES, glimpses, learn_correction
+from app.engine.responses import ResponseTable
+from app.exchange.names import align
+from app.services.calibration_plan import CalibrationPlan, prepared
+
+#: Examinees from which on items get slopes of their own; below, one slope fits all about as well.
+SLOPES_FROM = 30
+#: Examinees on whom tests are simulated, to learn how far standard errors hold.
+LEARNED_FROM = 100
+
+
+def bank_from(table: ResponseTable) -> ItemBank:
+    """Calibrate every item that can be.
+
+    Scores of 0 and 1 alone: a 2PL, or from fewer than `SLOPES_FROM` examinees a 1PL, without the
+    items that all got right or all got wrong.
+
+    Raises:
+        CalibrationError: Scores from which nothing can be estimated.
+    """
+    few = len(table.examinees) < SLOPES_FROM
+    family = Family.RASCH if few else Family.TWO_PL
+    plan = CalibrationPlan(model=family.value, filters=FilterSettings.none())
+    settings = CalibrationSettings(family=family, with_errors=False)
+    return calibrate(prepared(table, plan).matrix, settings).bank()
+
+
+def learned_from(
+    table: ResponseTable, bank: ItemBank, design: Design, *, max_items: int, seed: int
+) -> VersionLearning:
+    """How far standard errors of short tests hold, from those whom the bank was calibrated from.
+
+    Fewer than 20 examinees teach nothing.
+    """
+    if len(table.examinees) < LEAST_EXAMINEES:
+        return VersionLearning()
+    scores = align(table, bank).scores
+    rows = np.linspace(0, len(scores) - 1, min(len(scores), LEARNED_FROM)).astype(int).tolist()
+    references, _ = whole_bank_abilities(bank, scores)
+    test = design.open_ended(max_items).build(bank)
+    seen = glimpses(test, scores, references, rows, seed=seed)
+    return VersionLearning(interval_correction=learn_correction(seen))

@@ -1,0 +1,135 @@
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli.rank_simulate import command
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.simulation import draw_scores
+
+app = typer.Typer()
+app.command()(command)
+
+THETAS = {"low": -1.8, "middle": 0.0, "high": 1.8}
+BANK = ItemBank.from_difficulties(a=np.full(150, 1.2), b=np.random.default_rng(4).normal(size=150))
+
+
+def write(path: Path, names: Sequence[str], rows: Sequence[FloatArray]) -> None:
+    lines = ["model," + ",".join(f"i{j}" for j in range(BANK.n_items))]
+    for name, row in zip(names, rows, strict=True):
+        cells = ("" if np.isnan(score) else f"{score:g}" for score in row)
+        lines.append(f"{name}," + ",".join(cells))
+    path.write_text("\n".join(lines))
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(1)
+    rows = list(draw_scores(BANK, THETAS.values(), rng))
+    write(tmp_path / "answers.csv", list(THETAS), rows)
+    others = list(draw_scores(BANK, rng.normal(size=16), rng))
+    write(tmp_path / "others.csv", [f"other-{k}" for k in range(16)], others)
+    return tmp_path
+
+
+def base(files: Path) -> list[str]:
+    return ["--responses", str(files / "answers.csv"), "--train", str(files / "others.csv")]
+
+
+def rank(files: Path, *flags: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, [*base(files), *flags, "--json", str(files / "out.json")])
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads((files / "out.json").read_text())
+    return document
+
+
+def refused(files: Path, *flags: str) -> str:
+    result = CliRunner().invoke(app, [*base(files), *flags])
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
+
+
+def test_models_are_ranked_with_a_part_of_their_recorded_answers(files: Path) -> None:
+    document = rank(files)
+    assert document["ranking"] == ["high", "middle", "low"]
+    assert document["tau"] == 1.0
+    assert document["ties"] == []
+    assert [(pair["a"], pair["b"]) for pair in document["pairs"]] == [
+        ("high", "middle"), ("high", "low"), ("middle", "low"),
+    ]  # fmt: skip
+    assert all(pair["decided"] and pair["p_a_above_b"] > 0.95 for pair in document["pairs"])
+    assert document["items_total"] == sum(document["items_per_examinee"].values()) < 150
+    assert [entry["rank_lo"] for entry in document["order"]] == [1, 2, 3]
+    assert document["stop_reason"] == "decision_reached"
+
+
+def test_the_same_seed_gives_the_same_ranking(files: Path) -> None:
+    assert rank(files, "--seed", "3") == rank(files, "--seed", "3")
+
+
+def test_a_model_and_its_copy_are_reported_as_tied(files: Path) -> None:
+    rows = list(draw_scores(BANK, THETAS.values(), np.random.default_rng(2)))
+    write(files / "answers.csv", ["low", "middle", "copy", "high"], [rows[0], rows[1], *rows[1:]])
+    document = rank(files)
+    assert [sorted(tie) for tie in document["ties"]] == [["copy", "middle"]]
+
+
+def test_items_without_a_score_are_never_asked_of_that_model(files: Path) -> None:
+    rows = list(draw_scores(BANK, THETAS.values(), np.random.default_rng(3)))
+    rows[1][14:] = np.nan
+    write(files / "answers.csv", list(THETAS), rows)
+    assert rank(files)["items_per_examinee"]["middle"] <= 14
+
+
+def test_dear_models_are_asked_less(files: Path) -> None:
+    rows = list(draw_scores(BANK, [0.0, 0.1, 0.0, 0.1], np.random.default_rng(5)))
+    names = ["cheap", "cheap too", "dear", "dear too"]
+    write(files / "answers.csv", names, rows)
+    (files / "costs.csv").write_text("model,cost_usd\ncheap,1\ncheap too,1\ndear,20\ndear too,20\n")
+    asked = rank(files, "--costs", str(files / "costs.csv"), "--budget-items", "100")
+    items = asked["items_per_examinee"]
+    assert items["cheap"] + items["cheap too"] > 2 * (items["dear"] + items["dear too"])
+    assert asked["cost_total"] == pytest.approx(
+        sum(items[name] * (20 if "dear" in name else 1) for name in names)
+    )
+
+
+def test_a_training_model_that_is_ranked_itself_is_not_calibrated_from(files: Path) -> None:
+    rng = np.random.default_rng(6)
+    rows = list(draw_scores(BANK, rng.normal(size=4), rng))
+    write(files / "others.csv", ["high", "a", "b", "c"], rows)
+    result = CliRunner().invoke(app, base(files))
+    assert "1 models of --train are ranked" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--budget-items", "20"), "20 items is too small for the warm-up"),
+        (("--confidence", "1"), "between 0.5 and 1"),
+        (("--min-items", "0"), "1 <= min_items <= max_items"),
+        (("--scale", "2", "2"), "needs LO < HI"),
+        (("--scale", "0", "0.5"), "expected scores from 0 to 0.5, got 1"),
+        (("--selector", "fisher"), "expected one of maximum_information"),
+    ],
+)
+def test_a_ranking_that_cannot_be_is_refused_in_one_sentence(
+    files: Path, flags: tuple[str, ...], message: str
+) -> None:
+    assert message in refused(files, *flags)
+
+
+def test_one_model_is_no_ranking(files: Path) -> None:
+    write(files / "answers.csv", ["alone"], list(draw_scores(BANK, [0], np.random.default_rng(1))))
+    assert "at least two examinees, got 1" in refused(files)
+
+
+def test_costs_of_every_model_are_needed(files: Path) -> None:
+    (files / "costs.csv").write_text("model,cost\nlow,1\n")
+    assert "no cost of examinee 'middle'" in refused(files, "--costs", str(files / "costs.csv"))
