@@ -130,7 +130,7 @@ class Calibration:
         converged: Both criteria of `EmSettings` hold.
         cycles: E-steps taken.
         errors: Standard errors, or None where not asked for.
-        priors: Priors that were used.
+        guessing_sd: Of the prior on logit c that was used, or None.
         free_density: The latent density's weights were estimated.
         warnings: What a reader of the numbers should know.
         scale: Name of the theta scale.
@@ -147,7 +147,7 @@ class Calibration:
     converged: bool
     cycles: int
     errors: ParameterErrors | None
-    priors: Priors
+    guessing_sd: float | None
     free_density: bool = False
     warnings: tuple[str, ...] = ()
     scale: str = DEFAULT_SCALE
@@ -333,7 +333,7 @@ def finished(
     scale: str | None = None,
 ) -> Calibration:
     """The result of EM as a calibration, with standard errors where asked for."""
-    errors = None
+    errors, guessing = None, problem.priors.guessing
     if settings.with_errors:
         errors = parameter_errors(matrix, problem, result.curves, result.density)
     n_free_items = matrix.n_items - len(problem.fixed)
@@ -354,7 +354,7 @@ def finished(
         converged=result.converged,
         cycles=result.cycles,
         errors=errors,
-        priors=problem.priors,
+        guessing_sd=None if guessing is None else guessing.sd,
         free_density=settings.estimate_density and not problem.fixed,
         warnings=_warnings(matrix, settings, result),
         scale=scale or settings.scale,

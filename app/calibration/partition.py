@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from app.calibration.calibrate import Calibration, CalibrationSettings, calibrate
+from app.calibration.em import Progress
 from app.calibration.expectation import LatentDensity, expect, population
 from app.calibration.linking import Linking, link_populations
 from app.calibration.matrix import ScoreMatrix
@@ -75,12 +76,17 @@ def calibrate_in_parts(
 
 
 def calibrate_part(
-    matrix: ScoreMatrix, settings: CalibrationSettings, part: IntArray, number: int
+    matrix: ScoreMatrix,
+    settings: CalibrationSettings,
+    part: IntArray,
+    number: int,
+    *,
+    watch: Callable[[Progress], None] | None = None,
 ) -> Calibration:
     """One part on a scale of its own; examinees without answers to it take no part."""
     own = matrix.select(items=part)
     own = own.select(examinees=own.answers_per_examinee() > 0)
-    return calibrate(own, replace(settings, scale=_scale_of(settings, number)))
+    return calibrate(own, replace(settings, scale=_scale_of(settings, number)), watch=watch)
 
 
 def join_parts(
@@ -126,7 +132,7 @@ def join_parts(
         converged=all(result.converged for result in results),
         cycles=sum(result.cycles for result in results),
         errors=ParameterErrors.joined(parts, errors) if len(errors) == len(parts) else None,
-        priors=results[0].priors,
+        guessing_sd=results[0].guessing_sd,
         warnings=tuple(warnings),
         scale=settings.scale,
     )

@@ -16,11 +16,11 @@ from app.calibration.em import Progress
 from app.calibration.goodness import Goodness, goodness_of_fit
 from app.calibration.item_fit import ItemFit, item_fit, local_dependence
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.onto import LinkMethod, calibrate_linked, linked
+from app.calibration.onto import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.partition import calibrate_in_parts
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray
-from app.services.calibration_plan import CalibrationPlan, anchors_for
+from app.services.calibration_plan import CalibrationPlan, LinkPlan, anchors_for
 
 Report = Callable[[dict[str, Any]], None]
 """Takes the progress: the phase, and what it has reached."""
@@ -71,7 +71,28 @@ def bank_of(
 def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
     """Calibrate one of the families 1PL to 4PL; see `fit`."""
     report({"phase": "calibrating"})
-    calibration, link = _calibrated(matrix, plan, report)
+    settings, anchors = plan.settings(), anchors_for(matrix, plan)
+    if plan.partition_size is not None:
+        rng = np.random.default_rng(plan.seed)
+        joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
+        return judged(matrix, plan, joined, report)
+    watch = watching(report)
+    if plan.link is None or anchors is None:
+        return judged(matrix, plan, calibrate(matrix, settings, watch=watch), report)
+    method = LinkMethod(plan.link.method)
+    return judged(
+        matrix, plan, calibrate_linked(matrix, anchors, method, settings, watch=watch), report
+    )
+
+
+def judged(
+    matrix: ScoreMatrix, plan: CalibrationPlan, found: Calibration | Linked, report: Report
+) -> Fitted:
+    """What is stored of a calibration, its fit examined; a link is made where one is due."""
+    anchors = anchors_for(matrix, plan)
+    if isinstance(found, Calibration) and plan.link is not None and anchors is not None:
+        found = linked(found, anchors, LinkMethod(plan.link.method))
+    calibration = found.calibration if isinstance(found, Linked) else found
     report({"phase": "checking_fit", "cycle": calibration.cycles})
     goodness = goodness_of_fit(matrix, calibration)
     items = item_fit(matrix, calibration)
@@ -83,44 +104,34 @@ def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fi
         "bic": calibration.bic,
         "iterations": calibration.cycles,
         "converged": calibration.converged,
-        "guessing_sd": calibration.priors.guessing and calibration.priors.guessing.sd,
+        "guessing_sd": calibration.guessing_sd,
         "fit": _fit(goodness),
         "local_dependence": asdict(local_dependence(matrix, calibration)),
         "warnings": list(calibration.warnings),
         "comparison": _comparison(matrix, plan, report),
-        "link": link,
+        "link": _link(found, plan) if isinstance(found, Linked) else None,
     }
     return Fitted(figures, _columns(calibration, items), {})
+
+
+def watching(report: Report) -> Callable[[Progress], None]:
+    """Turns the progress of EM into reports."""
+
+    def watch(at: Progress) -> None:
+        report(_progress(at))
+
+    return watch
 
 
 FITS: Mapping[str, Fit] = {family.value: fit_family for family in Family}
 """How each response model is calibrated."""
 
 
-def _calibrated(
-    matrix: ScoreMatrix, plan: CalibrationPlan, report: Report
-) -> tuple[Calibration, dict[str, Any] | None]:
-    """The calibration on its final scale, and how it came there."""
-    settings = plan.settings()
-    anchors = anchors_for(matrix, plan)
-
-    def watch(at: Progress) -> None:
-        report(_progress(at))
-
-    if plan.partition_size is None:
-        if plan.link is None or anchors is None:
-            return calibrate(matrix, settings, watch=watch), None
-        method = LinkMethod(plan.link.method)
-        found = calibrate_linked(matrix, anchors, method, settings, watch=watch)
-    else:
-        rng = np.random.default_rng(plan.seed)
-        joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
-        if plan.link is None or anchors is None:
-            return joined, None
-        found = linked(joined, anchors, LinkMethod(plan.link.method))
-    return found.calibration, {
-        "method": plan.link.method,
-        "bank_version_id": plan.link.bank_version_id,
+def _link(found: Linked, plan: CalibrationPlan) -> dict[str, Any]:
+    link = plan.link or LinkPlan()
+    return {
+        "method": link.method,
+        "bank_version_id": link.bank_version_id,
         "scale": found.linking.target,
         "slope": found.linking.slope,
         "intercept": found.linking.intercept,

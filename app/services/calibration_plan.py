@@ -87,6 +87,8 @@ class CalibrationPlan:
             raise InvalidInputError(
                 f"A partition needs at least {LEAST_PART} items, got {self.partition_size}."
             )
+        if self.partition_size is not None and self.model not in tuple(Family):
+            raise InvalidInputError(f"The {self.model} model cannot be calibrated in parts.")
         fixed = self.link is not None and self.link.method == LinkMethod.FIXED_ANCHOR
         if fixed and self.partition_size is not None:
             raise InvalidInputError(

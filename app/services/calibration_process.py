@@ -18,16 +18,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
 from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
+from app.engine.models.base import FloatArray
 from app.errors import CalibrationError, FieldProblem, SextantError
-from app.services.calibration_fit import Fitted, fit
+from app.services.calibration_fit import Fitted, Report, fit
+from app.services.calibration_parts import FittedPart, fit_joined, fit_part
 from app.services.calibration_plan import CalibrationPlan
 
 #: Seconds between two lines of progress within one phase.
@@ -37,7 +40,7 @@ _NICENESS = 5
 #: OpenBLAS's threads wait for each other in busy loops: on cores that sessions use as well, or with
 #: a lower priority, two of them take ten times as long as one.
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-#: The last line has some twenty bytes for each of eleven numbers an item.
+#: The last line has some twenty bytes for each number of an item, of which a part has thirty.
 _LONGEST_LINE = 1 << 28
 
 
@@ -45,8 +48,18 @@ async def fit_in_process(
     matrix: ScoreMatrix,
     plan: CalibrationPlan,
     report: Callable[[dict[str, Any]], Awaitable[None]],
+    *,
+    part: int | None = None,
+    parts: Sequence[FittedPart] = (),
 ) -> Fitted:
     """Do what `fit` does; cancelling the task, or an error of `report`, kills the process.
+
+    Args:
+        matrix: Answers.
+        plan: How.
+        report: Takes the progress.
+        part: Do what `fit_part` does: this part, whose answers alone are given.
+        parts: Do what `fit_joined` does.
 
     Raises:
         CalibrationError: As `fit` does.
@@ -67,7 +80,7 @@ async def fit_in_process(
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a process without pipes")
         with contextlib.suppress(ConnectionError):  # it ended: its output says so
-            process.stdin.write(_header(matrix, plan))
+            process.stdin.write(_header(matrix, plan, part, parts))
             process.stdin.write(matrix.scores.tobytes())
             await process.stdin.drain()
         async for line in process.stdout:
@@ -77,8 +90,7 @@ async def fit_in_process(
                 case {"failed": detail, "problems": problems}:
                     raise CalibrationError(detail, problems=[FieldProblem(*p) for p in problems])
                 case {"done": figures, "columns": columns, "knowledge": knowledge}:
-                    arrays = {name: np.array(values) for name, values in columns.items()}
-                    return Fitted(figures, arrays, knowledge)
+                    return Fitted(figures, _arrays(columns), knowledge)
                 case other:
                     raise RuntimeError(f"a reply of another shape: {other!r:.80}")
         raise SextantError(
@@ -91,12 +103,16 @@ async def fit_in_process(
         await process.wait()
 
 
-def _header(matrix: ScoreMatrix, plan: CalibrationPlan) -> bytes:
+def _header(
+    matrix: ScoreMatrix, plan: CalibrationPlan, part: int | None, parts: Sequence[FittedPart]
+) -> bytes:
     header = {
         "examinees": matrix.examinees,
         "items": matrix.items,
         "plan": plan.to_dict(),
         "target": plan.target and _bank_to_json(plan.target),
+        "part": part,
+        "parts": [[fitted.keys, fitted.figures, _lists(fitted.columns)] for fitted in parts],
     }
     return json.dumps(header).encode() + b"\n"
 
@@ -112,27 +128,40 @@ def main() -> None:
     os.nice(_NICENESS)
     with os.fdopen(os.dup(1), "w") as replies:
         os.dup2(2, 1)  # whatever a library prints must not look like a reply
-        matrix, plan = _read(sys.stdin.buffer)
+        work = _read(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
         try:
-            fitted = fit(matrix, plan, _Reporter(replies))
+            fitted = work(_Reporter(replies))
         except SextantError as error:
             problems = [(problem.pointer, problem.detail) for problem in error.problems]
             _send(replies, {"failed": error.detail, "problems": problems})
         else:
-            lists = {name: values.tolist() for name, values in fitted.columns.items()}
-            done = {"done": fitted.figures, "columns": lists, "knowledge": fitted.knowledge}
+            columns = _lists(fitted.columns)
+            done = {"done": fitted.figures, "columns": columns, "knowledge": fitted.knowledge}
             _send(replies, done)
 
 
-def _read(stream: BinaryIO) -> tuple[ScoreMatrix, CalibrationPlan]:
+def _lists(columns: Mapping[str, FloatArray]) -> dict[str, list[float]]:
+    return {name: values.tolist() for name, values in columns.items()}
+
+
+def _arrays(columns: Mapping[str, list[float]]) -> dict[str, FloatArray]:
+    return {name: np.array(values) for name, values in columns.items()}
+
+
+def _read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     header = json.loads(stream.readline())
     shape = len(header["examinees"]), len(header["items"])
     codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
     matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
-    plan = CalibrationPlan.from_dict(header["plan"])
     target = header["target"] and ItemBank.from_intercepts(**header["target"])
-    return matrix, replace(plan, target=target)
+    plan = replace(CalibrationPlan.from_dict(header["plan"]), target=target)
+    if header["part"] is not None:
+        return partial(fit_part, matrix, plan, header["part"])
+    if header["parts"]:
+        parts = [FittedPart(tuple(k), f, _arrays(columns)) for k, f, columns in header["parts"]]
+        return partial(fit_joined, matrix, plan, parts)
+    return partial(fit, matrix, plan)
 
 
 def _end_with_parent() -> None:

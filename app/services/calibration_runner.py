@@ -19,8 +19,10 @@ from app.errors import (
 )
 from app.services.banks import BankService
 from app.services.calibration_links import with_target
+from app.services.calibration_parts import FittedPart, digest_of, parts_for, require_same_answers
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.calibration_process import fit_in_process
+from app.services.calibration_queue import CalibrationQueue
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
 from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
@@ -37,10 +39,11 @@ _DATABASE_RETRY_S = (0.2, 2.0)
 
 
 class CalibrationRunner:
-    """Drives claimed calibrations of one worker process.
+    """Drives claimed calibrations, and parts of calibrations, of one worker process.
 
-    Nothing of a calibration is stored before its end but its progress: whoever takes over from a
-    lost worker starts from the beginning.
+    Nothing of them is stored before their end but the progress: whoever takes over from a lost
+    worker starts from the beginning. Whoever ends the last part of a calibration has the
+    calibration itself queued, which then joins its parts.
     """
 
     def __init__(
@@ -49,12 +52,14 @@ class CalibrationRunner:
         database: Database,
         response_sets: ResponseSetService,
         banks: BankService,
+        queue: CalibrationQueue,
         worker_id: str,
         lease: timedelta,
     ) -> None:
         self._database = database
         self._response_sets = response_sets
         self._banks = banks
+        self._queue = queue
         self._worker_id = worker_id
         self._lease = lease
 
@@ -70,11 +75,7 @@ class CalibrationRunner:
         with structlog.contextvars.bound_contextvars(calibration_id=record.id):
             try:
                 result, items = await self._fit(record)
-                await self._write(
-                    lambda uow: uow.calibrations.complete(
-                        record.id, record.lease_epoch, result, items
-                    )
-                )
+                await self._write(lambda uow: self._complete(uow, record, result, items))
                 logger.info("calibration_completed", converged=result["converged"])
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
@@ -113,7 +114,16 @@ class CalibrationRunner:
         )
         filtered = await asyncio.to_thread(prepared, table, plan)
         del table  # eight times the matrix
-        fitted = await fit_in_process(filtered.matrix, plan, report)
+        if record.part is not None:
+            items = parts_for(filtered.matrix, plan)[record.part]
+            own = filtered.matrix.select(items=items)
+            fitted = await fit_in_process(own, plan, report, part=record.part)
+            answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
+            return {**answers, **fitted.figures}, FittedItems(own.items, fitted.columns)
+        parts = await _patiently(lambda: self._parts(record)) if record.n_parts else []
+        if parts:
+            require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
+        fitted = await fit_in_process(filtered.matrix, plan, report, parts=parts)
         result = {
             "response_set_revision": source.revision,
             **fitted.figures,
@@ -122,6 +132,25 @@ class CalibrationRunner:
             "seconds": time.monotonic() - started,
         }
         return result, FittedItems(filtered.matrix.items, fitted.columns)
+
+    async def _parts(self, record: CalibrationRecord) -> list[FittedPart]:
+        async with self._database.unit_of_work() as uow:
+            stored = [
+                (part.result, await uow.calibrations.fitted(part.id))
+                for part in await uow.calibrations.parts(record.id)
+            ]
+        return [
+            FittedPart(fitted.keys, result, dict(fitted.columns))
+            for result, fitted in stored
+            if result is not None and fitted is not None
+        ]
+
+    async def _complete(
+        self, uow: UnitOfWork, record: CalibrationRecord, result: dict[str, Any], items: FittedItems
+    ) -> None:
+        ready = await uow.calibrations.complete(record.id, record.lease_epoch, result, items)
+        if ready is not None:
+            await self._queue.enqueue(uow, ready)
 
     async def _write(self, write: Callable[[UnitOfWork], Awaitable[None]]) -> None:
         async def attempt() -> None:

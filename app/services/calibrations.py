@@ -1,28 +1,29 @@
 """Calibrations: started from a response set, watched, and published as a bank version."""
 
 import asyncio
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding
+from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, InvalidStateError
 from app.services.bank_import import BankImport
 from app.services.bank_spec import BankSpec
 from app.services.banks import BankService
 from app.services.calibration_fit import bank_of
 from app.services.calibration_links import carried_over, with_target
+from app.services.calibration_parts import parts_for
 from app.services.calibration_plan import CalibrationPlan, prepared
+from app.services.calibration_queue import CalibrationQueue
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
-from app.storage.unit_of_work import UnitOfWork
+from app.storage.repositories.calibrations import CalibrationEvent, CalibrationRecord, FittedItems
 
 #: Items whose S-X2 has a smaller p-value are flagged: one in a thousand that fit is, too ...
 MISFIT_P = 0.001
@@ -31,14 +32,6 @@ MISFIT_RMSEA = 0.08
 #: Figures of a calibration that its bank version shows.
 _SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
 _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
-
-
-class CalibrationQueue(Protocol):
-    """Whoever brings calibrations to the workers."""
-
-    def enqueue(self, uow: UnitOfWork, calibration_id: str) -> Awaitable[None]:
-        """Ask for a calibration to be run, within the given transaction."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +103,17 @@ class CalibrationService:
         found = await self._response_sets.get(response_set)
         table = await self._response_sets.matrix(found.id)
         plan = await with_target(plan, self._banks)
-        await asyncio.to_thread(prepared, table, plan)
+        n_parts = await asyncio.to_thread(_number_of_parts, table, plan)
+        part_ids = [new_id("cal") for _ in range(n_parts)]
         async with self._database.unit_of_work() as uow:
             made = await uow.calibrations.add(
-                new_id("cal"), response_set_id=found.id, settings=plan.to_dict()
+                new_id("cal"),
+                response_set_id=found.id,
+                settings=plan.to_dict(),
+                part_ids=part_ids,
             )
-            await self._queue.enqueue(uow, made.id)
+            for calibration_id in part_ids or [made.id]:
+                await self._queue.enqueue(uow, calibration_id)
         return made
 
     async def get(self, calibration_id: str) -> CalibrationRecord:
@@ -126,6 +124,13 @@ class CalibrationService:
         """
         async with self._database.reading() as uow:
             return await uow.calibrations.get(calibration_id)
+
+    async def events(
+        self, calibration_id: str, *, after: int = 0, limit: int = 500
+    ) -> list[CalibrationEvent]:
+        """Events after number `after`, in order."""
+        async with self._database.reading() as uow:
+            return await uow.calibrations.events(calibration_id, after=after, limit=limit)
 
     async def list_page(
         self,
@@ -231,6 +236,12 @@ class CalibrationService:
         target = (await self._banks.load_version(link["bank_version_id"])).bank
         dropped = frozenset(item["name"] for item in result["dropped"]["items"])
         return carried_over(bank, target, dropped)
+
+
+def _number_of_parts(table: ResponseTable, plan: CalibrationPlan) -> int:
+    """Of a plan with parts, after a look at the answers; 0 where one part would be all."""
+    n_parts = len(parts_for(prepared(table, plan).matrix, plan))
+    return n_parts if n_parts > 1 else 0
 
 
 def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedItems:

@@ -392,6 +392,15 @@ class CalibrationRow(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     #: A set in use stays: without its answers nobody could tell where the parameters come from.
     response_set_id: Mapped[str] = mapped_column(ForeignKey("response_sets.id"), index=True)
+    #: A part of another calibration: one set of its items, run by whichever worker is free.
+    parent_id: Mapped[str | None] = mapped_column(
+        ForeignKey("calibrations.id", ondelete="CASCADE"), index=True
+    )
+    #: Which part this is, from 0; and how many parts this calibration has, None where none.
+    part: Mapped[int | None]
+    n_parts: Mapped[int | None]
+    #: Events so far.
+    event_seq: Mapped[int] = mapped_column(server_default=text("0"))
     #: The version that the calibration was published as.
     bank_id: Mapped[str | None] = mapped_column(ForeignKey("banks.id"), index=True)
     bank_version_id: Mapped[str | None] = mapped_column(ForeignKey("bank_versions.id"), index=True)
@@ -413,3 +422,17 @@ class CalibrationRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+class CalibrationEventRow(Base):
+    """What happened in a calibration, in order; `seq` is the server-sent event's id."""
+
+    __tablename__ = "calibration_events"
+
+    calibration_id: Mapped[str] = mapped_column(
+        ForeignKey("calibrations.id", ondelete="CASCADE"), primary_key=True
+    )
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    type: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -62,6 +62,7 @@ async def work(services: Services) -> None:
     settings = services.settings
     lease = timedelta(seconds=settings.lease_s)
     worker_id = worker_name()
+    queue = JobQueue(services.database)
     async with (
         Transport(guard=_guard(settings, allow_private=False)) as public,
         Transport(guard=_guard(settings, allow_private=True)) as private,
@@ -87,6 +88,7 @@ async def work(services: Services) -> None:
                 database=services.database,
                 response_sets=services.response_sets,
                 banks=services.banks,
+                queue=queue,
                 worker_id=worker_id,
                 lease=lease,
             ),
@@ -94,7 +96,6 @@ async def work(services: Services) -> None:
             lease=lease,
             heartbeat_s=settings.heartbeat_s,
         )
-        queue = JobQueue(services.database)
         try:
             async with asyncio.TaskGroup() as tasks:
                 n_sessions = settings.worker_concurrency

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from app.services.calibration_runner import CalibrationRunner
 from app.services.container import Services
+from app.worker.queue import JobQueue
 from tests.api.conftest import Client, NewClient
 from tests.services.calibrations import answers, csv_of
 
@@ -38,6 +39,7 @@ async def run(app: FastAPI, calibration_id: str) -> None:
         database=services.database,
         response_sets=services.response_sets,
         banks=services.banks,
+        queue=JobQueue(services.database),
         worker_id="test",
         lease=timedelta(seconds=30),
     )
@@ -113,6 +115,30 @@ async def test_a_later_calibration_is_linked_to_a_version(client: Client, app: F
     assert published.json()["calibration"]["link"]["bank_version_id"] == old["id"]
 
 
+async def test_events_tell_what_happens_until_the_end(client: Client, app: FastAPI) -> None:
+    await recorded(client)
+    made = await started(client)
+    events = f"{URL}/{made['id']}/events"
+    early = (await client.get(events)).json()
+    assert [event["type"] for event in early["data"]] == ["calibration.queued"]
+    assert not early["ended"]
+    await run(app, made["id"])
+    later = (await client.get(f"{events}?after=1")).json()
+    assert later["data"][0]["type"] == "calibration.started"
+    assert {event["data"]["phase"] for event in later["data"] if "phase" in event["data"]} >= {
+        "calibrating",
+        "checking_fit",
+    }
+    assert later["data"][-1]["type"] == "calibration.completed"
+    assert later["ended"]
+    stream = await client.get(events, headers={"Accept": "text/event-stream"})
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    assert stream.text.count("event: calibration.") == later["last_seq"]
+    seen = {"Accept": "text/event-stream", "Last-Event-ID": str(later["last_seq"])}
+    assert (await client.get(events, headers=seen)).status_code == 204
+    assert (await client.get(f"{URL}/cal_{'0' * 26}/events")).status_code == 404
+
+
 async def test_a_repeated_call_makes_one_calibration(client: Client, app: FastAPI) -> None:
     await recorded(client)
     headers = {"Idempotency-Key": "once"}
@@ -155,6 +181,7 @@ async def test_a_calibration_is_cancelled_once_and_deleted(client: Client) -> No
         ({"filters": {"greatest_mean": 2}}, 422, "greatest_mean"),
         ({"filters": {"least_mean": 0.99, "greatest_mean": None}}, 422, "No item is left"),
         ({"partitions": 3}, 422, "partitions"),
+        ({"partition_size": 50}, 422, "partition_size"),
         ({"response_set": "nowhere"}, 404, "nowhere"),
     ],
 )

@@ -165,9 +165,9 @@ def test_the_prior_of_guessing_is_as_wide_as_the_items_differ(
     items = items._replace(c=np.tile(guessing, 20))
     matrix = answer(rng, items, rng.normal(size=1500))
     settings = CalibrationSettings(family=Family.THREE_PL, with_errors=False)
-    prior = calibrate(matrix, settings).priors.guessing
-    assert prior is not None
-    assert low <= prior.sd <= high
+    sd = calibrate(matrix, settings).guessing_sd
+    assert sd is not None
+    assert low <= sd <= high
 
 
 def test_slopes_of_either_sign_stay_finite_where_answers_are_few() -> None:

@@ -15,6 +15,7 @@ from app.services.container import Services
 from app.services.response_import import AnswerImport
 from app.storage.repositories.calibrations import ENDED, CalibrationRecord
 from app.storage.repositories.response_sets import ResponseSet
+from app.worker.queue import JobQueue
 from tests.calibration.simulated import Simulated, simulate
 
 
@@ -60,17 +61,23 @@ def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
         database=services.database,
         response_sets=services.response_sets,
         banks=services.banks,
+        queue=JobQueue(services.database),
         worker_id=worker_id,
         lease=timedelta(seconds=services.settings.lease_s),
     )
 
 
-async def driven(services: Services, calibration_id: str) -> CalibrationRecord:
-    """The calibration after this process has run it as its worker."""
+async def run(services: Services, calibration_id: str) -> None:
+    """What a worker does with a calibration, or a part of one."""
     runner = runner_of(services)
     record = await runner.claim(calibration_id)
     assert record is not None
     await runner.drive(record)
+
+
+async def driven(services: Services, calibration_id: str) -> CalibrationRecord:
+    """The calibration after this process has run it as its worker."""
+    await run(services, calibration_id)
     return await services.calibrations.get(calibration_id)
 
 

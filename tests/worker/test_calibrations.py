@@ -9,11 +9,13 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from app.services.calibration_plan import CalibrationPlan
 from app.services.calibrations import Publication
 from app.services.container import Services
 from app.settings import Settings
+from app.storage.repositories.calibrations import CalibrationRecord
 from app.worker.loop import running_worker
 from tests.services.calibrations import answers, csv_of, ended, imported
 from tests.services.sessions import spec, until
@@ -139,3 +141,59 @@ async def test_a_calibration_survives_a_killed_worker(
     assert record.result is not None
     assert record.result["kept"] == {"items": 12, "examinees": 300}
     assert len(await services.calibrations.items(made.id)) == 12
+
+
+async def in_parts(services: Services) -> CalibrationRecord:
+    """A calibration in two parts, queued."""
+    await imported(services, csv_of(answers(100, 210)))
+    return await services.calibrations.create("answers", CalibrationPlan(partition_size=100))
+
+
+async def events_of(services: Services, calibration_id: str, kind: str) -> list[dict[str, Any]]:
+    return [
+        event.data
+        for event in await services.calibrations.events(calibration_id)
+        if event.type == f"calibration.{kind}"
+    ]
+
+
+async def test_a_part_of_a_killed_worker_is_taken_over_and_the_parts_are_joined(
+    services: Services, settings: Settings
+) -> None:
+    made = await in_parts(services)
+    with worker_process(settings) as worker:
+        process = await halted(worker.pid)
+        worker.kill()
+        worker.wait()
+    os.kill(process, signal.SIGCONT)
+    await gone(process)
+    assert (await services.calibrations.get(made.id)).result is None
+    async with running_worker(services):
+        record = await ended(services, made.id, "completed")
+    begun = await events_of(services, made.id, "part_started")
+    assert sorted((event["part"], event["attempt"]) for event in begun) == [(0, 1), (0, 2), (1, 1)]
+    assert [event["attempt"] for event in await events_of(services, made.id, "started")] == [1]
+    assert len(await events_of(services, made.id, "completed")) == 1
+    kept = (record.result or {})["kept"]["items"]
+    assert len(await services.calibrations.items(made.id)) == kept > 200
+
+
+async def test_two_workers_share_the_parts(working: Services, settings: Settings) -> None:
+    made = await in_parts(working)
+    with worker_process(settings) as other:
+        # Each holds one part: neither could have two.
+        mine, theirs = await asyncio.gather(halted(os.getpid()), halted(other.pid))
+        for process in (mine, theirs):
+            os.kill(process, signal.SIGCONT)
+        await ended(working, made.id, "completed")
+
+
+async def test_cancelling_ends_the_parts_that_run(working: Services) -> None:
+    made = await in_parts(working)
+    process = await halted(os.getpid())
+    await working.calibrations.cancel(made.id)
+    await gone(process)
+    again = await working.calibrations.create("answers", PLAN)
+    await ended(working, again.id, "completed")
+    assert (await working.calibrations.get(made.id)).status == "cancelled"
+    assert await events_of(working, made.id, "completed") == []

@@ -1,14 +1,17 @@
 """Calibrations: from a response set to a bank version."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import Path, Query, Response
+from fastapi import Path, Query, Request, Response
 
 from app.api.errors import errors
+from app.api.events import StoredEvent, event_list, event_stream, wants_stream
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.calibrations import (
+    AfterEvent,
     AfterPosition,
     CalibrationCreate,
     CalibrationRead,
@@ -17,9 +20,9 @@ from app.api.schemas.calibrations import (
     FittedItemRead,
     PublicationCreate,
 )
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.versions import VersionRead
-from app.deps import Calibrations, caller
+from app.deps import Calibrations, caller, identify
 from app.errors import (
     AlreadyExistsError,
     CalibrationError,
@@ -28,12 +31,14 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.storage.repositories.calibrations import CalibrationEvent
 
 router = make_router("/calibrations", tag="calibrations")
 
 CalibrationId = Annotated[
     str, Path(pattern=r"^cal_[0-9a-z]{26}$", examples=["cal_01jd0000000000000000000000"])
 ]
+_LAST_EVENTS = {f"calibration.{status}" for status in ("completed", "failed", "cancelled")}
 ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
 
 
@@ -106,6 +111,37 @@ async def list_fitted_items(
     )
 
 
+@router.get(
+    "/{calibration_id}/events",
+    dependencies=[caller("read")],
+    response_model=EventList,
+    responses={
+        200: {
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+        },
+        204: {"description": "The stream ended and the client has seen its last event."},
+    },
+)
+async def calibration_events(
+    calibration_id: CalibrationId,
+    request: Request,
+    calibrations: Calibrations,
+    after: Annotated[AfterEvent, Query(description="Start behind this event.")] = 0,
+) -> Response | EventList:
+    """What happens in a calibration. `Last-Event-ID` or `after` resumes the stream."""
+    await calibrations.get(calibration_id)
+
+    async def fetch(seq: int) -> Sequence[CalibrationEvent]:
+        return await calibrations.events(calibration_id, after=seq)
+
+    if wants_stream(request):
+        return await event_stream(
+            request, fetch, _is_last, after=after, check=lambda: identify(request)
+        )
+    return await event_list(fetch, _is_last, after=after)
+
+
 @router.post(
     "/{calibration_id}:cancel",
     dependencies=[caller("banks:write")],
@@ -134,3 +170,7 @@ async def publish_calibration(
     version = await calibrations.publish(calibration_id, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"
     return VersionRead.of(version)
+
+
+def _is_last(event: StoredEvent) -> bool:
+    return event.type in _LAST_EVENTS

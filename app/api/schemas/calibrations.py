@@ -30,6 +30,7 @@ Model = Annotated[
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 #: Position to list behind; -1 begins with the first.
 AfterPosition = Annotated[Int32, Field(ge=-1)]
+AfterEvent = Annotated[Int32, Field(ge=0)]
 
 #: Of one link; a bank of any size links well on some thousand.
 MAX_ANCHORS = 10_000
@@ -109,6 +110,14 @@ class CalibrationCreate(Input):
         description="Families that are calibrated as well, by maximum likelihood, and compared.",
         examples=[["1pl", "2pl", "3pl"]],
     )
+    partition_size: Annotated[int, Field(ge=100, le=100_000)] | None = Field(
+        default=None,
+        description="Calibrate parts of so many items, which all workers share, and join them; "
+        "null: the whole bank at once, which is more exact.",
+    )
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        default=0, description="Deals the items to the parts."
+    )
     filters: FilterCreate = Field(default_factory=FilterCreate)
     link: LinkCreate | None = Field(
         default=None, description="Onto the scale of this version; null: onto a new scale."
@@ -157,7 +166,11 @@ class PublicationCreate(Input):
 class ProgressRead(Output):
     """How far a calibration is; null where its phase has no such figure."""
 
-    phase: Literal["reading", "calibrating", "checking_fit", "comparing"] | None = None
+    phase: Literal["reading", "calibrating", "checking_fit", "comparing", "joining"] | None = None
+    n_parts: int | None = Field(
+        default=None, description="Parts that are calibrated each for itself."
+    )
+    parts_done: int | None = None
     cycle: int | None = None
     log_posterior: float | None = None
     gain: float | None = Field(default=None, description="Of the last cycle.")

@@ -1,18 +1,19 @@
 """Calibrations: their row, their fitted items, and the lease of who runs them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, delete, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows import CalibrationRow
+from app.storage.rows import CalibrationEventRow, CalibrationRow
 
 #: States in which a worker may hold the calibration.
 LIVE = ("queued", "running")
@@ -39,10 +40,13 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationRecord:
-    """One calibration as stored; names as in the table `calibrations`."""
+    """One calibration, or a part of one, as stored; names as in the table `calibrations`."""
 
     id: str
     response_set_id: str
+    parent_id: str | None
+    part: int | None
+    n_parts: int | None
     bank_id: str | None
     bank_version_id: str | None
     settings: dict[str, Any]
@@ -54,6 +58,16 @@ class CalibrationRecord:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationEvent:
+    """Something that happened; `seq` counts from 1 within its calibration."""
+
+    type: str
+    data: dict[str, Any]
+    seq: int
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,26 +90,46 @@ class CalibrationRepository:
         self._db = db
 
     async def add(
-        self, calibration_id: str, *, response_set_id: str, settings: Mapping[str, Any]
+        self,
+        calibration_id: str,
+        *,
+        response_set_id: str,
+        settings: Mapping[str, Any],
+        part_ids: Sequence[str] = (),
     ) -> CalibrationRecord:
-        """Store a new calibration, queued."""
-        self._db.add(
-            CalibrationRow(
-                id=calibration_id,
-                response_set_id=response_set_id,
-                settings=dict(settings),
-                status="queued",
-            )
+        """Store a new calibration, queued.
+
+        Args:
+            calibration_id: Its id.
+            response_set_id: Whose answers.
+            settings: How.
+            part_ids: Ids of its parts, if it has some: each is queued for itself, and the
+                calibration can be claimed when all of them are completed.
+        """
+        shared = {
+            "response_set_id": response_set_id,
+            "settings": dict(settings),
+            "status": "queued",
+        }
+        self._db.add(CalibrationRow(id=calibration_id, n_parts=len(part_ids) or None, **shared))
+        await self._db.flush()
+        self._db.add_all(
+            CalibrationRow(id=part_id, parent_id=calibration_id, part=part, **shared)
+            for part, part_id in enumerate(part_ids)
         )
         await self._db.flush()
+        await self._note(calibration_id, "queued", {"n_parts": len(part_ids) or None})
         return await self.get(calibration_id)
 
-    async def get(self, calibration_id: str, *, for_update: bool = False) -> CalibrationRecord:
+    async def get(
+        self, calibration_id: str, *, for_update: bool = False, or_part: bool = False
+    ) -> CalibrationRecord:
         """One calibration.
 
         Args:
             calibration_id: Its id.
             for_update: Lock its row until the transaction ends.
+            or_part: A part of a calibration will do.
 
         Raises:
             NotFoundError: No such calibration.
@@ -105,9 +139,33 @@ class CalibrationRepository:
         if for_update:
             query = query.with_for_update()
         row = (await self._db.execute(query)).scalar_one_or_none()
-        if row is None:
+        if row is None or (row.parent_id is not None and not or_part):
             raise NotFoundError("calibration", calibration_id)
         return _read(row)
+
+    async def parts(self, calibration_id: str) -> list[CalibrationRecord]:
+        """The parts of a calibration that is not completed, in order."""
+        query = select(CalibrationRow).where(CalibrationRow.parent_id == calibration_id)
+        query = query.order_by(CalibrationRow.part).execution_options(populate_existing=True)
+        return [_read(row) for row in (await self._db.execute(query)).scalars()]
+
+    async def events(
+        self, calibration_id: str, *, after: int = 0, limit: int = 500
+    ) -> list[CalibrationEvent]:
+        """Events with seq above `after`, in order."""
+        query = (
+            select(CalibrationEventRow)
+            .where(
+                CalibrationEventRow.calibration_id == calibration_id,
+                CalibrationEventRow.seq > after,
+            )
+            .order_by(CalibrationEventRow.seq)
+            .limit(limit)
+        )
+        return [
+            CalibrationEvent(type=row.type, data=row.data, seq=row.seq, created_at=row.created_at)
+            for row in (await self._db.execute(query)).scalars()
+        ]
 
     async def list_page(
         self,
@@ -117,7 +175,7 @@ class CalibrationRepository:
         response_set_id: str | None = None,
     ) -> Page[CalibrationRecord]:
         """One page of calibrations that pass every filter given."""
-        query = select(CalibrationRow)
+        query = select(CalibrationRow).where(CalibrationRow.parent_id.is_(None))
         if status is not None:
             query = query.where(CalibrationRow.status == status)
         if response_set_id is not None:
@@ -146,27 +204,45 @@ class CalibrationRepository:
     async def claim(
         self, calibration_id: str, *, worker_id: str, lease: timedelta
     ) -> CalibrationRecord | None:
-        """Become the one who runs this calibration, unless it has ended or somebody has it."""
+        """Become the one who runs this calibration or part.
+
+        None if it has ended, somebody has it, or its parts are still to be done.
+        """
+        parent_id = await self._lock_parent(calibration_id)
         claimed = await self._db.execute(
             update(CalibrationRow)
             .where(
                 CalibrationRow.id == calibration_id,
                 CalibrationRow.status.in_(LIVE),
                 func.coalesce(CalibrationRow.lease_expires_at, func.now()) <= func.now(),
+                ~_has_live_parts(),
             )
             .values(
                 status="running",
                 lease_epoch=CalibrationRow.lease_epoch + 1,
                 lease_expires_at=func.now() + lease,
                 worker_id=worker_id,
-                progress={},
                 started_at=func.coalesce(CalibrationRow.started_at, func.now()),
             )
             .returning(CalibrationRow.id)
         )
         if claimed.one_or_none() is None:
             return None
-        return await self.get(calibration_id)
+        record = await self.get(calibration_id, or_part=True)
+        attempt = {"attempt": record.lease_epoch}
+        if parent_id is None:
+            await self._note(calibration_id, "started", attempt)
+        else:
+            await self._db.execute(
+                update(CalibrationRow)
+                .where(CalibrationRow.id == parent_id)
+                .values(
+                    status="running",
+                    started_at=func.coalesce(CalibrationRow.started_at, func.now()),
+                )
+            )
+            await self._note(parent_id, "part_started", {"part": record.part, **attempt})
+        return record
 
     async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
         """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
@@ -197,6 +273,7 @@ class CalibrationRepository:
                 CalibrationRow.status.in_(LIVE),
                 func.coalesce(CalibrationRow.lease_expires_at, CalibrationRow.created_at) + grace
                 < func.now(),
+                ~_has_live_parts(),
             )
             .order_by(CalibrationRow.id)
             .limit(limit)
@@ -218,16 +295,22 @@ class CalibrationRepository:
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        await self._write(calibration_id, epoch, progress=dict(progress))
+        is_part = await self._write(calibration_id, epoch, progress=dict(progress))
+        if not is_part:
+            await self._note(calibration_id, "progress", progress)
 
     async def complete(
         self, calibration_id: str, epoch: int, result: Mapping[str, Any], items: FittedItems
-    ) -> None:
+    ) -> str | None:
         """Write what came out, all of it at once.
+
+        Returns:
+            Id of the calibration whose last part this was, and which can be claimed now.
 
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
+        parent_id = await self._lock_parent(calibration_id)
         table = np.array(list(items.columns.values()))
         await self._write(
             calibration_id,
@@ -240,13 +323,29 @@ class CalibrationRepository:
             lease_expires_at=None,
             finished_at=func.now(),
         )
+        if parent_id is None:
+            # What the parts found is in the whole.
+            await self._db.execute(
+                delete(CalibrationRow).where(CalibrationRow.parent_id == calibration_id)
+            )
+            await self._note(calibration_id, "completed", {"converged": result["converged"]})
+            return None
+        parts = await self.parts(parent_id)
+        done = sum(part.status == "completed" for part in parts)
+        progress = {"phase": "calibrating", "n_parts": len(parts), "parts_done": done}
+        await self._db.execute(
+            update(CalibrationRow).where(CalibrationRow.id == parent_id).values(progress=progress)
+        )
+        await self._note(parent_id, "progress", progress)
+        return parent_id if done == len(parts) else None
 
     async def fail(self, calibration_id: str, epoch: int, failure: Mapping[str, Any]) -> None:
-        """Write why nothing came out.
+        """Write why nothing came out; a part takes its calibration and the other parts with it.
 
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
+        parent_id = await self._lock_parent(calibration_id)
         await self._write(
             calibration_id,
             epoch,
@@ -255,9 +354,13 @@ class CalibrationRepository:
             lease_expires_at=None,
             finished_at=func.now(),
         )
+        if parent_id is not None:
+            await self._end(CalibrationRow.id == parent_id, "failed", failure=dict(failure))
+            await self._end(CalibrationRow.parent_id == parent_id, "cancelled")
+        await self._note(parent_id or calibration_id, "failed", failure)
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:
-        """End a calibration from outside; whoever runs it loses the lease.
+        """End a calibration from outside; whoever runs it or a part of it loses the lease.
 
         Raises:
             NotFoundError: No such calibration.
@@ -268,17 +371,9 @@ class CalibrationRepository:
             raise InvalidStateError(
                 f"Calibration {calibration_id} is {record.status}; it has ended."
             )
-        await self._db.execute(
-            update(CalibrationRow)
-            .where(CalibrationRow.id == calibration_id)
-            .values(
-                status="cancelled",
-                lease_epoch=CalibrationRow.lease_epoch + 1,
-                lease_expires_at=None,
-                worker_id=None,
-                finished_at=func.now(),
-            )
-        )
+        await self._end(CalibrationRow.id == calibration_id, "cancelled")
+        await self._end(CalibrationRow.parent_id == calibration_id, "cancelled")
+        await self._note(calibration_id, "cancelled", {})
         return await self.get(calibration_id)
 
     async def note_published(
@@ -310,17 +405,67 @@ class CalibrationRepository:
             )
         await self._db.execute(delete(CalibrationRow).where(CalibrationRow.id == calibration_id))
 
-    async def _write(self, calibration_id: str, epoch: int, **values: Any) -> None:
+    async def _write(self, calibration_id: str, epoch: int, **values: Any) -> bool:
+        """Write what the lease allows; whether it is a part."""
         written = await self._db.execute(
             update(CalibrationRow)
             .where(_held({calibration_id: epoch}))
             .values(**values)
-            .returning(CalibrationRow.id)
+            .returning(CalibrationRow.parent_id)
         )
-        if written.one_or_none() is None:
+        row = written.one_or_none()
+        if row is None:
             raise LeaseLostError(
                 f"Calibration {calibration_id} was cancelled, or another worker has it."
             )
+        return row.parent_id is not None
+
+    async def _end(self, which: ColumnElement[bool], status: str, **values: Any) -> None:
+        """End what has not ended, and take its lease away."""
+        await self._db.execute(
+            update(CalibrationRow)
+            .where(which, CalibrationRow.status.in_(LIVE))
+            .values(
+                status=status,
+                lease_epoch=CalibrationRow.lease_epoch + 1,
+                lease_expires_at=None,
+                worker_id=None,
+                finished_at=func.now(),
+                **values,
+            )
+        )
+
+    async def _lock_parent(self, calibration_id: str) -> str | None:
+        """Lock the calibration that this is a part of, always before the part: no deadlocks."""
+        query = select(CalibrationRow.parent_id).where(CalibrationRow.id == calibration_id)
+        parent_id = (await self._db.scalars(query)).one_or_none()
+        if parent_id is not None:
+            row = select(CalibrationRow.id).where(CalibrationRow.id == parent_id)
+            await self._db.execute(row.with_for_update())
+        return parent_id
+
+    async def _note(self, calibration_id: str, what: str, data: Mapping[str, Any]) -> None:
+        """Add an event."""
+        counted = await self._db.execute(
+            update(CalibrationRow)
+            .where(CalibrationRow.id == calibration_id)
+            .values(event_seq=CalibrationRow.event_seq + 1)
+            .returning(CalibrationRow.event_seq)
+        )
+        event = {"calibration_id": calibration_id, "type": f"calibration.{what}"}
+        await self._db.execute(
+            insert(CalibrationEventRow).values(**event, seq=counted.scalar_one(), data=dict(data))
+        )
+
+
+def _has_live_parts() -> ColumnElement[bool]:
+    part = aliased(CalibrationRow)
+    return (
+        select(part.id)
+        .where(part.parent_id == CalibrationRow.id, part.status.in_(LIVE))
+        .correlate(CalibrationRow)
+        .exists()
+    )
 
 
 def _held(leases: Mapping[str, int]) -> ColumnElement[bool]:

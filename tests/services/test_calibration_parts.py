@@ -1,0 +1,166 @@
+"""Parts of a calibration: rows of their own, which any worker takes, and one that joins them."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from app.calibration.curves import Family
+from app.calibration.partition import calibrate_in_parts
+from app.errors import InvalidInputError, LeaseLostError, NotFoundError
+from app.services.calibration_fit import fit
+from app.services.calibration_parts import FittedPart, fit_joined, fit_part, parts_for
+from app.services.calibration_plan import CalibrationPlan
+from app.services.calibration_runner import MAX_CLAIMS
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.calibrations import CalibrationRecord
+from tests.calibration.simulated import simulate
+from tests.services.calibrations import answers, csv_of, driven, imported, run, runner_of
+from tests.services.sessions import opened
+
+IN_PARTS = CalibrationPlan(partition_size=100, seed=3)
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def started(services: Services) -> tuple[CalibrationRecord, list[str]]:
+    """A calibration in two parts, and their ids."""
+    await imported(services, csv_of(answers(120, 210)))
+    made = await services.calibrations.create("answers", IN_PARTS)
+    async with services.database.unit_of_work() as uow:
+        return made, [part.id for part in await uow.calibrations.parts(made.id)]
+
+
+async def kinds(services: Services, calibration_id: str) -> list[str]:
+    events = await services.calibrations.events(calibration_id)
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    return [event.type.removeprefix("calibration.") for event in events]
+
+
+def test_parts_that_were_stored_join_to_what_they_are_in_one_process() -> None:
+    matrix = simulate(4, Family.THREE_PL, 150, 210).matrix
+    plan = CalibrationPlan(model="3pl", partition_size=100, seed=3)
+    stored = []
+    for number, items in enumerate(parts_for(matrix, plan)):
+        own = matrix.select(items=items)
+        fitted = fit_part(own, plan, number, lambda _: None)
+        stored.append(FittedPart(own.items, fitted.figures, fitted.columns))
+    joined = fit_joined(matrix, plan, stored, lambda _: None)
+    here = fit(matrix, plan, lambda _: None)
+    assert joined.figures == here.figures
+    for name, values in here.columns.items():
+        np.testing.assert_array_equal(joined.columns[name], values)
+
+
+async def test_the_last_part_has_the_whole_joined(services: Services) -> None:
+    made, parts = await started(services)
+    assert (made.n_parts, len(parts)) == (2, 2)
+    assert await runner_of(services).claim(made.id) is None  # its parts come first
+    for part in parts:
+        await run(services, part)
+    found = await services.calibrations.get(made.id)
+    assert (found.status, found.result) == ("running", None)
+    assert found.progress == {"phase": "calibrating", "n_parts": 2, "parts_done": 2}
+    record = await driven(services, made.id)
+    assert record.status == "completed", record.failure
+    rows = await services.calibrations.items(made.id)
+    matrix = answers(120, 210).matrix
+    whole = calibrate_in_parts(matrix, IN_PARTS.settings(), 100, np.random.default_rng(3))
+    kept = {row.key: row.columns["a"] for row in rows}
+    by_key = dict(zip((f"q{name}" for name in matrix.items), whole.items.a, strict=True))
+    assert len(kept) > 200
+    assert np.corrcoef([(a, by_key[key]) for key, a in kept.items()], rowvar=False)[0, 1] > 0.95
+    async with services.database.unit_of_work() as uow:
+        assert await uow.calibrations.parts(made.id) == []
+    seen = await kinds(services, made.id)
+    assert seen[0] == "queued"
+    assert seen.count("part_started") == 2
+    assert seen[-1] == "completed"
+
+
+async def test_parts_are_nobody_elses_business(services: Services) -> None:
+    made, parts = await started(services)
+    with pytest.raises(NotFoundError):
+        await services.calibrations.get(parts[0])
+    with pytest.raises(NotFoundError):
+        await services.calibrations.cancel(parts[0])
+    page = await services.calibrations.list_page(PageRequest())
+    assert [record.id for record in page.items] == [made.id]
+
+
+async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Services) -> None:
+    made, parts = await started(services)
+    running = await runner_of(services).claim(parts[0])
+    assert running is not None
+    assert (await services.calibrations.get(made.id)).status == "running"
+    await services.calibrations.cancel(made.id)
+    async with services.database.unit_of_work() as uow:
+        with pytest.raises(LeaseLostError):
+            await uow.calibrations.report(running.id, running.lease_epoch, {"phase": "reading"})
+        assert {part.status for part in await uow.calibrations.parts(made.id)} == {"cancelled"}
+    await runner_of(services).drive(running)
+    assert await runner_of(services).claim(parts[1]) is None
+    assert (await kinds(services, made.id))[-1] == "cancelled"
+    await services.calibrations.delete(made.id)
+    with pytest.raises(NotFoundError):
+        await services.calibrations.get(made.id)
+
+
+async def test_a_part_that_loses_every_worker_ends_the_calibration(services: Services) -> None:
+    made, parts = await started(services)
+    for _ in range(MAX_CLAIMS):
+        record = await runner_of(services).claim(parts[1])
+        assert record is not None
+        async with services.database.unit_of_work() as uow:
+            await uow.calibrations.release({record.id: record.lease_epoch})
+    lost = await runner_of(services).claim(parts[1])
+    assert lost is not None
+    await runner_of(services).drive(lost)
+    found = await services.calibrations.get(made.id)
+    assert found.status == "failed"
+    assert found.failure is not None
+    assert "its worker was lost" in found.failure["detail"]
+    assert await runner_of(services).claim(parts[0]) is None
+    assert (await kinds(services, made.id))[-1] == "failed"
+
+
+async def test_answers_that_changed_between_the_parts_are_not_joined(services: Services) -> None:
+    made, parts = await started(services)
+    for part in parts:
+        await run(services, part)
+    other = "model,q1,q2\none-more,1,0\n"  # the same items, in the same parts
+    await imported(services, other)
+    record = await driven(services, made.id)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert "answers changed while their parts were calibrated" in record.failure["detail"]
+    assert record.result is None
+
+
+async def test_only_what_nobody_runs_and_can_be_run_counts_as_stalled(services: Services) -> None:
+    made, parts = await started(services)
+    async with services.database.unit_of_work() as uow:
+        assert set(await uow.calibrations.stalled(grace=timedelta(0))) == set(parts)
+    for part in parts:
+        await run(services, part)
+    async with services.database.unit_of_work() as uow:
+        assert await uow.calibrations.stalled(grace=timedelta(0)) == [made.id]
+
+
+async def test_a_set_that_fills_one_part_is_calibrated_as_a_whole(services: Services) -> None:
+    await imported(services, csv_of(answers(60, 110)))
+    made = await services.calibrations.create("answers", IN_PARTS)
+    assert made.n_parts is None
+
+
+def test_models_without_parts_say_so() -> None:
+    with pytest.raises(InvalidInputError, match="at least 100 items"):
+        CalibrationPlan(partition_size=20)
