@@ -1,18 +1,16 @@
 """Reports of stored versions, from the calibration that they were published from."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import pytest
 
 from app.reports.page import render
 from app.services.calibration_plan import CalibrationPlan
-from app.services.calibration_runner import CalibrationRunner
 from app.services.calibrations import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
-from tests.services.calibrations import answers, csv_of, imported
+from tests.services.calibrations import completed
 from tests.services.sessions import opened
 
 
@@ -23,18 +21,7 @@ async def services(settings: Settings, database: Database) -> AsyncIterator[Serv
 
 
 async def test_a_published_calibration_is_told_in_the_report(services: Services) -> None:
-    await imported(services, csv_of(answers()))
-    made = await services.calibrations.create("answers", CalibrationPlan(compare=("1pl", "2pl")))
-    runner = CalibrationRunner(
-        database=services.database,
-        response_sets=services.response_sets,
-        banks=services.banks,
-        worker_id="w1",
-        lease=timedelta(seconds=30),
-    )
-    claimed = await runner.claim(made.id)
-    assert claimed is not None
-    await runner.drive(claimed)
+    made = await completed(services, CalibrationPlan(compare=("1pl", "2pl")))
     version = await services.calibrations.publish(made.id, Publication(bank="arc", notes="first"))
     report = await services.version_reports.report("arc")
     assert (report.identity.bank, report.identity.version) == ("arc", 1)
