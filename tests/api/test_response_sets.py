@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -10,6 +11,7 @@ import pytest
 from app.exchange.matrices import write_parquet
 from app.exchange.responses import read_responses
 from tests.api.conftest import Client, NewClient
+from tests.exchange.traps import TRAPS
 
 SCORES = "model,q1,q2\nm1,1,0\nm2,,1\n"
 
@@ -219,3 +221,50 @@ async def test_answers_of_sessions_are_collected_each_session_once(client: Clien
     ):
         refused = await client.post("/v1/response-sets/live:collect", json=wrong)
         assert refused.status_code == status
+
+
+async def test_no_trap_of_any_format_becomes_a_wrong_answer(client: Client) -> None:
+    for number, trap in enumerate(TRAPS):
+        name = f"trap-{number}"
+        await made(client, name)
+        files = [
+            {"name": path, "content_base64": base64.b64encode(content).decode()}
+            for path, content in trap.files.items()
+        ]
+        body = {"files": files, **trap.choices}
+        for dry in (True, False):
+            url = f"/v1/response-sets/{name}/imports"
+            response = await client.post(url, json=body | {"dry_run": dry})
+            if trap.refusal is not None:
+                assert response.status_code == 422, trap.name
+                assert trap.refusal in response.text.replace("\\\\", "\\"), trap.name
+                continue
+            assert response.status_code == (200 if dry else 201), (trap.name, response.text)
+            report = response.json()
+            counts = {outcome: n for outcome, n in report["outcomes"].items() if n}
+            assert counts == trap.outcomes, trap.name
+            skipped = {entry["reason"]: entry["count"] for entry in report["skipped"]}
+            assert skipped == trap.skipped, trap.name
+            assert all(entry["places"] for entry in report["skipped"]), trap.name
+        stored = (await client.get(f"/v1/response-sets/{name}")).json()
+        kept = {outcome: n for outcome, n in stored["outcomes"].items() if n}
+        assert kept == ({} if trap.refusal is not None else trap.outcomes), trap.name
+
+
+async def test_real_lm_eval_files_ask_for_a_metric_and_then_come_in(
+    client: Client, shared_data: Path
+) -> None:
+    await made(client, "real")
+    files = [
+        {"name": path.name, "content": path.read_text(encoding="utf-8")}
+        for path in sorted((shared_data / "lm_eval").iterdir())
+    ]
+    url = "/v1/response-sets/real/imports"
+    refused = await client.post(url, json={"files": files})
+    assert refused.status_code == 422
+    assert "acc, acc_norm. Choose one metric" in refused.json()["detail"]
+    body = {"files": files, "metrics": ["acc_norm", "exact_match"], "examinee": "llama"}
+    taken = await client.post(url, json=body)
+    assert taken.status_code == 201, taken.text
+    assert taken.json()["outcomes"]["scored"] == 24
+    assert (taken.json()["new_examinees"], taken.json()["new_items"]) == (1, 24)
