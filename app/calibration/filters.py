@@ -7,12 +7,15 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from app.calibration.matrix import BoolArray, ScoreMatrix
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import CalibrationError, InvalidInputError
+
+Table = TypeVar("Table")
 
 
 class DropReason(StrEnum):
@@ -80,7 +83,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
-class Filtered:
+class Filtered(Generic[Table]):
     """What is left, and what is not.
 
     Attributes:
@@ -91,7 +94,7 @@ class Filtered:
             predicted score.
     """
 
-    matrix: ScoreMatrix
+    matrix: Table
     items: tuple[Dropped, ...]
     examinees: tuple[Dropped, ...]
     constants: dict[str, float]
@@ -102,7 +105,9 @@ class Filtered:
         return dict(Counter(dropped.reason for dropped in (*self.items, *self.examinees)))
 
 
-def apply_filters(matrix: ScoreMatrix, settings: FilterSettings | None = None) -> Filtered:
+def apply_filters(
+    matrix: ScoreMatrix, settings: FilterSettings | None = None
+) -> Filtered[ScoreMatrix]:
     """Drop weak examinees first, then items; an item goes by the first reason that fits.
 
     Raises:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
+from app.calibration.matrix import ScoreMatrix
 from app.calibration.onto import LinkMethod
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
@@ -157,7 +158,11 @@ def _peak_memory_mb() -> float:
 
 
 def _show(
-    json: str | None, filtered: Filtered, plan: CalibrationPlan, fitted: Fitted, out: Path
+    json: str | None,
+    filtered: Filtered[ScoreMatrix],
+    plan: CalibrationPlan,
+    fitted: Fitted,
+    out: Path,
 ) -> None:
     screen = console.err if json == "-" else console.out
     figures = fitted.figures

@@ -148,7 +148,7 @@ def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
     return anchors_of(plan.target, matrix.items, plan.link.anchors)
 
 
-def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered:
+def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
     """The answers that take part, and what does not.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import structlog
 
 from app.calibration.filters import Dropped, Filtered
+from app.calibration.matrix import ScoreMatrix
 from app.errors import (
     CalibrationError,
     DatabaseUnavailableError,
@@ -180,7 +181,7 @@ class CalibrationRunner:
             logger.info("lease_lost", epoch=record.lease_epoch)
 
 
-def _filtering(filtered: Filtered) -> dict[str, Any]:
+def _filtering(filtered: Filtered[ScoreMatrix]) -> dict[str, Any]:
     return {
         "kept": {"items": filtered.matrix.n_items, "examinees": filtered.matrix.n_examinees},
         "dropped": {

@@ -1,0 +1,151 @@
+"""What is left out before a calibration of continuous scores, each piece with its reason."""
+
+from collections import Counter
+
+import numpy as np
+
+from app.calibration.filters import Dropped, DropReason, Filtered, FilterSettings
+from app.calibration.matrix import BoolArray
+from app.engine.models.base import FloatArray
+from app.engine.responses import ResponseTable
+from app.errors import CalibrationError
+
+_CHANCE = 1.6448536269514722  # standard errors: one-sided 5 %
+
+
+def filter_continuous(
+    table: ResponseTable, settings: FilterSettings | None = None
+) -> Filtered[ResponseTable]:
+    """Drop weak examinees first, then items; an item goes by the first reason that fits.
+
+    The thresholds are those for right and wrong answers on the scale [0, 1], with one difference:
+    an item goes for its correlation with the rest, which says whether it falls with ability, only
+    where that is below the threshold by more than chance (one-sided, 5 %). Of 8 examinees, many a
+    good item correlates below 0.
+
+    Args:
+        table: Scores in [0, 1], the best 1.
+        settings: Thresholds; by default those of `FilterSettings`.
+
+    Raises:
+        CalibrationError: Fewer than 2 examinees with scores, or no item is left.
+    """
+    settings = settings or FilterSettings()
+    rows, examinees = _filter_examinees(table, settings)
+    if rows.sum() < 2:
+        raise CalibrationError(
+            f"Calibration needs at least 2 examinees (rows) with scores, got {int(rows.sum())}."
+        )
+    columns, items, constants = _filter_items(table, table.scores[rows], settings)
+    if not columns.any():
+        reasons = Counter(dropped.reason for dropped in items)
+        raise CalibrationError(
+            f"No item is left: of {len(table.items)} items, "
+            + ", ".join(f"{n} were dropped as {reason.value}" for reason, n in reasons.items())
+            + f"; {len(table.examinees)} examinees."
+        )
+    silent = rows & np.isnan(table.scores[:, columns]).all(axis=1)
+    examinees += _dropped(table.examinees, DropReason.NO_ANSWERS, silent)
+    rows &= ~silent
+    return Filtered(
+        matrix=ResponseTable(
+            tuple(np.array(table.examinees)[rows].tolist()),
+            tuple(np.array(table.items)[columns].tolist()),
+            table.scores[np.ix_(rows, columns)],
+        ),
+        items=tuple(items),
+        examinees=tuple(examinees),
+        constants=constants,
+    )
+
+
+def rest_correlations(scores: FloatArray) -> FloatArray:
+    """Correlation of each item's score with the mean of the examinee's other scores.
+
+    Each score is taken minus its item's mean, so that examinees who saw different items compare.
+    NaN where an item has fewer than 3 scores or they are all alike.
+
+    Args:
+        scores: Shape (n_examinees, n_items), NaN where missing.
+    """
+    seen = ~np.isnan(scores)
+    n = seen.sum(axis=0)
+    residual = np.where(seen, scores - _mean(scores, axis=0), 0.0)
+    others = np.maximum(seen.sum(axis=1, keepdims=True) - 1, 1)
+    rest = np.where(seen, (residual.sum(axis=1, keepdims=True) - residual) / others, 0.0)
+    rest = np.where(seen, rest - rest.sum(axis=0) / np.maximum(n, 1), 0.0)
+    spread = np.sqrt((residual**2).sum(axis=0) * (rest**2).sum(axis=0))
+    usable = (n > 2) & (spread > 1e-12)
+    correlation: FloatArray = np.where(
+        usable, (residual * rest).sum(axis=0) / np.where(usable, spread, 1.0), np.nan
+    )
+    return correlation
+
+
+def _filter_examinees(
+    table: ResponseTable, settings: FilterSettings
+) -> tuple[BoolArray, list[Dropped]]:
+    means = _mean(table.scores, axis=1)
+    silent = np.isnan(means)
+    low = np.zeros_like(silent)
+    if settings.least_percentile is not None and not silent.all():
+        # Without interpolation, which would drop the lowest of any small group.
+        low = means < np.percentile(means[~silent], settings.least_percentile, method="lower")
+    dropped = _dropped(table.examinees, DropReason.NO_ANSWERS, silent)
+    return ~(silent | low), dropped + _dropped(table.examinees, DropReason.LOW_SCORE, low, means)
+
+
+def _filter_items(
+    table: ResponseTable, scores: FloatArray, settings: FilterSettings
+) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
+    means = _mean(scores, axis=0)
+    sd = np.sqrt(_mean((scores - means) ** 2, axis=0))
+    seen = ~np.isnan(scores)
+    highest = np.where(seen, scores, -np.inf).max(axis=0)
+    lowest = np.where(seen, scores, np.inf).min(axis=0)
+    constant = highest == lowest
+    rules: list[tuple[DropReason, BoolArray, FloatArray]] = [
+        (DropReason.NO_ANSWERS, np.isnan(means), np.full_like(means, np.nan)),
+        (DropReason.CONSTANT, constant, means),
+    ]
+    if settings.least_sd is not None:
+        rules.append((DropReason.LOW_SPREAD, sd < settings.least_sd, sd))
+    if settings.greatest_mean is not None:
+        rules.append((DropReason.TOO_EASY, means > settings.greatest_mean, means))
+    if settings.least_mean is not None:
+        rules.append((DropReason.TOO_HARD, means < settings.least_mean, means))
+    keep = np.ones(len(means), dtype=np.bool_)
+    dropped = []
+    for reason, hit, values in rules:
+        dropped += _dropped(table.items, reason, keep & hit, values)
+        keep &= ~hit
+    if settings.least_point_biserial is not None and keep.any():
+        correlation = np.full(len(means), np.nan)
+        correlation[keep] = rest_correlations(scores[:, keep])
+        n = (~np.isnan(scores)).sum(axis=0)
+        chance = _CHANCE / np.sqrt(np.maximum(n - 1, 1))
+        # A NaN passes: a correlation that cannot be computed is no evidence against the item.
+        weak = keep & (correlation < settings.least_point_biserial - chance)
+        dropped += _dropped(table.items, DropReason.LOW_POINT_BISERIAL, weak, correlation)
+        keep &= ~weak
+    constants = {table.items[j]: float(means[j]) for j in np.flatnonzero(constant)}
+    return keep, dropped, constants
+
+
+def _dropped(
+    names: tuple[str, ...], reason: DropReason, hit: BoolArray, values: FloatArray | None = None
+) -> list[Dropped]:
+    compared = np.full(len(hit), np.nan) if values is None else values
+    return [
+        Dropped(names[i], reason, None if np.isnan(compared[i]) else float(compared[i]))
+        for i in np.flatnonzero(hit)
+    ]
+
+
+def _mean(scores: FloatArray, axis: int) -> FloatArray:
+    """Mean of the scores that are there; NaN where there is none, without a warning."""
+    seen = ~np.isnan(scores)
+    n = seen.sum(axis=axis)
+    total = np.where(seen, scores, 0.0).sum(axis=axis)
+    mean: FloatArray = np.where(n > 0, total / np.maximum(n, 1), np.nan)
+    return mean
