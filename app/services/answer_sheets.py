@@ -212,28 +212,19 @@ def table_of(items: Sequence[str], sheets: Iterable[StoredSheet], max_cells: int
     Raises:
         InvalidInputError: More cells.
     """
-    examinees: list[str] = []
-    rows: list[FloatArray] = []
-    trials: list[FloatArray] = []
-
-    def close() -> None:
-        if trials:
-            rows.append(trials[0] if len(trials) == 1 else _mean(trials))
-            trials.clear()
-
+    trials: dict[str, list[StoredSheet]] = {}
     for stored in sheets:
-        if not examinees or stored.examinee != examinees[-1]:
-            close()
-            examinees.append(stored.examinee)
-            if len(examinees) * len(items) > max_cells:
-                raise InvalidInputError(
-                    f"Expected at most {max_cells:,} cells, got more than {len(examinees):,} "
-                    f"examinees x {len(items):,} items."
-                )
-        trials.append(Sheet.of_stored(stored).scores(len(items)))
-    close()
-    scores = np.vstack(rows) if rows else np.empty((0, len(items)))
-    return ResponseTable(tuple(examinees), tuple(items), scores)
+        trials.setdefault(stored.examinee, []).append(stored)
+    if len(trials) * len(items) > max_cells:
+        raise InvalidInputError(
+            f"Expected at most {max_cells:,} cells, got {len(trials):,} examinees x "
+            f"{len(items):,} items."
+        )
+    scores = np.empty((len(trials), len(items)))  # filled in place: rows beside it would double it
+    for row, stored_trials in zip(scores, trials.values(), strict=True):
+        sheets_of_one = [Sheet.of_stored(trial).scores(len(items)) for trial in stored_trials]
+        row[:] = sheets_of_one[0] if len(sheets_of_one) == 1 else _mean(sheets_of_one)
+    return ResponseTable(tuple(trials), tuple(items), scores)
 
 
 def _mean(trials: Sequence[FloatArray]) -> FloatArray:

@@ -86,6 +86,8 @@ class CalibrationService:
         self._response_sets = response_sets
         self._banks = banks
         self._queue = queue
+        # Answers take memory: one look at a time, however many ask at once.
+        self._looking = asyncio.Lock()
 
     async def create(self, response_set: str, plan: CalibrationPlan) -> CalibrationRecord:
         """Queue a calibration of a response set, whose answers are looked at first.
@@ -101,9 +103,11 @@ class CalibrationService:
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         found = await self._response_sets.get(response_set)
-        table = await self._response_sets.matrix(found.id)
         plan = await with_target(plan, self._banks)
-        n_parts = await asyncio.to_thread(_number_of_parts, table, plan)
+        async with self._looking:
+            table = await self._response_sets.matrix(found.id)
+            n_parts = await asyncio.to_thread(_number_of_parts, table, plan)
+            del table
         part_ids = [new_id("cal") for _ in range(n_parts)]
         async with self._database.unit_of_work() as uow:
             made = await uow.calibrations.add(

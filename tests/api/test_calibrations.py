@@ -195,11 +195,41 @@ async def test_what_cannot_be_calibrated_is_refused_with_the_reason(
     assert (await client.get(URL)).json()["data"] == []
 
 
-async def test_a_matrix_of_one_row_names_itself(client: Client) -> None:
-    await recorded(client, "model,q1,q2\nm1,1,0\n")
-    response = await client.post(URL, json={"response_set": "arc"})
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("model,q1,q2\nm1,1,0\n", "at least 2 examinees"),
+        ("model,q1\nm1,1\nm2,0\nm3,1\n", "at least 2 items"),
+        ("model,q1,q2\nm1,1,0\nm2,1,0\nm3,1,0\n", "No item is left"),
+        ("model,q1,q2,q3\nm1,1,,\nm2,,0,\nm3,,,1\n", "No item is left"),
+    ],
+    ids=["one row", "one item", "all columns equal", "one examinee an item"],
+)
+async def test_a_matrix_that_says_nothing_is_refused_by_what_it_lacks(
+    client: Client, text: str, says: str
+) -> None:
+    await recorded(client, text)
+    filters = {"least_point_biserial": None, "greatest_mean": None}
+    response = await client.post(URL, json={"response_set": "arc", "filters": filters})
     assert (response.status_code, response.json()["code"]) == (422, "calibration_failed")
-    assert "at least 2 examinees" in response.json()["detail"]
+    assert response.headers["content-type"] == "application/problem+json"
+    assert says in response.json()["detail"]
+    assert (await client.get(URL)).json()["data"] == []
+
+
+@pytest.mark.parametrize("cell", ["2", "right"])
+async def test_a_score_beyond_the_range_or_a_word_is_refused_where_it_stands(
+    client: Client, cell: str
+) -> None:
+    await client.post("/v1/response-sets", json={"name": "arc"})
+    file = {"name": "scores.csv", "content": f"model,q1,q2\nm1,1,0\nm2,{cell},1\n"}
+    response = await client.post("/v1/response-sets/arc/imports", json={"files": [file]})
+    assert response.status_code == 422
+    assert "scores.csv:3" in response.text
+    assert cell in response.text
+    refused = await client.post(URL, json={"response_set": "arc"})
+    assert refused.status_code == 422
+    assert "no scored answers" in refused.json()["detail"]
 
 
 async def test_reading_is_not_writing(client: Client, client_with: NewClient) -> None:
