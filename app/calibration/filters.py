@@ -28,6 +28,8 @@ class DropReason(StrEnum):
     TOO_HARD = "too_hard"
     LOW_POINT_BISERIAL = "low_point_biserial"
     LOW_SCORE = "low_score"
+    FEW_ANSWERS = "few_answers"
+    QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ def apply_filters(
     settings = settings or FilterSettings()
     matrix.require_two_examinees()
     rows, examinees = _filter_examinees(matrix, settings)
-    columns, items, constants = _filter_items(matrix.select(examinees=rows), settings)
+    columns, items, constants = filter_items(matrix.select(examinees=rows), settings)
     if not columns.any() or not rows.any():
         raise CalibrationError(
             f"No item is left: of {matrix.n_items} items, "
@@ -241,9 +243,10 @@ def _filter_examinees(
     return ~(silent | low), dropped
 
 
-def _filter_items(
+def filter_items(
     matrix: ScoreMatrix, settings: FilterSettings
 ) -> tuple[BoolArray, list[Dropped], dict[str, float]]:
+    """Items that stay, those that do not with their reasons, and the constant score of some."""
     means = matrix.item_means()
     sd = np.sqrt(means * (1 - means))
     # An item's own filters come before the correlation, which the items dropped take no part in.

@@ -45,7 +45,9 @@ class Normal:
 
     def settled(self, values: FloatArray) -> "Normal":
         """The same with a floating mean replaced by that of the values."""
-        return self if self.mean is not None else Normal(float(values.mean()), self.sd)
+        if self.mean is not None or len(values) == 0:
+            return self
+        return Normal(float(values.mean()), self.sd)
 
     def standardise(self, values: FloatArray) -> FloatArray:
         """(values - mean) / sd."""

@@ -19,14 +19,15 @@ CODES: Mapping[str, str] = {
     "high_dispersion": "scores scatter more than right and wrong answers would",
     "no_variance": "all recorded answers are alike",
     "misfit": "recorded answers leave the item's curve",
+    "drift": "new answers leave the item's old curve: it is easier or harder than it was",
     "duplicate_content": "another item asks the same",
     "missing_key": "the item has no right answer to mark by",
     "provisional": "the parameters were not estimated from answers",
 }
-"""All that can be found; callers, who know contents and answers, find the last five."""
+"""All that can be found; callers, who know contents and answers, find the last six."""
 
 QUARANTINED: frozenset[str] = frozenset(
-    {"negative_slope", "no_variance", "duplicate_content", "missing_key"}
+    {"negative_slope", "no_variance", "drift", "duplicate_content", "missing_key"}
 )
 """Codes that keep an item out of selection unless a caller says otherwise."""
 

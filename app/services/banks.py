@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
+
+import numpy as np
 
 from app.demo.bank import demo_bank
 from app.engine.adaptive import AdaptiveTest
@@ -499,6 +502,29 @@ class BankService:
         """
         loaded = await self.load_version((await self.get_version(bank, version)).id)
         return await asyncio.to_thread(loaded.information_curve, theta)
+
+    async def difficulty_errors(self, version: LoadedVersion) -> FloatArray:
+        """Standard errors of the items' difficulties, from the calibrations behind a version.
+
+        Items that a calibration left as they were have those of the version it was linked to.
+
+        Returns:
+            By position, shape (n_items,), logits; NaN where no calibration here tells.
+        """
+        found: dict[str, float] = {}
+        async with self._database.unit_of_work() as uow:
+            version_id: str | None = version.id
+            while version_id is not None:
+                calibration = (await uow.banks.version(version_id)).calibration or {}
+                fitted = None
+                if calibration:
+                    fitted = await uow.calibrations.fitted(calibration["id"])
+                if fitted is not None and "se_b" in fitted.columns:
+                    for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
+                        if math.isfinite(error):
+                            found.setdefault(key, float(error))
+                version_id = (calibration.get("link") or {}).get("bank_version_id")
+        return np.array([found.get(key, math.nan) for key in version.keys])
 
     async def load_version(self, version_id: str) -> LoadedVersion:
         """A version in memory, under its bank's present settings.

@@ -20,6 +20,7 @@ from app.calibration.onto import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.partition import calibrate_in_parts
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray
+from app.services.calibration_drift import DriftCheck
 from app.services.calibration_plan import CalibrationPlan, LinkPlan, anchors_for
 
 Report = Callable[[dict[str, Any]], None]
@@ -71,6 +72,8 @@ def bank_of(
 def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
     """Calibrate one of the families 1PL to 4PL; see `fit`."""
     report({"phase": "calibrating"})
+    if plan.checks_drift:
+        return _fit_checked(matrix, plan, report)
     settings, anchors = plan.settings(), anchors_for(matrix, plan)
     if plan.partition_size is not None:
         rng = np.random.default_rng(plan.seed)
@@ -114,6 +117,21 @@ def judged(
     return Fitted(figures, _columns(calibration, items), {})
 
 
+def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+    """Calibrate onto the old items that did not drift."""
+    check = DriftCheck.of(matrix, plan)
+    part, rest = check.part, check.part_plan
+    anchors = anchors_for(part, rest)
+    if anchors is None:
+        raise RuntimeError("a check for drift without a link")
+    found = calibrate_linked(
+        part, anchors, LinkMethod.FIXED_ANCHOR, rest.settings(), watch=watching(report)
+    )
+    fitted = judged(part, rest, found, report)
+    figures = fitted.figures | {"drift": check.figures()}
+    return Fitted(figures, check.whole(fitted.columns), fitted.knowledge)
+
+
 def watching(report: Report) -> Callable[[Progress], None]:
     """Turns the progress of EM into reports."""
 
@@ -135,6 +153,7 @@ def _link(found: Linked, plan: CalibrationPlan) -> dict[str, Any]:
         "scale": found.linking.target,
         "slope": found.linking.slope,
         "intercept": found.linking.intercept,
+        "check_drift": link.check_drift,
         "anchors": list(found.anchors),
     }
 

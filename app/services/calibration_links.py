@@ -1,12 +1,18 @@
 """Banks that a calibration is linked to: read for the fit, and for the version that is made."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from app.engine.bank import ItemBank
+from app.engine.lint import Finding
+from app.services.bank_import import BankImport
 from app.services.banks import BankService
+from app.services.calibration_drift import DRIFT
 from app.services.calibration_plan import CalibrationPlan
+from app.storage.repositories.bank_values import BankVersion
 
 
 async def with_target(plan: CalibrationPlan, banks: BankService) -> CalibrationPlan:
@@ -18,7 +24,48 @@ async def with_target(plan: CalibrationPlan, banks: BankService) -> CalibrationP
     if plan.link is None or plan.link.bank_version_id is None:
         return plan
     version = await banks.load_version(plan.link.bank_version_id)
-    return replace(plan, target=version.bank.take(np.flatnonzero(version.active)))
+    active = np.flatnonzero(version.active)
+    plan = replace(plan, target=version.bank.take(active))
+    if not plan.checks_drift:
+        return plan
+    errors = await banks.difficulty_errors(version)
+    aside = frozenset(version.keys[i] for i in np.flatnonzero(~version.active))
+    return replace(plan, target_se=errors[active], aside=aside)
+
+
+def continued(
+    request: BankImport,
+    before: BankVersion,
+    flags: Sequence[tuple[str, Mapping[str, Any]]],
+    settings: Mapping[str, Any],
+) -> BankImport:
+    """What is published as the next version on the scale of `before`, going on as that one did.
+
+    Overrides and knowledge of the old version hold on; an item that it had quarantined for its
+    drift, and that has no other parameters now, stays quarantined.
+
+    Args:
+        request: The parameters and what is known of them.
+        before: The version that the calibration checked for drift.
+        flags: Its findings, by key.
+        settings: Of the calibration.
+    """
+    judged = {finding.item_id for finding in request.findings if finding.code == DRIFT}
+    kept = set(before.lint["keep"])
+    old = [
+        Finding(item_id=key, **flag)
+        for key, flag in flags
+        if flag["code"] == DRIFT and key not in judged | kept
+    ]
+    return replace(
+        request,
+        # The old items may have parameters that the model of the new ones has not.
+        response_model=max(settings["model"], before.response_model),
+        findings=[*request.findings, *old],
+        allow={*request.allow, *before.lint["allow"]},
+        keep={*request.keep, *kept},
+        knowledge=request.knowledge or before.knowledge,
+    )
 
 
 def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) -> ItemBank:

@@ -4,19 +4,33 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from app.calibration.calibrate import CalibrationSettings
 from app.calibration.curves import Family
-from app.calibration.filters import Filtered, FilterSettings, apply_filters
+from app.calibration.drift import DriftSettings
+from app.calibration.filters import (
+    Dropped,
+    DropReason,
+    Filtered,
+    FilterSettings,
+    apply_filters,
+    filter_items,
+)
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.onto import LinkMethod, anchors_of
 from app.calibration.partition import LEAST_PART
 from app.calibration.priors import Priors
-from app.engine.bank import ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, UnknownNameError
 
 MODELS = tuple(family.value for family in Family)
 """Response models that can be calibrated: the rows of `calibration_fit.FITS`."""
+
+
+#: A new item with fewer answers stays in pretest: its parameters would be guesses.
+LEAST_ANSWERS = DriftSettings().least_answers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,18 +41,27 @@ class LinkPlan:
         method: A `LinkMethod`.
         anchors: Items that carry the link; all that both have where empty.
         bank_version_id: The bank, where it is stored.
+        check_drift: Items whose new answers leave their old curve carry nothing: they are
+            calibrated anew and flagged.
 
     Raises:
         UnknownNameError: No such method.
+        InvalidInputError: A check for drift without fixed anchors.
     """
 
     method: str = LinkMethod.STOCKING_LORD.value
     anchors: tuple[str, ...] = ()
     bank_version_id: str | None = None
+    check_drift: bool = False
 
     def __post_init__(self) -> None:
         if self.method not in tuple(LinkMethod):
             raise UnknownNameError("link method", self.method, tuple(LinkMethod))
+        if self.check_drift and self.method != LinkMethod.FIXED_ANCHOR:
+            raise InvalidInputError(
+                "Drift is looked for where the old items keep their parameters: link by "
+                f"{LinkMethod.FIXED_ANCHOR.value}, not by {self.method}."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +82,8 @@ class CalibrationPlan:
         link: Onto the scale of which bank; None: onto a scale of its own.
         target: That bank's items that may carry the link, loaded by whoever runs the plan; it is
             not stored with it.
+        target_se: Standard errors of their difficulties, NaN where unknown; not stored, as that.
+        aside: Keys of the bank's other items, which are quarantined and take no part; not stored.
 
     Raises:
         UnknownNameError: No such model, or no such family to compare.
@@ -76,6 +101,8 @@ class CalibrationPlan:
     filters: FilterSettings = field(default_factory=FilterSettings)
     link: LinkPlan | None = None
     target: ItemBank | None = field(default=None, compare=False, repr=False)
+    target_se: FloatArray | None = field(default=None, compare=False, repr=False)
+    aside: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -95,6 +122,10 @@ class CalibrationPlan:
                 "Parts are linked to each other, fixed anchors hold a whole calibration: leave out "
                 "partition_size, or link by another method."
             )
+        if self.checks_drift and self.model not in tuple(Family):
+            raise InvalidInputError(
+                f"Drift is looked for in right and wrong answers, not by the {self.model} model."
+            )
         self.settings()
 
     @classmethod
@@ -108,10 +139,16 @@ class CalibrationPlan:
         return cls(**{**value, **special})
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON, without `target`."""
-        stored = asdict(replace(self, target=None))
-        del stored["target"]
+        """The plan as JSON, without what is not stored."""
+        stored = asdict(replace(self, target=None, target_se=None))
+        for name in ("target", "target_se", "aside"):
+            del stored[name]
         return stored
+
+    @property
+    def checks_drift(self) -> bool:
+        """Whether the items of the link's bank are looked at for drift."""
+        return self.link is not None and self.link.check_drift
 
     def settings(self) -> CalibrationSettings:
         """The same for the estimation."""
@@ -143,9 +180,14 @@ def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
     """
     if plan.link is None:
         return None
+    return anchors_of(target_of(plan), matrix.items, plan.link.anchors)
+
+
+def target_of(plan: CalibrationPlan) -> ItemBank:
+    """The items on whose scale a linked plan lands."""
     if plan.target is None:
         raise RuntimeError("a link whose bank was not loaded")
-    return anchors_of(plan.target, matrix.items, plan.link.anchors)
+    return plan.target
 
 
 def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
@@ -158,7 +200,46 @@ def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[ScoreMatri
     if table.n_answers == 0:
         raise InvalidInputError("The response set has no scored answers: import some first.")
     matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
-    filtered = apply_filters(matrix, plan.filters)
-    filtered.matrix.require_calibratable()
+    if plan.checks_drift:
+        filtered = _prepared_with_drift(matrix, plan)
+    else:
+        filtered = apply_filters(matrix, plan.filters)
+        filtered.matrix.require_calibratable()
     anchors_for(filtered.matrix, plan)
     return filtered
+
+
+def _prepared_with_drift(matrix: ScoreMatrix, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
+    """What takes part: old items as they are, new ones that can be calibrated.
+
+    Filters that compare an item with the rest of a test are left out: in adaptive tests, where
+    everybody is asked what suits them, they say nothing. So are the version's quarantined items.
+    """
+    target = target_of(plan)
+    known = set(target.item_ids)
+    is_new = np.array([key not in known and key not in plan.aside for key in matrix.items])
+    is_aside = np.array([key in plan.aside for key in matrix.items])
+    settings = replace(plan.filters, least_point_biserial=None, least_percentile=None)
+    keep, dropped, constants = filter_items(matrix, settings)
+    n_answers = matrix.answers_per_item()
+    few = is_new & keep & (n_answers < LEAST_ANSWERS)
+    news = {key for key, new in zip(matrix.items, is_new, strict=True) if new}
+    items = [entry for entry in dropped if entry.name in news]
+    items += [
+        Dropped(matrix.items[j], DropReason.FEW_ANSWERS, float(n_answers[j]))
+        for j in np.flatnonzero(few)
+    ]
+    items += [
+        Dropped(matrix.items[j], DropReason.QUARANTINED, None) for j in np.flatnonzero(is_aside)
+    ]
+    taken = matrix.select(items=~is_aside & np.where(is_new, keep & ~few, n_answers > 0))
+    held = np.array([key in known for key in taken.items], np.bool_)
+    silent = taken.select(items=held).answers_per_examinee() == 0
+    return Filtered(
+        matrix=taken.select(examinees=~silent),
+        items=tuple(items),
+        examinees=tuple(
+            Dropped(taken.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
+        ),
+        constants={key: value for key, value in constants.items() if key in news},
+    )

@@ -113,6 +113,7 @@ def _header(
         "target": plan.target and _bank_to_json(plan.target),
         "part": part,
         "parts": [[fitted.keys, fitted.figures, _lists(fitted.columns)] for fitted in parts],
+        "target_se": None if plan.target_se is None else plan.target_se.tolist(),
     }
     return json.dumps(header).encode() + b"\n"
 
@@ -155,7 +156,12 @@ def _read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
     matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
     target = header["target"] and ItemBank.from_intercepts(**header["target"])
-    plan = replace(CalibrationPlan.from_dict(header["plan"]), target=target)
+    errors = header["target_se"]
+    plan = replace(
+        CalibrationPlan.from_dict(header["plan"]),
+        target=target,
+        target_se=None if errors is None else np.array(errors),
+    )
     if header["part"] is not None:
         return partial(fit_part, matrix, plan, header["part"])
     if header["parts"]:

@@ -13,8 +13,9 @@ from app.errors import InvalidInputError, InvalidStateError
 from app.services.bank_import import BankImport
 from app.services.bank_spec import BankSpec
 from app.services.banks import BankService
+from app.services.calibration_drift import drift_findings
 from app.services.calibration_fit import bank_of
-from app.services.calibration_links import carried_over, with_target
+from app.services.calibration_links import carried_over, continued, with_target
 from app.services.calibration_parts import parts_for
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.calibration_queue import CalibrationQueue
@@ -215,6 +216,11 @@ class CalibrationService:
                 )
             parameters = await self._parameters(record, fitted, publication)
             request = _import_of(record, fitted, parameters, publication)
+            link = result.get("link") or {}
+            if link.get("check_drift"):
+                before = await uow.banks.version(link["bank_version_id"])
+                flags = await uow.banks.flags(before.id)
+                request = continued(request, before, flags, record.settings)
             spec = BankSpec(name=publication.bank)
             version = await self._banks.publish(uow, spec, request)
             await uow.calibrations.note_published(
@@ -235,10 +241,13 @@ class CalibrationService:
                 )
             return bank_of(fitted.keys, fitted.columns)
         bank = bank_of(fitted.keys, fitted.columns, scale=link["scale"])
-        if not publication.carry_over:
+        checks_drift = link.get("check_drift", False)
+        if not (publication.carry_over or checks_drift):
             return bank
         target = (await self._banks.load_version(link["bank_version_id"])).bank
         dropped = frozenset(item["name"] for item in result["dropped"]["items"])
+        if checks_drift:  # what was there before stays, whether it had new answers or not
+            dropped -= frozenset(target.item_ids)
         return carried_over(bank, target, dropped)
 
 
@@ -275,7 +284,10 @@ def _import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
-        findings=misfits(fitted.keys, fitted.columns),
+        findings=[
+            *misfits(fitted.keys, fitted.columns),
+            *drift_findings(fitted.keys, fitted.columns),
+        ],
         knowledge=result.get("knowledge", {}),
         calibration={
             "id": record.id,
@@ -284,6 +296,7 @@ def _import_of(
             "scored_answers": result["scored_answers"],
             "link": link
             and {name: link[name] for name in _SHOWN_LINK} | {"n_anchors": len(link["anchors"])},
+            "drift": result.get("drift"),
             **{name: result[name] for name in _SHOWN},
         },
     )

@@ -11,6 +11,7 @@ from app.api.schemas.common import FieldError, Input, Int32, Output, Text
 from app.api.schemas.versions import (
     MAX_LISTED,
     AllowedCodes,
+    DriftFigures,
     FitRead,
     KeptKeys,
     Key,
@@ -18,7 +19,7 @@ from app.api.schemas.versions import (
     LongText,
 )
 from app.calibration.filters import FilterSettings
-from app.services.calibration_plan import CalibrationPlan, LinkPlan
+from app.services.calibration_plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
 from app.services.calibrations import FittedRow, Publication
 from app.storage.repositories.calibrations import CalibrationRecord
 
@@ -68,6 +69,13 @@ class LinkCreate(Input):
         max_length=MAX_ANCHORS,
         description="Keys of the items that carry it; empty: all active items that both have.",
     )
+    check_drift: bool = Field(
+        default=False,
+        description="With `fixed_anchor`: items whose new answers leave their old curve carry "
+        "nothing, are calibrated anew and quarantined. All other old items keep their parameters; "
+        "filters apply to new items alone, and those with fewer than "
+        f"{LEAST_ANSWERS} answers stay in pretest.",
+    )
 
     def to_domain(self) -> LinkPlan:
         """The same for the service."""
@@ -75,6 +83,7 @@ class LinkCreate(Input):
             method=self.method,
             anchors=tuple(self.anchors),
             bank_version_id=self.bank_version_id,
+            check_drift=self.check_drift,
         )
 
 
@@ -269,6 +278,9 @@ class CalibrationResult(Output):
         default_factory=list, description="The families asked for, the lowest BIC first."
     )
     link: LinkedRead | None = None
+    drift: DriftFigures | None = Field(
+        default=None, description="Of the old items, where it was looked for."
+    )
     knowledge: dict[str, Any] = Field(
         default_factory=dict, description="Goes with the bank version into every test on it."
     )
@@ -359,13 +371,27 @@ class FittedItemRead(Output):
     s_x2_df: int | None
     s_x2_p: float | None
     s_x2_rmsea: float | None = Field(description="From 0.08 on, with p < 0.001, a `misfit`.")
+    drift_old_b: float | None = Field(
+        default=None, description="Difficulty in the older version; null where drift is not known."
+    )
+    drift_new_b: float | None = Field(
+        default=None, description="Difficulty that the new answers ask for, on the same scale."
+    )
+    drift_z: float | None = Field(default=None, description="Above 0: easier than it was.")
+    drift_p: float | None = None
+    drift_distance: float | None = Field(
+        default=None, description="Of the two curves, as a probability."
+    )
+    drifted: bool | None = None
 
     @classmethod
     def of(cls, row: FittedRow) -> Self:
         """The outgoing shape."""
-        values = {
+        values: dict[str, Any] = {
             name: value if math.isfinite(value) else None for name, value in row.columns.items()
         }
+        if (drifted := values.get("drifted")) is not None:
+            values["drifted"] = bool(drifted)
         a, intercept = row.columns["a"], row.columns["intercept"]
         b = -intercept / a if a else None
         return cls.model_validate({**values, "position": row.position, "key": row.key, "b": b})

@@ -91,6 +91,18 @@ class LinkRead(Output):
     n_anchors: int
 
 
+class DriftFigures(Output):
+    """Whether the items of an older version are what they were, under new answers."""
+
+    judged: int = Field(description="Items with enough new answers to tell.")
+    too_few_answers: int
+    drifted: int
+    easier: int = Field(description="Of the drifted ones. Leaked items become easier.")
+    harder: int
+    mean: float = Field(description="Ability of those who answered, on the version's scale.")
+    sd: float
+
+
 class VersionCalibration(Output):
     """Where a version's parameters come from; the items' standard errors are with it."""
 
@@ -104,6 +116,9 @@ class VersionCalibration(Output):
     aic: float
     bic: float
     fit: FitRead
+    drift: DriftFigures | None = Field(
+        default=None, description="Of the items of the version it was linked to; null: not checked."
+    )
     link: LinkRead | None = Field(
         default=None, description="To the version whose scale this one shares; null: a new scale."
     )

@@ -1,0 +1,201 @@
+"""The next version from new answers: new items on the old scale, drifted ones flagged."""
+
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from app.calibration.curves import Family
+from app.calibration.matrix import MISSING
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.models.base import ItemParameters
+from app.engine.responses import ResponseTable
+from app.errors import InvalidInputError
+from app.exchange.item_record import parse_item
+from app.exchange.matrices import write_csv
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
+from app.services.calibration_plan import CalibrationPlan, LinkPlan
+from app.services.calibrations import Publication
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.bank_values import BankVersion, VersionItem
+from app.storage.repositories.calibrations import CalibrationRecord
+from tests.calibration.simulated import adaptive, draw_items
+from tests.services.calibrations import driven, imported
+from tests.services.sessions import opened
+
+N_OLD, N_NEW = 80, 8
+MOVED = ("q1", "q2", "q3", "q4", "q5", "q6")
+#: Has parameters in the old version, and nobody was asked it.
+UNASKED = "unasked"
+
+
+class World(NamedTuple):
+    """An old version, and the answers of adaptive tests on it."""
+
+    version: BankVersion
+    true_b: FloatArray
+    a: FloatArray
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def world(services: Services, *, n: int = 1500, shift: float = -1.5) -> World:
+    rng = np.random.default_rng(8)
+    items = draw_items(rng, Family.TWO_PL, N_OLD + N_NEW)
+    # Those that move are near the examinees, so that they are asked often.
+    b = -items.intercept / items.a
+    b[: len(MOVED)] = np.linspace(-0.5, 1.5, len(MOVED))
+    b[N_OLD:] = np.linspace(-1.2, 1.2, N_NEW)  # the new ones pass the filters
+    a = items.a.copy()
+    a[: len(MOVED)] = 1.6
+    believed = ItemParameters(a, -a * b, items.c, items.d).take(slice(N_OLD))
+    b[: len(MOVED)] += shift
+    true = ItemParameters(a, -a * b, items.c, items.d)
+    theta = rng.normal(0.4, 1.0, n)
+    matrix = adaptive(rng, believed, true, theta, n_asked=20, seeded=N_NEW, n_seeded=3)
+    keys = [f"q{i + 1}" for i in range(N_OLD + N_NEW)]
+    names = [*keys, UNASKED, "rare"]
+    records = [parse_item({"key": key, "prompt": f"{key}?", "target": "x"}) for key in names]
+    parameters = ItemBank.from_intercepts(
+        a=[*believed.a, 1.0],
+        intercept=[*believed.intercept, 0.25],
+        c=np.zeros(N_OLD + 1),
+        d=np.ones(N_OLD + 1),
+        item_ids=[*keys[:N_OLD], UNASKED],
+    )
+    report = await services.banks.import_bank(
+        BankSpec(name="living"),
+        BankImport(items=records, parameters=parameters, scale="old", response_model="2pl"),
+    )
+    assert report.version is not None
+    scores = np.where(matrix.scores == MISSING, np.nan, matrix.scores)
+    rare = np.full(n, np.nan)
+    rare[:9] = np.arange(9) % 2
+    table = ResponseTable(
+        tuple(f"m/{i}" for i in range(n)), (*keys, "rare"), np.column_stack([scores, rare])
+    )
+    await imported(services, b"".join(write_csv(table)).decode(), "live")
+    return World(report.version, b, a)
+
+
+async def recalibrated(services: Services, version: BankVersion) -> CalibrationRecord:
+    link = LinkPlan(method="fixed_anchor", bank_version_id=version.id, check_drift=True)
+    made = await services.calibrations.create("live", CalibrationPlan(model="2pl", link=link))
+    record = await driven(services, made.id)
+    assert record.status == "completed", record.failure
+    return record
+
+
+async def items_of(services: Services, version: BankVersion) -> dict[str, VersionItem]:
+    page = await services.banks.version_items("living", version.id, PageRequest(limit=200))
+    return {item.key: item for item in page.items}
+
+
+async def test_the_next_version_is_on_the_old_scale_with_drift_flagged(services: Services) -> None:
+    old = await world(services)
+    record = await recalibrated(services, old.version)
+    version = await services.calibrations.publish(record.id, Publication(bank="living"))
+
+    before = await items_of(services, old.version)
+    after = await items_of(services, version)
+    drifted = {key for key, item in after.items() if any(f["code"] == "drift" for f in item.flags)}
+    assert version.scale == old.version.scale == "old"
+    assert version.number == 2
+    assert drifted <= set(MOVED)
+    assert len(drifted) >= 4
+    assert {key for key, item in after.items() if item.status == "quarantined"} == drifted
+    for key, item in before.items():
+        if item.status == "active" and key not in drifted:
+            assert (after[key].a, after[key].intercept) == (item.a, item.intercept)
+    assert after[UNASKED].status == "active"
+    assert {key for key, item in after.items() if item.status == "pretest"} == {"rare"}
+    for i in range(N_OLD, N_OLD + N_NEW):
+        item = after[f"q{i + 1}"]
+        assert item.a is not None
+        assert item.intercept is not None
+        assert abs(-item.intercept / item.a - old.true_b[i]) < 0.45
+    assert version.calibration is not None
+    assert version.calibration["drift"]["easier"] == len(drifted)
+    assert version.calibration["link"]["scale"] == "old"
+    flag = next(f for f in after[min(drifted)].flags if f["code"] == "drift")
+    assert flag["severity"] == "error"
+    assert "has become easier" in flag["message"]
+    reasons = {
+        entry["name"]: entry["reason"] for entry in (record.result or {})["dropped"]["items"]
+    }
+    assert reasons == {"rare": "few_answers"}
+
+
+async def test_a_drifted_item_that_is_kept_has_the_curve_of_its_new_answers(
+    services: Services,
+) -> None:
+    old = await world(services)
+    record = await recalibrated(services, old.version)
+    rows = {row.key: row.columns for row in await services.calibrations.items(record.id)}
+    moved = next(key for key in MOVED if rows[key]["drifted"])
+    version = await services.calibrations.publish(
+        record.id, Publication(bank="living", keep=[moved])
+    )
+
+    item = (await items_of(services, version))[moved]
+    true_b = old.true_b[MOVED.index(moved)]
+    assert item.status == "active"
+    assert item.a is not None
+    assert item.intercept is not None
+    assert -item.intercept / item.a == pytest.approx(true_b, abs=0.4)
+    assert rows[moved]["drift_new_b"] == pytest.approx(true_b, abs=0.4)
+    assert rows[moved]["drift_z"] > 3
+
+
+async def test_what_was_quarantined_for_drift_stays_so_in_the_next_version(
+    services: Services,
+) -> None:
+    old = await world(services)
+    first = await recalibrated(services, old.version)
+    second_version = await services.calibrations.publish(first.id, Publication(bank="living"))
+    second = await recalibrated(services, second_version)
+    third_version = await services.calibrations.publish(second.id, Publication(bank="living"))
+
+    flagged = [
+        {key for key, item in items.items() if item.status == "quarantined"}
+        for items in (
+            await items_of(services, second_version),
+            await items_of(services, third_version),
+        )
+    ]
+    assert flagged[0]
+    assert flagged[0] <= flagged[1]
+    dropped = (second.result or {})["dropped"]["items"]
+    assert {entry["name"] for entry in dropped if entry["reason"] == "quarantined"} == flagged[0]
+    errors = await services.banks.difficulty_errors(
+        await services.banks.load_version(third_version.id)
+    )
+    # The new items' errors are known, and those of the imported parameters are not.
+    assert np.isfinite(errors).sum() >= N_NEW
+    assert np.isnan(errors).sum() >= N_OLD - len(MOVED)
+
+
+async def test_without_drift_nothing_is_flagged(services: Services) -> None:
+    old = await world(services, shift=0.0)
+    record = await recalibrated(services, old.version)
+
+    drift = (record.result or {})["drift"]
+    assert drift["judged"] > 30
+    assert drift["drifted"] == 0
+    assert drift["mean"] == pytest.approx(0.4, abs=0.15)
+
+
+def test_drift_is_looked_for_with_fixed_anchors_only() -> None:
+    with pytest.raises(InvalidInputError, match="fixed_anchor"):
+        LinkPlan(method="stocking_lord", check_drift=True)
+    with pytest.raises(InvalidInputError, match="right and wrong answers"):
+        CalibrationPlan(model="continuous", link=LinkPlan(method="fixed_anchor", check_drift=True))
