@@ -16,7 +16,7 @@ from app.exchange.item_record import parse_item
 from app.exchange.matrices import write_csv
 from app.services.bank_import import BankImport
 from app.services.bank_spec import BankSpec
-from app.services.calibration_plan import CalibrationPlan, LinkPlan
+from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan
 from app.services.calibrations import Publication
 from app.services.container import Services
 from app.settings import Settings
@@ -197,5 +197,6 @@ async def test_without_drift_nothing_is_flagged(services: Services) -> None:
 def test_drift_is_looked_for_with_fixed_anchors_only() -> None:
     with pytest.raises(InvalidInputError, match="fixed_anchor"):
         LinkPlan(method="stocking_lord", check_drift=True)
-    with pytest.raises(InvalidInputError, match="right and wrong answers"):
-        CalibrationPlan(model="continuous", link=LinkPlan(method="fixed_anchor", check_drift=True))
+    for model in set(MODELS) - set(Family):
+        with pytest.raises(InvalidInputError, match="right and wrong answers"):
+            CalibrationPlan(model=model, link=LinkPlan(method="fixed_anchor", check_drift=True))
