@@ -76,7 +76,7 @@ def calibrate_by_moments(table: ResponseTable) -> ContinuousCalibration:
         se_b=se_b,
         se_k=np.full(n_items, k * np.sqrt(2 / n.sum())),
         log_likelihood=log_likelihood(answers, bank, density),
-        n_parameters=n_items + 1.0,
+        n_parameters=3.0 * n_items + 1,
         k_common=k,
         conformance=conformance(bank, scores, thetas),
         n_examinees=len(scores),

@@ -5,22 +5,32 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
-from app.calibration.matrix import ScoreMatrix
 from app.calibration.onto import LinkMethod
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
-from app.cli.inputs import JsonOption, ResponsesOption, load_bank, load_responses
+from app.cli.inputs import (
+    JsonOption,
+    LowerIsBetterOption,
+    ResponsesOption,
+    ScaleOption,
+    load_bank,
+    load_scores,
+    score_scale,
+)
 from app.engine.bank import DEFAULT_SCALE, ItemBank
+from app.engine.models.continuous import CONTINUOUS
 from app.errors import InvalidInputError
-from app.exchange.parameters import write_mirt
+from app.exchange.parameters import write_difficulties, write_mirt
 from app.services.calibration_fit import Fitted, Report, bank_of, fit
 from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan, prepared
 
@@ -31,7 +41,9 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            dir_okay=False, help="Bank file to write: X,a1,d,g,u as mirt; .csv or .csv.gz."
+            dir_okay=False,
+            help="Bank file to write: X,a1,d,g,u as mirt, of continuous scores item,a,b,c,d,k; "
+            ".csv or .csv.gz.",
         ),
     ],
     model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
@@ -64,6 +76,14 @@ def command(
     link_method: Annotated[
         str, typer.Option(help=f"How: {', '.join(LinkMethod)}.")
     ] = LinkMethod.STOCKING_LORD.value,
+    scale: ScaleOption = None,
+    lower_is_better: LowerIsBetterOption = False,
+    moments: Annotated[
+        bool,
+        typer.Option(
+            "--moments", help="Continuous scores by the published closed forms, for comparison."
+        ),
+    ] = False,
     dimensions: Annotated[int | None, typer.Option(help="Of the mirt model.")] = None,
     seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
     json: JsonOption = None,
@@ -78,6 +98,7 @@ def command(
         seed=seed,
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
         filters=FilterSettings() if filters else FilterSettings.none(),
+        moments=moments,
         link=None if link_to is None else LinkPlan(method=link_method),
         target=None if link_to is None else load_bank(link_to),
     )
@@ -85,12 +106,13 @@ def command(
         raise InvalidInputError("--dimensions belongs to the mirt model.")
     if not out.parent.is_dir():
         raise InvalidInputError(f"{out}: the directory {out.parent} does not exist.")
-    table = load_responses(responses)
+    marks = score_scale(scale, lower_is_better=lower_is_better)
+    table = load_scores(responses, marks)
     filtered = prepared(table, plan)
     with _progress() as report:
         fitted = fit(filtered.matrix, plan, report)
-    scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
-    bank = bank_of(filtered.matrix.items, fitted.columns, scale=scale)
+    theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
+    bank = bank_of(filtered.matrix.items, fitted.columns, scale=theta_scale)
     _write_bank(out, bank)
     document = {
         "n_examinees": len(table.examinees),
@@ -101,7 +123,8 @@ def command(
         "dropped_examinees": [_dropped("examinee", examinee) for examinee in filtered.examinees],
         "constants": filtered.constants,
         "model": plan.model,
-        "scale": scale,
+        "scale": theta_scale,
+        "score_scale": asdict(marks),
         **fitted.figures,
         "knowledge": fitted.knowledge,
         "items": _items(bank, fitted),
@@ -129,7 +152,7 @@ def _progress() -> Iterator[Report]:
 
 
 def _write_bank(path: Path, bank: ItemBank) -> None:
-    content = write_mirt(bank)
+    content = write_difficulties(bank) if bank.model is CONTINUOUS else write_mirt(bank)
     try:
         path.write_bytes(gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
     except OSError as exc:
@@ -159,7 +182,7 @@ def _peak_memory_mb() -> float:
 
 def _show(
     json: str | None,
-    filtered: Filtered[ScoreMatrix],
+    filtered: Filtered[Any],
     plan: CalibrationPlan,
     fitted: Fitted,
     out: Path,
@@ -176,17 +199,7 @@ def _show(
         f"after {figures['iterations']} cycles.",
         markup=False,
     )
-    found = figures["fit"]
-    srmsr = "unknown" if found["srmsr"] is None else f"{found['srmsr']:.3f}"
-    screen.print(
-        f"Fit: {found['verdict']}; SRMSR {srmsr}; "
-        + (
-            found["m2_missing"]
-            or f"M2 {found['m2']:.1f} on {found['df']} df ({found['m2_items']} items), "
-            f"RMSEA {found['rmsea']:.3f} ({found['rmsea_lo']:.3f} to {found['rmsea_hi']:.3f})"
-        ),
-        markup=False,
-    )
+    _show_fit(screen, figures)
     if (link := figures["link"]) is not None:
         screen.print(
             f"Linked by {len(link['anchors'])} anchors: theta = {link['slope']:.4f} theta_own "
@@ -202,3 +215,26 @@ def _show(
     for warning in figures["warnings"]:
         console.err.print(f"Note: {warning}", markup=False)
     screen.print(f"Wrote {out}.", markup=False)
+
+
+def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
+    found = figures["fit"]
+    if "dispersion" in figures:
+        conformance = found["variance_r2"]
+        known = "unknown" if conformance is None else f"{conformance:.3f}"
+        screen.print(
+            f"Fit: {found['verdict']}; common dispersion k = {figures['dispersion']:.4g}; R2 of "
+            f"observed against predicted variance {known}.",
+            markup=False,
+        )
+        return
+    srmsr = "unknown" if found["srmsr"] is None else f"{found['srmsr']:.3f}"
+    screen.print(
+        f"Fit: {found['verdict']}; SRMSR {srmsr}; "
+        + (
+            found["m2_missing"]
+            or f"M2 {found['m2']:.1f} on {found['df']} df ({found['m2_items']} items), "
+            f"RMSEA {found['rmsea']:.3f} ({found['rmsea_lo']:.3f} to {found['rmsea_hi']:.3f})"
+        ),
+        markup=False,
+    )

@@ -13,7 +13,16 @@ from rich.table import Table
 
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
-from app.cli.inputs import BankOption, JsonOption, ResponsesOption, load_bank, load_responses
+from app.cli.inputs import (
+    BankOption,
+    JsonOption,
+    LowerIsBetterOption,
+    ResponsesOption,
+    ScaleOption,
+    load_bank,
+    load_scores,
+    score_scale,
+)
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import estimate_many
 from app.engine.estimation import GridEstimator, Method, SeKind
@@ -58,6 +67,8 @@ def command(
             "a1 <= 0 as c."
         ),
     ] = Prediction.P_IRT,
+    scale: ScaleOption = None,
+    lower_is_better: LowerIsBetterOption = False,
     json: JsonOption = None,
 ) -> None:
     """Estimate theta from a bank file and a response file."""
@@ -68,7 +79,7 @@ def command(
         se=se,
     )
     items = load_bank(bank)
-    table = load_responses(responses)
+    table = load_scores(responses, score_scale(scale, lower_is_better=lower_is_better))
     aligned = align(table, items)
     rows = estimate_rows(items, aligned.scores, table.examinees, settings, PREDICTORS[prediction])
     screen = console.err if json == "-" else console.out

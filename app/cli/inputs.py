@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from app.calibration.score_scale import ScoreScale
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
@@ -41,6 +42,36 @@ ResponsesOption = Annotated[
 JsonOption = Annotated[
     str | None, typer.Option("--json", help="Write one JSON object there; - is stdout.")
 ]
+
+ScaleOption = Annotated[
+    tuple[float, float] | None,
+    typer.Option(
+        "--scale",
+        metavar="LO HI",
+        help="Lowest and highest score that there is, such as 1 10 of a judge; by default 0 1.",
+    ),
+]
+LowerIsBetterOption = Annotated[
+    bool, typer.Option("--lower-is-better", help="The lowest score is the best one.")
+]
+
+
+def score_scale(scale: tuple[float, float] | None, *, lower_is_better: bool) -> ScoreScale:
+    """The scale that the options declare."""
+    lo, hi = scale or SCORE_RANGE
+    return ScoreScale(lo=lo, hi=hi, lower_is_better=lower_is_better)
+
+
+def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
+    """The scores in a response file, from 0, the worst, to 1, the best.
+
+    Raises:
+        InvalidInputError: The file cannot be opened, or is not what it should be; a score off the
+            scale is named with row and column.
+    """
+    table = load_responses(path, score_range=(scale.lo, scale.hi))
+    unit = scale.unit(table.scores, table.examinees, table.items)
+    return ResponseTable(table.examinees, table.items, unit)
 
 
 def load_bank(path: Path) -> ItemBank:

@@ -12,15 +12,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.calibration.score_scale import ScoreScale
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (
     BankOption,
     JsonOption,
+    LowerIsBetterOption,
     ResponsesOption,
+    ScaleOption,
     load_bank,
     load_numbers,
-    load_responses,
+    load_scores,
+    score_scale,
 )
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
@@ -50,9 +54,9 @@ class Records:
     scores: FloatArray
 
     @classmethod
-    def load(cls, path: Path, bank: ItemBank) -> "Records":
+    def load(cls, path: Path, bank: ItemBank, scale: ScoreScale) -> "Records":
         """Read a response file; what cannot be used is left out and said."""
-        table = load_responses(path)
+        table = load_scores(path, scale)
         aligned = align(table, bank)
         records = cls(table.examinees, aligned.scores)
         answered = ~np.isnan(aligned.scores).all(axis=1)
@@ -104,6 +108,8 @@ def command(
             "first column of examinees and a column theta..."
         ),
     ] = "wle",
+    scale: ScaleOption = None,
+    lower_is_better: LowerIsBetterOption = False,
     json: JsonOption = None,
 ) -> None:
     """Try a test design on recorded answers.
@@ -121,11 +127,14 @@ def command(
         }
     )
     items = load_bank(bank)
-    records = Records.load(responses, items)
+    marks = score_scale(scale, lower_is_better=lower_is_better)
+    records = Records.load(responses, items, marks)
     references = _references(items, records, reference)
     learned = None
     if train is not None:
-        learned = _learned(items, Records.load(train, items), records.examinees, design, seed)
+        learned = _learned(
+            items, Records.load(train, items, marks), records.examinees, design, seed
+        )
     test = design.build(items, learned=learned)
     taken, seconds = _run(test, records, design.concurrency, seed)
     summary = summarise(taken, references, test)

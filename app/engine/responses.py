@@ -39,6 +39,16 @@ class ResponseTable:
         self.scores.flags.writeable = False
 
     @property
+    def n_examinees(self) -> int:
+        """Number of rows."""
+        return len(self.examinees)
+
+    @property
+    def n_items(self) -> int:
+        """Number of columns."""
+        return len(self.items)
+
+    @property
     def n_answers(self) -> int:
         """Scores that are there."""
         return int(np.count_nonzero(~np.isnan(self.scores)))

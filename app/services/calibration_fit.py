@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from app.calibration.calibrate import Calibration, calibrate, compare_families
+from app.calibration.continuous import calibrate_continuous
+from app.calibration.continuous_moments import calibrate_by_moments
 from app.calibration.curves import Family
 from app.calibration.em import Progress
 from app.calibration.goodness import Goodness, goodness_of_fit
@@ -20,8 +22,9 @@ from app.calibration.onto import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.partition import calibrate_in_parts
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray
+from app.engine.responses import ResponseTable
 from app.services.calibration_drift import DriftCheck
-from app.services.calibration_plan import CalibrationPlan, LinkPlan, anchors_for
+from app.services.calibration_plan import CONTINUOUS, CalibrationPlan, LinkPlan, anchors_for
 
 Report = Callable[[dict[str, Any]], None]
 """Takes the progress: the phase, and what it has reached."""
@@ -38,10 +41,11 @@ class Fitted(NamedTuple):
     """JSON that goes with the bank version into every test on it."""
 
 
-Fit = Callable[[ScoreMatrix, CalibrationPlan, Report], Fitted]
+Fit = Callable[[Any, CalibrationPlan, Report], Fitted]
+"""Takes the kind of matrix that `prepared` makes for its model."""
 
 
-def fit(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
     """Calibrate by the plan's model, and judge how well it fits.
 
     Args:
@@ -64,6 +68,7 @@ def bank_of(
         intercept=columns["intercept"],
         c=columns["c"],
         d=columns["d"],
+        k=columns.get("k"),
         item_ids=keys,
         scale=scale,
     )
@@ -141,7 +146,66 @@ def watching(report: Report) -> Callable[[Progress], None]:
     return watch
 
 
-FITS: Mapping[str, Fit] = {family.value: fit_family for family in Family}
+def fit_continuous(table: ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
+    """Calibrate items of continuous scores; see `fit`."""
+    report({"phase": "calibrating"})
+    if plan.moments:
+        found = calibrate_by_moments(table)
+    else:
+        found = calibrate_continuous(
+            table,
+            max_cycles=plan.max_cycles,
+            watch=lambda cycle, distance: report(
+                {"phase": "calibrating", "cycle": cycle, "distance": distance}
+            ),
+        )
+    conformance = found.conformance
+    figures = {
+        "scored_answers": found.n_answers,
+        "log_likelihood": found.log_likelihood,
+        "n_parameters": round(found.n_parameters),
+        "aic": found.aic,
+        "bic": found.bic,
+        "iterations": found.cycles,
+        "converged": found.converged,
+        "guessing_sd": None,
+        "fit": {
+            **dict.fromkeys(("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi")),
+            "m2_items": None,
+            "m2_examinees": None,
+            "m2_missing": "M2 is for right and wrong answers.",
+            "srmsr": None,
+            "srmsr_items": 0,
+            "variance_r2": conformance,
+            "verdict": _conforms(conformance),
+        },
+        "dispersion": found.k_common,
+        "local_dependence": None,
+        "warnings": list(found.warnings),
+        "comparison": [],
+        "link": None,
+    }
+    bank, unknown = found.bank, np.full(found.bank.n_items, np.nan)
+    columns = {
+        **{name: getattr(bank, name) for name in ("a", "intercept", "c", "d", "k")},
+        **{f"se_{name}": getattr(found, f"se_{name}") for name in ("a", "intercept", "b", "k")},
+        **dict.fromkeys(("se_c", "se_d", "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
+    }
+    return Fitted(figures, columns, {})
+
+
+def _conforms(variance_r2: float | None) -> str:
+    """A word for how much of the scatter has the form that the model gives it."""
+    if variance_r2 is None:
+        return "unknown"
+    words = ((0.9, "good"), (0.7, "acceptable"), (0.4, "marginal"))
+    return next((word for least, word in words if variance_r2 >= least), "poor")
+
+
+FITS: Mapping[str, Fit] = {
+    **{family.value: fit_family for family in Family},
+    CONTINUOUS: fit_continuous,
+}
 """How each response model is calibrated."""
 
 

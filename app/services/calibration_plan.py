@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from app.calibration.calibrate import CalibrationSettings
+from app.calibration.continuous_checks import require_calibratable
+from app.calibration.continuous_filters import filter_continuous
 from app.calibration.curves import Family
 from app.calibration.drift import DriftSettings
 from app.calibration.filters import (
@@ -25,7 +27,8 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, UnknownNameError
 
-MODELS = tuple(family.value for family in Family)
+CONTINUOUS = "continuous"
+MODELS = (*(family.value for family in Family), CONTINUOUS)
 """Response models that can be calibrated: the rows of `calibration_fit.FITS`."""
 
 
@@ -69,7 +72,7 @@ class CalibrationPlan:
     """What a calibration is told, as it is stored; see `CalibrationSettings`.
 
     Attributes:
-        model: Response model family, `1pl` to `4pl`.
+        model: Response model: a family, `1pl` to `4pl`, or `continuous`.
         priors: Weak priors on slopes and asymptotes; without them maximum likelihood.
         negative_slopes: Items may fall with ability. None: where no filter has removed those that
             do, and the model has a slope for each item.
@@ -79,6 +82,7 @@ class CalibrationPlan:
         seed: Deals the items to the parts.
         compare: Families that are calibrated as well, by maximum likelihood, and compared.
         filters: Which items and examinees take no part.
+        moments: Continuous scores by the published closed forms instead of likelihood.
         link: Onto the scale of which bank; None: onto a scale of its own.
         target: That bank's items that may carry the link, loaded by whoever runs the plan; it is
             not stored with it.
@@ -99,6 +103,7 @@ class CalibrationPlan:
     seed: int = 0
     compare: tuple[str, ...] = ()
     filters: FilterSettings = field(default_factory=FilterSettings)
+    moments: bool = False
     link: LinkPlan | None = None
     target: ItemBank | None = field(default=None, compare=False, repr=False)
     target_se: FloatArray | None = field(default=None, compare=False, repr=False)
@@ -116,6 +121,7 @@ class CalibrationPlan:
             )
         if self.partition_size is not None and self.model not in tuple(Family):
             raise InvalidInputError(f"The {self.model} model cannot be calibrated in parts.")
+        self._check_scores()
         fixed = self.link is not None and self.link.method == LinkMethod.FIXED_ANCHOR
         if fixed and self.partition_size is not None:
             raise InvalidInputError(
@@ -126,7 +132,8 @@ class CalibrationPlan:
             raise InvalidInputError(
                 f"Drift is looked for in right and wrong answers, not by the {self.model} model."
             )
-        self.settings()
+        if self.model in tuple(Family):
+            self.settings()
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "CalibrationPlan":
@@ -160,6 +167,23 @@ class CalibrationPlan:
             max_cycles=self.max_cycles,
         )
 
+    def _check_scores(self) -> None:
+        """Refuse settings of right and wrong answers for continuous scores, and the reverse."""
+        if self.model != CONTINUOUS:
+            if self.moments:
+                raise InvalidInputError("Moments belong to the continuous model.")
+            return
+        given = {
+            "negative_slopes": self.negative_slopes is not None,
+            "estimate_density": self.estimate_density,
+            "compare": bool(self.compare),
+            "link": self.link is not None,
+            "priors": not self.priors,
+        }
+        for name, is_given in given.items():
+            if is_given:
+                raise InvalidInputError(f"The continuous model has no setting {name}.")
+
     def _negative_slopes(self) -> bool:
         if self.negative_slopes is not None:
             return self.negative_slopes
@@ -190,15 +214,23 @@ def target_of(plan: CalibrationPlan) -> ItemBank:
     return plan.target
 
 
-def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
+def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
     """The answers that take part, and what does not.
 
+    Returns:
+        With the kind of matrix that the plan's model is calibrated from: a `ScoreMatrix` of right
+        and wrong answers, or a `ResponseTable` of scores from 0, the worst, to 1, the best.
+
     Raises:
-        InvalidInputError: No answers at all, or a score that is not 0 or 1.
+        InvalidInputError: No answers at all, or a score that the model cannot be of.
         CalibrationError: Answers from which nothing can be estimated.
     """
     if table.n_answers == 0:
         raise InvalidInputError("The response set has no scored answers: import some first.")
+    if plan.model == CONTINUOUS:
+        kept = filter_continuous(table, plan.filters)
+        require_calibratable(kept.matrix)
+        return kept
     matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
     if plan.checks_drift:
         filtered = _prepared_with_drift(matrix, plan)

@@ -28,10 +28,11 @@ import numpy as np
 from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray
+from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, FieldProblem, SextantError
 from app.services.calibration_fit import Fitted, Report, fit
 from app.services.calibration_parts import FittedPart, fit_joined, fit_part
-from app.services.calibration_plan import CalibrationPlan
+from app.services.calibration_plan import CONTINUOUS, CalibrationPlan
 
 #: Seconds between two lines of progress within one phase.
 REPORT_S = 1.0
@@ -45,7 +46,7 @@ _LONGEST_LINE = 1 << 28
 
 
 async def fit_in_process(
-    matrix: ScoreMatrix,
+    matrix: ScoreMatrix | ResponseTable,
     plan: CalibrationPlan,
     report: Callable[[dict[str, Any]], Awaitable[None]],
     *,
@@ -104,7 +105,10 @@ async def fit_in_process(
 
 
 def _header(
-    matrix: ScoreMatrix, plan: CalibrationPlan, part: int | None, parts: Sequence[FittedPart]
+    matrix: ScoreMatrix | ResponseTable,
+    plan: CalibrationPlan,
+    part: int | None,
+    parts: Sequence[FittedPart],
 ) -> bytes:
     header = {
         "examinees": matrix.examinees,
@@ -153,8 +157,6 @@ def _arrays(columns: Mapping[str, list[float]]) -> dict[str, FloatArray]:
 def _read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     header = json.loads(stream.readline())
     shape = len(header["examinees"]), len(header["items"])
-    codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
-    matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
     target = header["target"] and ItemBank.from_intercepts(**header["target"])
     errors = header["target_se"]
     plan = replace(
@@ -162,6 +164,13 @@ def _read(stream: BinaryIO) -> Callable[[Report], Fitted]:
         target=target,
         target_se=None if errors is None else np.array(errors),
     )
+    if plan.model == CONTINUOUS:
+        scores = np.frombuffer(stream.read(8 * shape[0] * shape[1]), np.float64).reshape(shape)
+        return partial(
+            fit, ResponseTable(tuple(header["examinees"]), tuple(header["items"]), scores), plan
+        )
+    codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
+    matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
     if header["part"] is not None:
         return partial(fit_part, matrix, plan, header["part"])
     if header["parts"]:

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import structlog
 
 from app.calibration.filters import Dropped, Filtered
-from app.calibration.matrix import ScoreMatrix
 from app.errors import (
     CalibrationError,
     DatabaseUnavailableError,
@@ -181,7 +180,7 @@ class CalibrationRunner:
             logger.info("lease_lost", epoch=record.lease_epoch)
 
 
-def _filtering(filtered: Filtered[ScoreMatrix]) -> dict[str, Any]:
+def _filtering(filtered: Filtered[Any]) -> dict[str, Any]:
     return {
         "kept": {"items": filtered.matrix.n_items, "examinees": filtered.matrix.n_examinees},
         "dropped": {

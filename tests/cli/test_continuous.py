@@ -1,0 +1,167 @@
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from app.cli import calibrate, estimate, lint, simulate
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.simulation import draw_scores
+from app.exchange.parameters import read_parameters, write_difficulties
+
+app = typer.Typer()
+for name, command in (
+    ("calibrate", calibrate.command),
+    ("estimate", estimate.command),
+    ("lint", lint.command),
+    ("simulate", simulate.command),
+):
+    app.command(name)(command)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def done(target: Path, *arguments: object) -> dict[str, Any]:
+    result = run(*arguments, "--json", target)
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(target.read_text())
+    return document
+
+
+def write(path: Path, items: tuple[str, ...], scores: FloatArray) -> Path:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["model", *items])
+        for i, row in enumerate(scores):
+            writer.writerow([f"m{i}", *("" if np.isnan(x) else repr(float(x)) for x in row)])
+    return path
+
+
+@pytest.fixture
+def bank() -> ItemBank:
+    rng = np.random.default_rng(1)
+    return ItemBank.from_difficulties(
+        a=rng.lognormal(0.0, 0.3, 150),
+        b=rng.normal(0.0, 1.0, 150),
+        k=rng.uniform(0.05, 0.25, 150),
+        item_ids=[f"q{j}" for j in range(150)],
+    )
+
+
+def drawn(bank: ItemBank, thetas: FloatArray, seed: int) -> FloatArray:
+    return np.array(list(draw_scores(bank, thetas, np.random.default_rng(seed))))
+
+
+def test_simulated_tests_find_known_thetas_with_the_coverage_they_promise(
+    tmp_path: Path, bank: ItemBank
+) -> None:
+    thetas = np.random.default_rng(2).normal(size=300)
+    file = tmp_path / "bank.csv"
+    file.write_bytes(write_difficulties(bank))
+    scores = write(tmp_path / "scores.csv", bank.item_ids, drawn(bank, thetas, 3))
+    known = tmp_path / "theta.csv"
+    known.write_text("m,theta\n" + "".join(f"m{i},{t}\n" for i, t in enumerate(thetas)))
+    options = ("--bank", file, "--responses", scores)
+    summary = done(tmp_path / "s.json", "simulate", *options, "--reference", known)["summary"]
+    assert summary["n_examinees"] == 300
+    assert abs(summary["theta_bias"]) < 0.02
+    assert summary["theta_rmse"] < 0.12
+    assert 0.93 <= summary["coverage95"] <= 0.97
+    assert 0.91 <= summary["accuracy_coverage95"] <= 0.98
+    rows = done(tmp_path / "e.json", "estimate", *options, "--estimator", "wle")["examinees"]
+    z = [(row["theta"] - theta) / row["se"] for row, theta in zip(rows, thetas, strict=True)]
+    assert np.var(z) == pytest.approx(1.0, abs=0.25)
+    assert rows[0]["accuracy"]["value"] == pytest.approx(drawn(bank, thetas, 3)[0].mean())
+    findings = done(tmp_path / "l.json", "lint", "--bank", file)
+    assert findings["n_items"] == 150
+
+
+def test_judges_grades_are_calibrated_on_their_scale(tmp_path: Path, bank: ItemBank) -> None:
+    thetas = np.random.default_rng(4).normal(size=120)
+    grades = np.round(1 + 9 * drawn(bank, thetas, 5))
+    grades[0, 0] = np.nan
+    answers = write(tmp_path / "grades.csv", bank.item_ids, grades)
+    out = tmp_path / "bank.csv"
+    options = ("--responses", answers, "--scale", 1, 10)
+    document = done(
+        tmp_path / "c.json", "calibrate", "--model", "continuous", *options, "--out", out
+    )
+    assert document["model"] == "continuous"
+    assert document["converged"]
+    assert document["score_scale"] == {"lo": 1, "hi": 10, "lower_is_better": False}
+    assert document["fit"]["variance_r2"] > 0.9
+    assert document["dispersion"] == pytest.approx(float(bank.k.mean()), rel=0.25)
+    for figure in ("log_likelihood", "aic", "bic", "n_parameters", "iterations"):
+        assert np.isfinite(document[figure])
+    assert {"a", "b", "k", "se_a", "se_b", "se_k"} <= set(document["items"][0])
+    found = read_parameters(out.read_bytes())
+    kept = [bank.index_of(item) for item in found.item_ids]
+    assert out.read_text().startswith("item,a,b,c,d,k\n")
+    assert np.corrcoef(found.b, bank.b[kept])[0, 1] > 0.97
+    rows = done(tmp_path / "e.json", "estimate", "--bank", out, *options)["examinees"]
+    assert np.corrcoef([row["theta"] for row in rows], thetas)[0, 1] > 0.98
+
+
+def test_errors_are_calibrated_with_the_lowest_as_the_best(tmp_path: Path, bank: ItemBank) -> None:
+    scores = drawn(bank, np.random.default_rng(6).normal(size=60), 7)
+    up = write(tmp_path / "up.csv", bank.item_ids, scores)
+    down = write(tmp_path / "down.csv", bank.item_ids, 5 * (1 - scores))
+    banks = []
+    for answers, options in ((up, ()), (down, ("--scale", 0, 5, "--lower-is-better"))):
+        out = tmp_path / "bank.csv"
+        given = ("--model", "continuous", "--responses", answers, "--out", out, *options)
+        assert run("calibrate", *given).exit_code == 0
+        banks.append(read_parameters(out.read_bytes()))
+    np.testing.assert_allclose(banks[0].a, banks[1].a, rtol=1e-6)
+    np.testing.assert_allclose(banks[0].b, banks[1].b, rtol=1e-6, atol=1e-6)
+
+
+def test_the_published_procedure_writes_ranges_and_one_dispersion(
+    tmp_path: Path, bank: ItemBank
+) -> None:
+    scores = drawn(bank, np.random.default_rng(8).normal(size=20), 9)
+    answers, out = write(tmp_path / "s.csv", bank.item_ids, scores), tmp_path / "bank.csv"
+    given = ("--model", "continuous", "--moments", "--responses", answers, "--out", out)
+    assert run("calibrate", *given).exit_code == 0
+    found = read_parameters(out.read_bytes())
+    kept = [bank.index_of(item) for item in found.item_ids]
+    np.testing.assert_allclose(found.c, scores.min(axis=0)[kept])
+    np.testing.assert_allclose(found.d, scores.max(axis=0)[kept])
+    assert np.ptp(found.k) == 0
+
+
+@pytest.mark.parametrize(
+    ("cells", "options", "words"),
+    [
+        ("m1,3,1\nm2,2,11\n", ("--scale", 1, 10), "s.csv:3:q2: expected a score in [1.0, 10.0]"),
+        ("m1,0.1,0.2\nm2,2,0.3\n", (), "s.csv:3:q1: expected a score in [0.0, 1.0], got 2"),
+        ("m1,0.1,0.2\n", (), "at least 2 examinees (rows)"),
+        ("m1,0.1,0.5\nm2,0.1,0.5\n", (), "No item is left: of 2 items, 2 were dropped as constant"),
+        ("m1,0.1,0.5\nm2,0.2,0.6\n", ("--scale", 5, 1), "needs lo < hi"),
+        ("m1,0.1,0.5\nm2,0.2,0.6\n", ("--compare", "1pl"), "has no setting compare"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence(
+    tmp_path: Path, cells: str, options: tuple[object, ...], words: str
+) -> None:
+    answers = tmp_path / "s.csv"
+    answers.write_text("model,q1,q2\n" + cells)
+    given = ("--model", "continuous", "--responses", answers, "--out", tmp_path / "b.csv")
+    refused = run("calibrate", *given, *options)
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.split())
+    assert not (tmp_path / "b.csv").exists()
+
+
+def test_moments_belong_to_continuous_scores(tmp_path: Path) -> None:
+    answers = tmp_path / "s.csv"
+    answers.write_text("model,q1,q2\nm1,1,0\nm2,0,1\n")
+    refused = run("calibrate", "--moments", "--responses", answers, "--out", tmp_path / "b.csv")
+    assert refused.exit_code == 2
+    assert "continuous model" in refused.output
