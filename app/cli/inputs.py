@@ -28,6 +28,17 @@ BankOption = Annotated[
         " continuous scores; .csv or .csv.gz.",
     ),
 ]
+OptionalBankOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--bank",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
+        " continuous scores; .csv or .csv.gz.",
+    ),
+]
 ResponsesOption = Annotated[
     Path,
     typer.Option(

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +16,9 @@ from app.calibration.score_scale import ScoreScale
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (
-    BankOption,
     JsonOption,
     LowerIsBetterOption,
+    OptionalBankOption,
     ResponsesOption,
     ScaleOption,
     load_bank,
@@ -26,6 +26,7 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
+from app.cli.simulate_design import SELECTORS, DesignOptions, Simulated, simulate_design
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import whole_bank_abilities
@@ -33,7 +34,9 @@ from app.engine.correction import VersionLearning
 from app.engine.design import Design, Preset
 from app.engine.learning import LONGEST, glimpses, learn
 from app.engine.residual_regression import ResidualRegression
+from app.engine.selection.design import WHOLE_BANK
 from app.engine.simulation import Summary, Taken, judge, summarise, take
+from app.errors import InvalidInputError
 from app.exchange.names import align
 
 #: Examinees of `--train` on whom tests are simulated; more would not change a 95 % quantile much.
@@ -74,8 +77,8 @@ class Records:
 
 @fail_clearly
 def command(
-    bank: BankOption,
     responses: ResponsesOption,
+    bank: OptionalBankOption = None,
     train: Annotated[
         Path | None,
         typer.Option(
@@ -110,11 +113,41 @@ def command(
     ] = "wle",
     scale: ScaleOption = None,
     lower_is_better: LowerIsBetterOption = False,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(metavar="K", help="Abilities beside the general one (v-optimal and its kin)."),
+    ] = None,
+    target: Annotated[
+        str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
+    ] = WHOLE_BANK,
+    ask: Annotated[
+        str | None, typer.Option(metavar="TAG,...", help="Ask items of these tags only.")
+    ] = None,
+    tags: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="CSV item,tag; without it what stands before / : | # . _ - in an id is a tag.",
+        ),
+    ] = None,
+    item_costs: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost.",
+        ),
+    ] = None,
     json: JsonOption = None,
 ) -> None:
     """Try a test design on recorded answers.
 
     Each examinee is tested on its own recorded answers; an item without an answer is never asked.
+    The selectors v-optimal, d-optimal, a-optimal and trace learn several abilities from --train,
+    and need no bank.
     """
     design = Design.from_dict(
         {
@@ -126,8 +159,28 @@ def command(
             "concurrency": concurrency,
         }
     )
+    options = DesignOptions(
+        train=train,
+        dimensions=dimensions,
+        target=target,
+        ask=ask,
+        tags=tags,
+        item_costs=item_costs,
+        scale=score_scale(scale, lower_is_better=lower_is_better),
+        seed=seed,
+    )
+    if design.selection.criterion.value in SELECTORS:
+        items_of = None if bank is None else load_bank(bank)
+        found = simulate_design(design, items_of, responses, options)
+        if reference != "wle":
+            found = replace(found, references=_thetas_in(reference, found.examinees))
+        _report(found, design, seed, json)
+        return
+    options.refuse()
+    if bank is None:
+        raise InvalidInputError("This selector needs --bank with the parameters of the items.")
     items = load_bank(bank)
-    marks = score_scale(scale, lower_is_better=lower_is_better)
+    marks = options.scale
     records = Records.load(responses, items, marks)
     references = _references(items, records, reference)
     learned = None
@@ -155,12 +208,36 @@ def command(
     )
 
 
+def _report(found: Simulated, design: Design, seed: int, json: str | None) -> None:
+    """Show tests of several abilities, and write them."""
+    summary = summarise(found.taken, found.references, found.test)
+    each = found.seconds / sum(len(one.items) for one in found.taken)
+    _show(console.err if json == "-" else console.out, summary, each)
+    write_json(
+        json,
+        {
+            "summary": asdict(summary) | {"seconds_per_step": each} | found.extra(),
+            "design": design.to_dict(),
+            "seed": seed,
+            "model": found.model(),
+            "examinees": [
+                _as_json(name, one, theta)
+                for name, one, theta in zip(
+                    found.examinees, found.taken, found.references.tolist(), strict=True
+                )
+            ],
+        },
+    )
+
+
 def _references(bank: ItemBank, records: Records, reference: str) -> FloatArray:
     if reference == "wle":
         return whole_bank_abilities(bank, records.scores)[0]
-    return load_numbers(
-        Path(reference), "--reference: expected wle or a file", "theta", records.examinees
-    )
+    return _thetas_in(reference, records.examinees)
+
+
+def _thetas_in(reference: str, examinees: Sequence[str]) -> FloatArray:
+    return load_numbers(Path(reference), "--reference: expected wle or a file", "theta", examinees)
 
 
 def _learned(

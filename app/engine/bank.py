@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from app.engine.models.base import FloatArray, IntArray, ItemParameters, ResponseModel
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
+from app.engine.models.multidimensional import Abilities
 from app.errors import FieldProblem, ItemBankError, ScaleMismatchError, UnknownNameError
 
 __all__ = ["DEFAULT_SCALE", "FloatArray", "IntArray", "ItemBank", "ItemIndex"]
@@ -41,6 +42,8 @@ class ItemBank:
         model: Formula family.
         k: Dispersions of continuous scores, shape (n_items,); ones in other models, and where left
             out.
+        abilities: Loadings on several abilities, and the population; None where the bank measures
+            one. The other parameters then are those of the main ability alone.
 
     Raises:
         ItemBankError: No items, unequal lengths, repeated ids, a number that is not finite, or an
@@ -56,6 +59,7 @@ class ItemBank:
     scale: str = DEFAULT_SCALE
     model: ResponseModel = LOGISTIC
     k: FloatArray = field(default_factory=lambda: np.ones(()))
+    abilities: Abilities | None = None
     parameters: ItemParameters = field(init=False, repr=False)
     _positions: dict[str, ItemIndex] = field(init=False, repr=False)
 
@@ -73,6 +77,11 @@ class ItemBank:
         for name, values in arrays.items():
             object.__setattr__(self, name, values)
         object.__setattr__(self, "item_ids", item_ids)
+        if self.abilities is not None and self.abilities.items.a.size != len(item_ids):
+            raise ItemBankError(
+                f"Loadings need one row for each of {len(item_ids)} items, got "
+                f"{self.abilities.items.a.size}."
+            )
         if not own_k:  # one 1 for all items is read fastest
             del arrays["k"]
         object.__setattr__(self, "parameters", ItemParameters(**arrays))
@@ -130,6 +139,19 @@ class ItemBank:
             a=slopes, intercept=intercepts, c=c, d=d, k=k, item_ids=ids, scale=scale
         )
 
+    @classmethod
+    def from_abilities(cls, abilities: Abilities, item_ids: Sequence[str]) -> "ItemBank":
+        """Bank of several abilities; its slopes `a` are those along the main one."""
+        items = abilities.items
+        return cls(
+            a=items.slopes @ abilities.composite,
+            intercept=items.intercept,
+            c=np.zeros_like(items.intercept),
+            d=np.ones_like(items.intercept),
+            item_ids=tuple(item_ids),
+            abilities=abilities,
+        )
+
     @property
     def n_items(self) -> int:
         """Number of items."""
@@ -165,6 +187,7 @@ class ItemBank:
             d=some.d,
             k=some.k,
             item_ids=tuple(self.item_ids[i] for i in items),
+            abilities=self.abilities and self.abilities.take(items),
         )
 
     def require_scale(self, scale: str) -> None:

@@ -3,7 +3,8 @@
     {"preset": "default" | "atlas",
      "estimator": {"method", "prior_mean", "prior_sd", "se", "nodes", "range", "rule"},
      "selection": {"criterion", "top_k", "random_start", "strata", "cost_weight", "quarantine",
-                   "content": {"targets": {tag: share}}, "exposure": {"max_rate"}},
+                   "content": {"targets": {tag: share}}, "exposure": {"max_rate"},
+                   "target": {tag: share}},
      "stopping": {"se", "min_items", "max_items", "theta_change", "min_information",
                   "cut_score": {"theta", "method", "confidence", "indifference"},
                   "prediction_width", "any_of": [...], "all_of": [...]},
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from app.engine.abilities import ProfileMap
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.correction import VersionLearning
@@ -36,9 +38,11 @@ from app.engine.design_parts import (
 from app.engine.design_selection import BankFacts, CriterionName, SelectionDesign
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
-from app.engine.prediction import PIrt
+from app.engine.prediction import PIrt, Predictor
 from app.engine.reading import Section
+from app.engine.score_model import ScorePredictor, Target
 from app.engine.selection.base import Pool
+from app.engine.state import Estimator
 from app.errors import FieldProblem, InvalidInputError
 
 MAX_CONCURRENCY = 256
@@ -156,6 +160,7 @@ class Design:
         costs: FloatArray | None = None,
         exposure: FloatArray | None = None,
         learned: VersionLearning | None = None,
+        targets: Mapping[str, Target] | None = None,
     ) -> AdaptiveTest:
         """The test on a bank.
 
@@ -169,16 +174,31 @@ class Design:
             exposure: Sympson-Hetter acceptance probabilities, shape (n_items,), for exposure
                 control; see `app.engine.simulation.fit_acceptance`.
             learned: What other examinees taught about tests on this bank.
+            targets: Scores that a score model predicts, by tag ("all" is the whole bank). It then
+                predicts the score that the design is about, in place of p-IRT.
 
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.
         """
         if active is None and self.selection.quarantine:
             active = ~quarantined(bank)
-        facts = BankFacts(bank=bank, active=active, tags=tags, costs=costs, acceptance=exposure)
-        estimator = self.estimator.build()
+        facts = BankFacts(
+            bank=bank,
+            active=active,
+            tags=tags,
+            costs=costs,
+            acceptance=exposure,
+            targets=targets or {},
+        )
+        estimator: Estimator[Any] = (
+            self.estimator.build() if bank.abilities is None else ProfileMap()
+        )
         learned = learned or VersionLearning()
-        predictor, correction = learned.predicting(PIrt()), learned.interval_correction
+        target = self.selection.predicted(facts)
+        predictor: Predictor = (
+            learned.predicting(PIrt()) if target is None else ScorePredictor(target)
+        )
+        correction = learned.interval_correction
         return AdaptiveTest(
             # Without a mask a query of the index is a little cheaper.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
@@ -192,9 +212,16 @@ class Design:
 
 @lru_cache(maxsize=16)
 def quarantined(bank: ItemBank) -> BoolArray:
-    """Mask of the items that lint keeps out of selection, shape (n_items,), read-only."""
-    left_out = quarantine(lint(bank))
-    mask = np.array([item_id in left_out for item_id in bank.item_ids], dtype=np.bool_)
+    """Mask of the items that lint keeps out of selection, shape (n_items,), read-only.
+
+    In a bank of several abilities an item may well fall with one of them; what is left out there
+    tells nothing about any.
+    """
+    if bank.abilities is None:
+        left_out = quarantine(lint(bank))
+        mask = np.array([item_id in left_out for item_id in bank.item_ids], dtype=np.bool_)
+    else:
+        mask = np.asarray(~bank.abilities.items.slopes.any(axis=1))
     mask.flags.writeable = False
     return mask
 

@@ -1,7 +1,7 @@
 """How a design chooses items, and what it needs to know of a bank for that."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -10,8 +10,16 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.index import BoolArray
 from app.engine.reading import Section, as_json, given
+from app.engine.score_model import Target
 from app.engine.selection.base import Criterion, Selector
 from app.engine.selection.content import ContentBalanced
+from app.engine.selection.design import (
+    WHOLE_BANK,
+    AbilityDesign,
+    Optimality,
+    TargetVariance,
+    target_weights,
+)
 from app.engine.selection.exposure import (
     AStratified,
     Random,
@@ -35,6 +43,10 @@ class CriterionName(StrEnum):
     POSTERIOR_WEIGHTED = "posterior_weighted"
     MUTUAL_INFORMATION = "mutual_information"
     A_STRATIFIED = "a_stratified"
+    V_OPTIMAL = "v_optimal"
+    D_OPTIMAL = "d_optimal"
+    A_OPTIMAL = "a_optimal"
+    TRACE = "trace"
     RANDOM = "random"
 
 
@@ -47,6 +59,7 @@ class BankFacts:
         tags: Tags of each item.
         costs: Expected cost of each item in one unit, above 0.
         acceptance: Sympson-Hetter acceptance probability of each item.
+        targets: Scores that a score model predicts, by tag; empty where none was learned.
     """
 
     bank: ItemBank
@@ -54,6 +67,7 @@ class BankFacts:
     tags: Sequence[Collection[str]] | None = None
     costs: FloatArray | None = None
     acceptance: FloatArray | None = None
+    targets: Mapping[str, Target] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("active", "tags", "costs", "acceptance"):
@@ -95,6 +109,8 @@ class SelectionDesign:
             are active.
         content_targets: Target share of each tag; None without content balancing.
         max_exposure: Largest share of tests that may ask one item (Sympson-Hetter).
+        target: What V-optimality is to predict: shares by tag, "all" for the whole bank; None is
+            the whole bank.
     """
 
     criterion: CriterionName = CriterionName.MAXIMUM_INFORMATION
@@ -105,6 +121,7 @@ class SelectionDesign:
     quarantine: bool = True
     content_targets: Mapping[str, float] | None = None
     max_exposure: float | None = None
+    target: Mapping[str, float] | None = None
 
     @classmethod
     def read(cls, section: Section) -> "SelectionDesign":
@@ -126,12 +143,15 @@ class SelectionDesign:
                 quarantine=section.flag("quarantine"),
                 content_targets=targets,
                 max_exposure=max_rate,
+                target=section.shares("target"),
             )
         )
         for inner in (content, exposure, section):
             inner.close()
         if design.max_exposure is not None and design.top_k > 1:
             section.note("top_k", "expected 1 together with exposure control")
+        if design.target is not None and design.criterion is not CriterionName.V_OPTIMAL:
+            section.note("target", "belongs to the criterion v_optimal")
         if design.criterion is CriterionName.RANDOM:
             for key, value in (("cost_weight", design.cost_weight), ("exposure", max_rate)):
                 if value:
@@ -185,6 +205,8 @@ class SelectionDesign:
             criterion = AStratified.of(
                 facts.bank, strata=self.strata, length=length, active=facts.active
             )
+        elif self.criterion in _OPTIMAL:
+            criterion = self._optimal(_OPTIMAL[self.criterion], facts)
         else:
             criterion = _CRITERIA[self.criterion]
         if self.cost_weight > 0:
@@ -192,6 +214,31 @@ class SelectionDesign:
                 raise _missing("cost_weight", "the expected cost of the items")
             criterion = PerCost(criterion=criterion, costs=facts.costs, weight=self.cost_weight)
         return criterion
+
+    def _optimal(self, optimality: Optimality, facts: BankFacts) -> Criterion:
+        if facts.bank.abilities is None:
+            raise _missing("criterion", "a bank with loadings, from the model nested or mirt")
+        weights = target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)
+        if optimality is Optimality.V and (target := self.predicted(facts)):
+            return TargetVariance(target=target)
+        return AbilityDesign(optimality=optimality, weights=weights)
+
+    def predicted(self, facts: BankFacts) -> Target | None:
+        """The score that the design is about; None without a score model."""
+        whole = facts.targets.get(WHOLE_BANK)
+        if whole is None or not self.target:
+            return whole
+        first = next(iter(self.target))
+        if len(self.target) == 1 and first in facts.targets:
+            return facts.targets[first]
+        weights = target_weights(facts.bank, self.target, facts.tags)
+        # Of a mix no record was left out; the whole bank's widths are the nearest there are.
+        return Target(whole.model, weights, whole.widths)
+
+
+_OPTIMAL: Mapping[CriterionName, Optimality] = {
+    CriterionName(optimality.value): optimality for optimality in Optimality
+}
 
 
 def _missing(key: str, what: str) -> InvalidInputError:

@@ -37,6 +37,7 @@ EVERYTHING: dict[str, Any] = {
         "quarantine": False,
         "content": {"targets": {"algebra": 0.5, "a/b~c": 0.2}},
         "exposure": None,
+        "target": None,
     },
     "stopping": {
         "se": 0.2,

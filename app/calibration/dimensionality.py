@@ -1,0 +1,83 @@
+"""How many dimensions a response matrix has, by parallel analysis.
+
+An eigenvalue of the items' correlations counts while it exceeds what answers without any common
+dimension give: the same answers, each item's dealt out anew among the examinees.
+
+Source: Horn (1965), Psychometrika 30; the 95th percentile instead of the mean: Glorfeld (1995),
+Educational and Psychological Measurement 55.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engine.models.base import FloatArray
+from app.errors import CalibrationError
+
+_PERMUTATIONS = 20
+_PERCENTILE = 95.0
+#: Items that the analysis looks at: eigenvalues of more would only be estimated more finely.
+_MAX_ITEMS = 3000
+_MAX_EXAMINEES = 3000
+MAX_DIMENSIONS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelAnalysis:
+    """What parallel analysis found.
+
+    Attributes:
+        dimensions: Eigenvalues above chance, the general dimension among them; at least 1.
+        eigenvalues: The largest of the items' correlations, falling.
+        chance: What chance reaches in 95 % of cases, in the same order.
+    """
+
+    dimensions: int
+    eigenvalues: tuple[float, ...]
+    chance: tuple[float, ...]
+
+
+def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelAnalysis:
+    """Compare the eigenvalues with those of answers dealt out anew.
+
+    Args:
+        scores: Shape (n_examinees, n_items), NaN where there is no answer.
+        rng: Deals.
+
+    Raises:
+        CalibrationError: Fewer than three examinees, or than two items that tell them apart.
+    """
+    scores = _sampled(scores, rng)
+    spread = np.nanstd(scores, axis=0) if len(scores) else np.zeros(0)
+    scores = scores[:, spread > 0]
+    if min(scores.shape[0] - 1, scores.shape[1]) < 2:
+        raise CalibrationError(
+            "Finding dimensions takes at least 3 examinees and 2 items that tell them apart, got "
+            f"{scores.shape[0]} and {scores.shape[1]}."
+        )
+    mean = np.nanmean(scores, axis=0)
+    standard = np.nan_to_num((scores - mean) / np.nanstd(scores, axis=0))
+    found = _largest(standard)
+    dealt = np.array([_largest(rng.permuted(standard, axis=0)) for _ in range(_PERMUTATIONS)])
+    chance = np.percentile(dealt, _PERCENTILE, axis=0)
+    above = found > chance
+    count = int(above.size if above.all() else above.argmin())
+    return ParallelAnalysis(
+        dimensions=max(count, 1), eigenvalues=tuple(found.tolist()), chance=tuple(chance.tolist())
+    )
+
+
+def _sampled(scores: FloatArray, rng: np.random.Generator) -> FloatArray:
+    for axis, most in ((0, _MAX_EXAMINEES), (1, _MAX_ITEMS)):
+        if scores.shape[axis] > most:
+            kept = np.sort(rng.choice(scores.shape[axis], most, replace=False))
+            scores = np.take(scores, kept, axis=axis)
+    return scores
+
+
+def _largest(standard: FloatArray) -> FloatArray:
+    n, p = standard.shape
+    small = standard @ standard.T / n if n < p else standard.T @ standard / n
+    count = min(MAX_DIMENSIONS, n - 1, p)
+    largest: FloatArray = np.linalg.eigvalsh(small)[::-1][:count]
+    return largest

@@ -1,0 +1,241 @@
+"""`sextant simulate --selector v-optimal` and its kin: tests of several abilities on records."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.calibration.abilities import LearnedAbilities, learn_abilities
+from app.calibration.multidimensional import Method, MultidimensionalSettings
+from app.calibration.score_scale import ScoreScale
+from app.cli.inputs import load_scores
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design import Design
+from app.engine.index import BoolArray
+from app.engine.models.multidimensional import estimate_profile
+from app.engine.responses import ResponseTable
+from app.engine.score_model import Target
+from app.engine.selection.design import WHOLE_BANK, Optimality, target_weights
+from app.engine.simulation import Taken, judge, take
+from app.errors import InvalidInputError
+from app.exchange.item_facts import read_costs, read_tags, tags_in_ids
+from app.exchange.names import align
+
+SELECTORS = tuple(optimality.value for optimality in Optimality)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DesignOptions:
+    """Options of the command that concern several abilities."""
+
+    train: Path | None
+    dimensions: int | None
+    target: str
+    ask: str | None
+    tags: Path | None
+    item_costs: Path | None
+    scale: ScoreScale
+    seed: int
+
+    def refuse(self) -> None:
+        """Refuse them where the selector is another.
+
+        Raises:
+            InvalidInputError: One of them is given.
+        """
+        given = {
+            "--dimensions": self.dimensions,
+            "--ask": self.ask,
+            "--tags": self.tags,
+            "--item-costs": self.item_costs,
+            "--target": None if self.target == WHOLE_BANK else self.target,
+        }
+        for name, value in given.items():
+            if value is not None:
+                known = ", ".join(name.replace("_", "-") for name in SELECTORS)
+                raise InvalidInputError(f"{name} belongs to the selectors {known}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Simulated:
+    """Tests that were simulated.
+
+    Attributes:
+        examinees: Names.
+        taken: Their tests; the predicted score is that of the target.
+        references: Main ability of each examinee by all answers.
+        test: Of an examinee with answers to all items.
+        seconds: That asking and updating took.
+        learned: From the training records.
+        costs: Of the items; None where they were not given.
+    """
+
+    examinees: tuple[str, ...]
+    taken: list[Taken]
+    references: FloatArray
+    test: AdaptiveTest
+    seconds: float
+    learned: LearnedAbilities
+    costs: FloatArray | None
+
+    def extra(self) -> dict[str, float]:
+        """Figures that the summary has besides its usual ones."""
+        if self.costs is None:
+            return {}
+        spent = [float(self.costs[one.items].sum()) for one in self.taken]
+        return {"cost_mean": float(np.mean(spent))}
+
+    def model(self) -> dict[str, Any]:
+        """What was learned, as JSON."""
+        fit, scores = self.learned.fit, self.learned.scores
+        return {
+            "dimensions": fit.dimensions,
+            "method": fit.method.value,
+            "held_out_log_likelihood": fit.compared,
+            "parallel_analysis": fit.analysis
+            and {
+                "dimensions": fit.analysis.dimensions,
+                "eigenvalues": list(fit.analysis.eigenvalues),
+                "chance": list(fit.analysis.chance),
+            },
+            "n_examinees": len(fit.abilities),
+            "degenerate_items": int(fit.degenerate.sum()),
+            "shrinkage": scores and scores.shrinkage,
+            "cross_validated_error": scores
+            and {
+                name: {str(count): error for count, error in errors.items()}
+                for name, errors in scores.errors.items()
+            },
+        }
+
+
+def simulate_design(
+    design: Design, bank: ItemBank | None, responses: Path, options: DesignOptions
+) -> Simulated:
+    """Learn from `--train`, and test every examinee of `--responses`.
+
+    Args:
+        design: With a criterion of optimal design.
+        bank: Its items alone are used; None takes all items of the training records.
+        responses: The file of examinees to be tested.
+        options: The others.
+
+    Raises:
+        InvalidInputError: No training records, a target without items, an item without cost, ...
+    """
+    if options.train is None:
+        raise InvalidInputError(
+            f"The selector {design.selection.criterion.value.replace('_', '-')} needs --train: "
+            "loadings and predicted scores are learned from the scores of other examinees; a bank "
+            "file has none."
+        )
+    train = load_scores(options.train, options.scale)
+    item_ids = train.items if bank is None else bank.item_ids
+    tags = _tags(options.tags, item_ids)
+    costs = None
+    if options.item_costs is not None:
+        costs = read_costs(options.item_costs.read_bytes(), item_ids, options.item_costs.name)
+    plain = ItemBank.from_intercepts(
+        a=np.ones(len(item_ids)), intercept=np.zeros(len(item_ids)), item_ids=item_ids
+    )
+    target_weights(plain, {options.target: 1.0}, tags)
+    active = _active(options.ask, plain, tags)
+    tested = load_scores(responses, options.scale)
+    known = _known(train, tested)
+    learned = learn_abilities(
+        align(known, plain).scores,
+        item_ids,
+        # A comparison of methods would triple the time, and predicted scores do not depend on it.
+        MultidimensionalSettings(dimensions=options.dimensions, method=Method.JOINT),
+        {options.target: target_weights(plain, {options.target: 1.0}, tags)},
+        np.random.default_rng(options.seed),
+        askable=active,
+        costs=costs,
+    )
+    selection = replace(
+        design.selection, target={options.target: 1.0}, cost_weight=float(costs is not None)
+    )
+    test = replace(design, selection=selection).build(
+        learned.bank,
+        active=active,
+        tags=tags,
+        costs=costs,
+        targets=_targets(learned, options.target),
+    )
+    records = align(tested, plain).scores
+    answered = ~np.isnan(records[:, active]).all(axis=1)
+    rows, names = records[answered], np.array(tested.examinees)[answered]
+    if not len(rows):
+        raise InvalidInputError(f"{responses.name}: no examinee answered any item to be asked.")
+    started = time.perf_counter()
+    runs = [
+        take(test, row, seed=[options.seed, i], concurrency=design.concurrency)
+        for i, row in enumerate(rows)
+    ]
+    seconds = time.perf_counter() - started
+    weights = target_weights(plain, {options.target: 1.0}, tags)
+    taken = [
+        replace(judge(test, row, *run), accuracy=_score(row, weights))
+        for row, run in zip(rows, runs, strict=True)
+    ]
+    return Simulated(
+        examinees=tuple(names.tolist()),
+        taken=taken,
+        references=np.array([_reference(learned.bank, row) for row in rows]),
+        test=test,
+        seconds=seconds,
+        learned=learned,
+        costs=costs,
+    )
+
+
+def _tags(path: Path | None, item_ids: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    if path is None:
+        return tags_in_ids(item_ids)
+    return read_tags(path.read_bytes(), item_ids, path.name)
+
+
+def _active(ask: str | None, bank: ItemBank, tags: tuple[frozenset[str], ...]) -> BoolArray:
+    """Mask of the items that may be asked."""
+    if ask is None:
+        return np.ones(bank.n_items, dtype=np.bool_)
+    wanted = {name.strip(): 1.0 for name in ask.split(",")}
+    return np.asarray(target_weights(bank, wanted, tags) > 0.0)
+
+
+def _known(train: ResponseTable, tested: ResponseTable) -> ResponseTable:
+    """The training records of examinees who are not tested themselves."""
+    mine = set(tested.examinees)
+    rows = [row for row, name in enumerate(train.examinees) if name not in mine]
+    return ResponseTable(
+        tuple(train.examinees[row] for row in rows), train.items, train.scores[rows]
+    )
+
+
+def _targets(learned: LearnedAbilities, name: str) -> dict[str, Target]:
+    if learned.scores is None:
+        return {}
+    return {WHOLE_BANK: learned.scores.targets[name], name: learned.scores.targets[name]}
+
+
+def _score(row: FloatArray, weights: FloatArray) -> float:
+    """The real score over the items of the target that were answered."""
+    answered = ~np.isnan(row)
+    total = float(weights[answered].sum())
+    if total == 0.0:
+        raise InvalidInputError("An examinee has no answer to any item of the target.")
+    return float(weights[answered] @ row[answered]) / total
+
+
+def _reference(bank: ItemBank, row: FloatArray) -> float:
+    """The main ability by all answers of an examinee."""
+    if bank.abilities is None:
+        raise RuntimeError("a bank without loadings")
+    answered = np.flatnonzero(~np.isnan(row))
+    profile = estimate_profile(
+        bank.abilities.items, bank.abilities.population, answered, row[answered]
+    )
+    return float(bank.abilities.composite @ profile.mean)

@@ -1,0 +1,144 @@
+"""Optimal design: items that make a covariance small, whatever the answers will be.
+
+| criterion | makes small |
+|---|---|
+| V-optimality | the variance of a predicted score (the target) |
+| D-optimality | det V: the volume of the abilities' joint interval |
+| A-optimality | trace V: the sum of the abilities' variances |
+| trace | nothing: it makes the trace of the Fisher information large |
+
+An item with slopes s and weight w = P Q turns V into V - V s s' V w / (1 + w s' V s), so that each
+criterion takes one product of V with the slopes of the bank. Items in flight are counted as
+answered, in V as in the target's variance: they will shrink both whatever their answers.
+
+Sources: Segall (1996), Psychometrika 61, for D; van der Linden (1999), Journal of Educational and
+Behavioral Statistics 24, for A; Atkinson, Donev & Tobias (2007), Optimum Experimental Designs,
+chapter 10, for V.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from app.engine.abilities import ProfileBelief, abilities_of
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.models.multidimensional import with_answer
+from app.engine.score_model import Target
+from app.engine.selection.base import Pool
+from app.engine.state import CatState
+from app.errors import InvalidInputError
+
+#: The tag that every item carries.
+WHOLE_BANK = "all"
+
+
+class Optimality(StrEnum):
+    """What is made small (or, for the trace, large)."""
+
+    V = "v_optimal"
+    D = "d_optimal"
+    A = "a_optimal"
+    TRACE = "trace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetVariance:
+    """V-optimality where the covariance of the scores themselves was learned from records.
+
+    Attributes:
+        target: The score to be predicted.
+    """
+
+    target: Target
+
+    def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
+        """By how much each answer would lower the target's variance."""
+        return self.target.given(counted_items(state)).gains()
+
+    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
+        """See `Criterion`."""
+        return pool.best(self.values(pool, state), state, count)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbilityDesign:
+    """Optimality of the abilities' covariance at the present estimate.
+
+    Attributes:
+        optimality: Which.
+        weights: Of the items in the target of V-optimality, shape (n_items,).
+    """
+
+    optimality: Optimality
+    weights: FloatArray
+
+    def values(self, pool: Pool, state: CatState) -> FloatArray:
+        """What each item is worth."""
+        bank, belief = pool.bank, state.belief
+        if not isinstance(belief, ProfileBelief):
+            raise InvalidInputError(
+                f"{self.optimality} needs the abilities of a bank with loadings, and these answers "
+                "were read for one ability."
+            )
+        slopes = abilities_of(bank).items.slopes
+        expected = abilities_of(bank).items.expected_score(belief.profile.mean)
+        weight = expected * (1.0 - expected)
+        if self.optimality is Optimality.TRACE:
+            information: FloatArray = weight * np.einsum("jd,jd->j", slopes, slopes)
+            return information
+        covariance = belief.profile.covariance
+        for item in state.pending:
+            covariance = with_answer(covariance, slopes[item], float(weight[item]))
+        spread = slopes @ covariance
+        informed = weight * np.einsum("jd,jd->j", spread, slopes)
+        if self.optimality is Optimality.D:
+            # log det falls by log(1 + w s' V s).
+            return np.asarray(np.log1p(informed))
+        if self.optimality is Optimality.A:
+            along = np.einsum("jd,jd->j", spread, spread)
+        else:
+            along = (spread @ (slopes.T @ (self.weights * weight))) ** 2
+        gain: FloatArray = weight * along / (1.0 + informed)
+        return gain
+
+    def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
+        """See `Criterion`."""
+        return pool.best(self.values(pool, state), state, count)
+
+
+def counted_items(state: CatState) -> list[int]:
+    """Items that shrink the variance: answered, or in flight."""
+    return [*(response.item for response in state.responses), *state.pending]
+
+
+def target_weights(
+    bank: ItemBank, shares: Mapping[str, float], tags: Sequence[Collection[str]] | None
+) -> FloatArray:
+    """Weights of the items in a target, summing to 1.
+
+    Args:
+        bank: The bank.
+        shares: Share of each tag, above 0; the tag "all" is the whole bank. Within a tag all items
+            count alike.
+        tags: Tags of each item.
+
+    Raises:
+        InvalidInputError: A tag without items, or no tags at all.
+    """
+    weights = np.zeros(bank.n_items)
+    total = sum(shares.values())
+    for tag, share in shares.items():
+        carries = np.ones(bank.n_items, dtype=np.bool_)
+        if tag != WHOLE_BANK:
+            carries = np.array([tag in item for item in tags or ()], dtype=np.bool_)
+            if not carries.any():
+                known = sorted({name for item in tags or () for name in item})
+                raise InvalidInputError(
+                    f"The target {tag!r} has no items; known are all"
+                    + "".join(f", {name}" for name in known[:20])
+                    + "."
+                )
+        weights[carries] += share / total / np.count_nonzero(carries)
+    return weights

@@ -1,0 +1,120 @@
+"""Small tables about items that offline commands read: tags and expected costs."""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from app.engine.bank import FloatArray
+from app.engine.selection.cost import expected_costs
+from app.errors import FieldProblem, FileFormatError
+from app.exchange.files import as_text, raise_problems
+
+#: What may stand between a task's name and the rest of an item's id.
+_SEPARATORS = "/:|#._-"
+
+
+def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset[str], ...]:
+    """Tags of items from a CSV file `item,tag`; an item may have several rows.
+
+    Args:
+        source: The file.
+        items: Ids whose tags are wanted; those without a row have none.
+        name: How faults name the file.
+
+    Raises:
+        FileFormatError: Another header, or a row without an item and a tag.
+    """
+    tags: dict[str, set[str]] = {}
+    for row, cells in _rows(source, name, ("item", "tag")):
+        if len(cells) != 2 or not all(cells):
+            raise FileFormatError(f"{name}:{row}: expected an item and a tag, got {cells!r:.200}.")
+        tags.setdefault(cells[0], set()).add(cells[1])
+    return tuple(frozenset(tags.get(item, ())) for item in items)
+
+
+def tags_in_ids(items: Sequence[str]) -> tuple[frozenset[str], ...]:
+    """Tags that ids carry as a prefix: `arc/17`, `arc:17` and `arc_easy_17` are tagged `arc`.
+
+    A prefix before any separator counts, so `arc_easy_17` is tagged `arc_easy` too.
+    """
+    return tuple(
+        frozenset(item[:end] for end, sign in enumerate(item) if end and sign in _SEPARATORS)
+        for item in items
+    )
+
+
+def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
+    """Expected costs from a CSV file `item,cost` or `item,tokens_in,tokens_out`.
+
+    Args:
+        source: The file.
+        items: Ids whose costs are wanted; each needs one.
+        name: How faults name the file.
+
+    Returns:
+        Costs above 0, shape (n_items,); of tokens, those of the prompt count half.
+
+    Raises:
+        FileFormatError: Another header, a cost that is not a number above 0, an item without one.
+    """
+    header = _header(source, name)
+    by_tokens = header == ("item", "tokens_in", "tokens_out")
+    if not by_tokens and header != ("item", "cost"):
+        raise FileFormatError(
+            f"{name}: expected the header item,cost or item,tokens_in,tokens_out, found "
+            f"{','.join(header)!r:.200}."
+        )
+    found: dict[str, list[float]] = {}
+    for row, cells in _rows(source, name, header):
+        numbers = [_number(cell) for cell in cells[1:]]
+        if len(cells) != len(header) or not all(number >= 0.0 for number in numbers):
+            raise FileFormatError(
+                f"{name}:{row}: expected an item and {' and '.join(header[1:])} as numbers, got "
+                f"{','.join(cells)!r:.200}."
+            )
+        if not sum(numbers) > 0.0:
+            raise FileFormatError(f"{name}:{row}: expected a cost above 0, got {cells[1:]}.")
+        found[cells[0]] = numbers
+    raise_problems(
+        name,
+        [FieldProblem(f"{name}:{item}", "this item has no cost") for item in _absent(items, found)],
+    )
+    costs = np.array([found[item] for item in items])
+    return expected_costs(costs[:, 0], costs[:, 1]) if by_tokens else np.asarray(costs[:, 0])
+
+
+def _absent(items: Sequence[str], found: Mapping[str, object]) -> list[str]:
+    return [item for item in items if item not in found]
+
+
+def _header(source: bytes, name: str) -> tuple[str, ...]:
+    for cells in csv.reader(io.StringIO(as_text(source, name), newline="")):
+        if cells:
+            return tuple(cell.strip().lower() for cell in cells)
+    return ()
+
+
+def _rows(source: bytes, name: str, header: tuple[str, ...]) -> Iterator[tuple[int, list[str]]]:
+    if (found := _header(source, name)) != header:
+        raise FileFormatError(
+            f"{name}: expected the header {','.join(header)}, found {','.join(found)!r:.200}."
+        )
+    reader = csv.reader(io.StringIO(as_text(source, name), newline=""))
+    started = False
+    for cells in reader:
+        if not cells:
+            continue
+        if started:
+            yield reader.line_num, [cell.strip() for cell in cells]
+        started = True
+
+
+def _number(cell: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        return -1.0
+    return number if math.isfinite(number) else -1.0

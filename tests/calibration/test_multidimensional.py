@@ -1,0 +1,117 @@
+"""Fits of several abilities to simulated answers."""
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime  # type: ignore[import-untyped]  # scipy ships no types
+
+from app.calibration.dimensionality import parallel_analysis
+from app.calibration.multidimensional import (
+    Method,
+    MultidimensionalFit,
+    MultidimensionalSettings,
+    fit_multidimensional,
+    joint_loss,
+)
+from app.engine.models.base import FloatArray
+from app.errors import CalibrationError, InvalidInputError
+
+
+def simulated(
+    dimensions: int, seed: int, n_examinees: int = 400, n_items: int = 60
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Scores, abilities and slopes of a model whose items lie mostly on one dimension each."""
+    rng = np.random.default_rng(seed)
+    slopes = 0.3 * rng.normal(size=(n_items, dimensions))
+    slopes[np.arange(n_items), np.arange(n_items) % dimensions] += 1.7
+    abilities = rng.normal(size=(n_examinees, dimensions))
+    expected = 1 / (1 + np.exp(-(abilities @ slopes.T)))
+    return (rng.random(expected.shape) < expected).astype(float), abilities, slopes
+
+
+def fitted(
+    scores: FloatArray, dimensions: int, *, nested: bool = False, method: Method = Method.JOINT
+) -> MultidimensionalFit:
+    settings = MultidimensionalSettings(nested=nested, dimensions=dimensions, method=method)
+    return fit_multidimensional(scores, settings, np.random.default_rng(0))
+
+
+def agreement(found: FloatArray, truth: FloatArray) -> float:
+    """Least canonical correlation: how well every direction is found, up to rotation."""
+    left = np.linalg.qr(found - found.mean(axis=0))[0]
+    right = np.linalg.qr(truth - truth.mean(axis=0))[0]
+    return float(np.linalg.svd(left.T @ right, compute_uv=False).min())
+
+
+@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
+def test_abilities_and_slopes_are_recovered_up_to_rotation(dimensions: int, method: Method) -> None:
+    scores, abilities, slopes = simulated(dimensions, seed=dimensions)
+    fit = fitted(scores, dimensions, method=method)
+    assert agreement(fit.abilities, abilities) > 0.8
+    assert agreement(fit.items.slopes, slopes - slopes.mean(axis=0)) > 0.6
+    truth = 1 / (1 + np.exp(-(abilities @ slopes.T)))
+    expected = fit.items.expected_score(fit.abilities)
+    assert np.corrcoef(truth.ravel(), expected.ravel())[0, 1] > 0.85
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_the_nested_model_finds_the_general_ability(method: Method) -> None:
+    rng = np.random.default_rng(3)
+    general, special = rng.normal(size=(400, 1)), rng.normal(size=(400, 2))
+    slopes = np.zeros((60, 2))
+    slopes[:20, 0] = slopes[20:40, 1] = 1.3
+    logit = 1.4 * general + special @ slopes.T + rng.normal(size=60)
+    scores = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(float)
+    fit = fitted(scores, 2, nested=True, method=method)
+    assert np.corrcoef(fit.abilities[:, 0], general[:, 0])[0, 1] > 0.85
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_the_gradient_is_that_of_finite_differences(nested: bool) -> None:
+    rng = np.random.default_rng(0)
+    scores = (rng.random((12, 7)) < 0.5).astype(float)
+    scores[2, 3] = np.nan
+    settings = MultidimensionalSettings(nested=nested, dimensions=2)
+    n = 12 * (2 + nested) + 7 * (1 + nested) + 2 * 7 * 2
+    at = rng.uniform(0.1, 1.0, n)
+    numeric = approx_fprime(at, lambda x: joint_loss(x, scores, settings)[0], 1e-6)
+    np.testing.assert_allclose(joint_loss(at, scores, settings)[1], numeric, atol=1e-4)
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 4])
+def test_parallel_analysis_counts_the_dimensions(dimensions: int) -> None:
+    scores, _, _ = simulated(dimensions, seed=9)
+    assert parallel_analysis(scores, np.random.default_rng(0)).dimensions == dimensions
+
+
+def test_methods_are_compared_on_answers_that_neither_saw() -> None:
+    scores, _, _ = simulated(2, seed=5, n_examinees=120, n_items=30)
+    scores[scores.shape[0] // 2 :, :3] = np.nan
+    settings = MultidimensionalSettings(nested=False)
+    fit = fit_multidimensional(scores, settings, np.random.default_rng(0))
+    assert set(fit.compared) == {"joint", "variational"}
+    assert fit.method == max(fit.compared, key=lambda name: fit.compared[name])
+    assert fit.analysis is not None
+    assert fit.dimensions == fit.analysis.dimensions
+    assert fit.log_likelihood < 0
+
+
+def test_items_that_all_answer_alike_are_answered_by_their_constant() -> None:
+    scores, _, _ = simulated(1, seed=2, n_examinees=80, n_items=20)
+    scores[:, 4], scores[:, 5] = 1.0, 0.0
+    fit = fitted(scores, 1)
+    assert np.flatnonzero(fit.degenerate).tolist() == [4, 5]
+    expected = fit.items.expected_score(fit.abilities)
+    assert expected[:, 4].min() > 0.99
+    assert expected[:, 5].max() < 0.01
+    assert not fit.items.slopes[[4, 5]].any()
+
+
+def test_what_cannot_be_fitted_is_refused() -> None:
+    scores, _, _ = simulated(1, seed=2, n_examinees=5, n_items=20)
+    with pytest.raises(CalibrationError, match="9 dimensions are too many"):
+        fitted(scores, 9, nested=True)
+    with pytest.raises(InvalidInputError, match="at least 1 dimension, got 0"):
+        fitted(scores, 0)
+    with pytest.raises(CalibrationError, match="items that tell examinees apart, got 0"):
+        fitted(np.ones((10, 4)), 1)

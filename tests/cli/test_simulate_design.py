@@ -1,0 +1,130 @@
+"""`sextant simulate` with optimal design: several abilities learned from other examinees."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli.simulate import command
+from app.engine.bank import FloatArray
+
+app = typer.Typer()
+app.command()(command)
+
+
+def run(*flags: str, fails: bool = False) -> str:
+    result = CliRunner().invoke(app, list(flags))
+    assert result.exit_code == (2 if fails else 0), result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
+
+
+def records(n: int, seed: int) -> FloatArray:
+    """Answers to two tasks of 20 items, each with an ability of its own beside a common one."""
+    rng, items = np.random.default_rng(seed), np.random.default_rng(0)
+    difficulty, task = items.normal(size=40), np.arange(40) % 2
+    general, special = rng.normal(size=(n, 1)), rng.normal(size=(n, 2))
+    logit = 1.5 * general + 0.8 * special[:, task] - difficulty
+    scores: FloatArray = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(float)
+    return scores
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("design")
+    names = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
+    paths = {}
+    for what, n, seed in (("train", 150, 1), ("tested", 60, 2)):
+        path = folder / f"{what}.csv"
+        rows = [
+            ",".join([f"{what}{i}", *(f"{score:g}" for score in row)])
+            for i, row in enumerate(records(n, seed))
+        ]
+        path.write_text("\n".join([",".join(["", *names]), *rows]))
+        paths[what] = str(path)
+    costs = np.random.default_rng(3).lognormal(5.0, 1.5, 40)
+    for what, kept in (("costs", 40), ("few_costs", 39)):
+        path = folder / f"{what}.csv"
+        lines = [f"{name},{cost:.3f}" for name, cost in zip(names, costs, strict=True)]
+        path.write_text("\n".join(["item,cost", *lines[:kept]]))
+        paths[what] = str(path)
+    bank = folder / "bank.csv"
+    bank.write_text("\n".join(["item,a,b", *(f"{name},1.0,0.0" for name in names)]))
+    return paths | {"bank": str(bank)}
+
+
+def simulated(files: dict[str, str], folder: Path, *flags: str) -> dict[str, Any]:
+    out = folder / "out.json"
+    run(
+        *("--selector", "v-optimal", "--responses", files["tested"], "--train", files["train"]),
+        *("--dimensions", "2", "--min-items", "8", "--max-items", "8", "--json", str(out)),
+        *flags,
+    )
+    document: dict[str, Any] = json.loads(out.read_text())
+    return document
+
+
+def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str], tmp_path: Path) -> None:
+    document = simulated(files, tmp_path)
+    summary = document["summary"]
+    assert summary["n_examinees"] == 60
+    assert summary["items_mean"] == summary["items_max"] == 8
+    spread = np.abs(records(60, 2).mean(axis=1) - records(150, 1).mean()).mean()
+    assert summary["accuracy_mae"] < 0.5 * spread
+    assert summary["accuracy_coverage95"] > 0.85
+    assert document["model"]["dimensions"] == 2
+    assert set(document["examinees"][0]["accuracy"]) >= {"value", "lo", "hi", "actual"}
+
+
+def test_a_task_that_is_never_asked_is_predicted_from_another(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    summary = simulated(files, tmp_path, "--target", "maths", "--ask", "law")["summary"]
+    truth = records(60, 2)[:, 1::2].mean(axis=1)
+    assert summary["accuracy_mae"] < 0.8 * np.abs(truth - truth.mean()).mean()
+    assert summary["accuracy_coverage95"] > 0.85
+
+
+def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str], tmp_path: Path) -> None:
+    costly = simulated(files, tmp_path)
+    cheap = simulated(files, tmp_path, "--item-costs", files["costs"])
+    assert "cost_mean" not in costly["summary"]
+    assert cheap["summary"]["cost_mean"] < 8 * 40
+
+
+@pytest.mark.parametrize("selector", ["d-optimal", "a-optimal", "trace"])
+def test_the_abilities_own_criteria_measure_the_main_one(
+    files: dict[str, str], tmp_path: Path, selector: str
+) -> None:
+    summary = simulated(files, tmp_path, "--selector", selector)["summary"]
+    assert summary["items_mean"] == 8
+    assert summary["coverage95"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--dimensions", "400"], "400 dimensions are too many"),
+        (["--target", "physics"], "The target 'physics' has no items; known are all, law, maths"),
+        (["--ask", "physics"], "'physics' has no items"),
+        (["--item-costs", "few_costs"], "this item has no cost"),
+        (["--item-costs", "bank"], "expected the header item,cost"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_any_test(
+    files: dict[str, str], flags: list[str], complaint: str
+) -> None:
+    given = ["--selector", "v-optimal", "--responses", files["tested"], "--train", files["train"]]
+    assert complaint in run(*given, *(files.get(flag, flag) for flag in flags), fails=True)
+
+
+def test_optimal_design_needs_records_to_learn_from(files: dict[str, str]) -> None:
+    given = ["--responses", files["tested"], "--bank", files["bank"]]
+    said = run(*given, "--selector", "v-optimal", fails=True)
+    assert "needs --train" in said
+    assert "--target belongs to the selectors" in run(*given, "--target", "law", fails=True)
+    assert "needs --bank" in run("--responses", files["tested"], fails=True)

@@ -1,0 +1,150 @@
+"""Several abilities: the mode, its covariance, and what items are worth."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
+
+from app.engine.abilities import ProfileMap
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.design import Design
+from app.engine.index import index_of
+from app.engine.models.multidimensional import (
+    Abilities,
+    Loadings,
+    Population,
+    estimate_profile,
+    with_answer,
+)
+from app.engine.selection.base import Pool
+from app.engine.selection.design import AbilityDesign, Optimality, target_weights
+from app.engine.state import CatState, Response
+from app.errors import InvalidInputError
+
+N_ITEMS = 30
+
+
+def several(seed: int, *, dimensions: int = 3, nested: bool = True) -> ItemBank:
+    rng = np.random.default_rng(seed)
+    items = Loadings(
+        rng.lognormal(0.0, 0.3, N_ITEMS),
+        rng.normal(size=N_ITEMS),
+        rng.normal(size=(N_ITEMS, dimensions)),
+        nested,
+    )
+    d = items.n_abilities
+    root = rng.normal(size=(d, d)) / math.sqrt(d)
+    population = Population(0.3 * rng.normal(size=d), root @ root.T + 0.3 * np.eye(d))
+    ids = [str(i) for i in range(N_ITEMS)]
+    return ItemBank.from_abilities(Abilities(items, population), ids)
+
+
+def known(bank: ItemBank) -> Abilities:
+    assert bank.abilities is not None
+    return bank.abilities
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
+def test_the_rank_one_covariance_is_that_of_a_fresh_inverse(dimensions: int) -> None:
+    bank = several(dimensions, dimensions=dimensions)
+    slopes, prior = known(bank).items.slopes, known(bank).population.covariance
+    weights = np.random.default_rng(1).uniform(0.0, 0.25, N_ITEMS)
+    covariance = prior
+    for slope, weight in zip(slopes, weights, strict=True):
+        covariance = with_answer(covariance, slope, float(weight))
+    fresh = np.linalg.inv(np.linalg.inv(prior) + slopes.T @ (weights[:, None] * slopes))
+    np.testing.assert_allclose(covariance, fresh, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
+def test_the_mode_is_the_one_that_a_general_optimiser_finds(nested: bool, right: float) -> None:
+    bank = several(5, nested=nested)
+    items, population = known(bank).items, known(bank).population
+    asked = np.arange(0, N_ITEMS, 2)
+    scores = (np.arange(asked.size) < right * asked.size).astype(float)
+    profile = estimate_profile(items, population, asked, scores)
+    precision = np.linalg.inv(population.covariance)
+
+    def loss(x: FloatArray) -> float:
+        logit = items.slopes[asked] @ x + items.intercept[asked]
+        away = x - population.mean
+        return float(np.sum(np.logaddexp(0, logit) - scores * logit) + away @ precision @ away / 2)
+
+    found = minimize(loss, population.mean, method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(profile.mean, found.x, atol=1e-3)
+    p = items.expected_score(profile.mean)[asked]
+    hessian = precision + items.slopes[asked].T @ ((p * (1 - p))[:, None] * items.slopes[asked])
+    np.testing.assert_allclose(profile.covariance, np.linalg.inv(hessian), rtol=1e-6)
+
+
+def test_a_test_of_several_abilities_finds_the_profile_within_its_errors() -> None:
+    bank = several(2, dimensions=2)
+    rng = np.random.default_rng(0)
+    population = known(bank).population
+    misses = []
+    for _ in range(60):
+        truth = rng.multivariate_normal(population.mean, population.covariance)
+        p = known(bank).items.expected_score(truth)
+        belief = ProfileMap().start(bank)
+        for item in range(N_ITEMS):
+            answer = Response(ItemIndex(item), float(rng.random() < p[item]))
+            belief = ProfileMap().update(bank, belief, answer)
+        misses.append((belief.profile.mean - truth) / belief.profile.se)
+    within = np.abs(np.array(misses)) < 1.96
+    assert within.mean() > 0.88
+    assert np.abs(np.mean(misses)) < 0.3
+
+
+@pytest.mark.parametrize("optimality", list(Optimality))
+def test_a_criterion_is_what_one_more_answer_changes(optimality: Optimality) -> None:
+    bank = several(3)
+    abilities = known(bank)
+    belief = ProfileMap().start(bank)
+    for item in range(4):
+        belief = ProfileMap().update(bank, belief, Response(ItemIndex(item), float(item % 2)))
+    state = CatState(belief=belief).with_pending(ItemIndex(9))
+    tags = [{"a"} if i < 10 else {"b"} for i in range(N_ITEMS)]
+    weights = target_weights(bank, {"a": 1.0, "b": 3.0}, tags)
+    worth = AbilityDesign(optimality=optimality, weights=weights).values(
+        Pool(index_of(bank)), state
+    )
+    p = abilities.items.expected_score(belief.profile.mean)
+    slopes, w = abilities.items.slopes, p * (1 - p)
+    before = with_answer(belief.profile.covariance, slopes[9], float(w[9]))
+    rise = slopes.T @ (weights * w)
+    for item in (5, 17, 29):
+        after = with_answer(before, slopes[item], float(w[item]))
+        expected = {
+            Optimality.V: rise @ (before - after) @ rise,
+            Optimality.D: np.linalg.slogdet(before)[1] - np.linalg.slogdet(after)[1],
+            Optimality.A: np.trace(before - after),
+            Optimality.TRACE: w[item] * slopes[item] @ slopes[item],
+        }[optimality]
+        assert worth[item] == pytest.approx(float(expected), rel=1e-8)
+
+
+def test_a_mixed_target_weighs_its_tags_and_a_tag_without_items_is_refused() -> None:
+    bank = several(1)
+    tags = [{"a"} if i < 10 else {"b"} for i in range(N_ITEMS)]
+    weights = target_weights(bank, {"a": 1.0, "b": 3.0}, tags)
+    assert weights[:10].sum() == pytest.approx(0.25)
+    assert weights.sum() == pytest.approx(1.0)
+    with pytest.raises(InvalidInputError, match="'c' has no items; known are all, a, b"):
+        target_weights(bank, {"c": 1.0}, tags)
+
+
+def test_optimal_design_needs_a_bank_with_loadings() -> None:
+    plain = ItemBank.from_difficulties(a=[1.0, 1.0], b=[0.0, 1.0])
+    design = Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    with pytest.raises(InvalidInputError, match="a bank with loadings"):
+        design.build(plain)
+    several_abilities = design.build(several(1))
+    assert isinstance(several_abilities.estimator, ProfileMap)
+
+
+def test_a_part_of_the_bank_keeps_its_loadings() -> None:
+    bank = several(4)
+    part = bank.take(np.array([3, 7]))
+    np.testing.assert_array_equal(known(part).items.slopes, known(bank).items.slopes[[3, 7]])

@@ -1,0 +1,79 @@
+"""Scores as one normal vector: gains, predictions, intervals."""
+
+import numpy as np
+import pytest
+
+from app.engine.score_model import ScoreModel, Target, Widths, short_form
+from app.errors import InvalidInputError
+
+N_ITEMS = 12
+
+
+def model(seed: int = 0) -> ScoreModel:
+    rng = np.random.default_rng(seed)
+    return ScoreModel(
+        rng.uniform(0.3, 0.8, N_ITEMS),
+        0.2 * rng.normal(size=(3, N_ITEMS)),
+        rng.uniform(0.02, 0.2, N_ITEMS),
+    )
+
+
+def whole(known: ScoreModel) -> Target:
+    return Target(known, np.full(N_ITEMS, 1 / N_ITEMS))
+
+
+def test_gains_are_the_fall_of_the_predicted_scores_variance() -> None:
+    target = whole(model())
+    asked = [3, 8, 1]
+    _, before = target.predict(asked, np.zeros(3))
+    gains = target.given(asked).gains()
+    for item in (0, 5, 11):
+        _, after = target.predict([*asked, item], np.zeros(4))
+        assert gains[item] == pytest.approx(before**2 - after**2, rel=1e-9)
+    assert gains[asked] == pytest.approx(np.zeros(3), abs=1e-12)
+
+
+def test_what_is_left_to_know_does_not_depend_on_the_order_of_asking() -> None:
+    target = whole(model())
+    first = target.given([3, 8, 1]).gains()
+    second = whole(model()).given([1, 3, 8]).gains()
+    np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-14)
+
+
+def test_with_all_items_answered_nothing_is_left_to_predict() -> None:
+    scores = np.random.default_rng(1).integers(0, 2, N_ITEMS).astype(float)
+    target = whole(model())
+    value, lo, hi = target.interval(list(range(N_ITEMS)), scores)
+    assert value == pytest.approx(scores.mean())
+    assert (lo, hi) == pytest.approx((scores.mean(), scores.mean()))
+
+
+def test_intervals_stay_within_what_is_possible() -> None:
+    target = Target(model(), np.full(N_ITEMS, 1 / N_ITEMS), Widths((1, 8), (30.0, 30.0)))
+    value, lo, hi = target.interval([0, 1, 2], np.array([1.0, 0.0, 1.0]))
+    assert (lo, hi) == pytest.approx((2 / 12, 11 / 12))
+    assert lo <= value <= hi
+
+
+def test_widths_go_evenly_between_known_numbers_of_items() -> None:
+    widths = Widths((4, 16), (2.0, 3.0))
+    assert [widths.at(n) for n in (0, 4, 8, 16, 99)] == pytest.approx([2.0, 2.0, 2.5, 3.0, 3.0])
+
+
+def test_a_short_form_beats_any_item_put_in_place_of_its_first() -> None:
+    target = whole(model())
+    first = short_form(target, 1)[0]
+    _, best = target.predict([first], np.zeros(1))
+    assert all(target.predict([i], np.zeros(1))[1] >= best for i in range(N_ITEMS))
+    assert len(set(short_form(target, 99))) == N_ITEMS
+
+
+def test_costs_turn_a_short_form_to_cheap_items() -> None:
+    costs = np.ones(N_ITEMS)
+    costs[short_form(whole(model()), 3)] = 1000.0
+    assert not set(short_form(whole(model()), 3)) & set(short_form(whole(model()), 3, costs))
+
+
+def test_a_target_without_items_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="all were excluded"):
+        whole(model()).without(range(N_ITEMS))
