@@ -14,6 +14,7 @@ from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
 from app.services.collection import Collector
 from app.services.container import Services
+from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
@@ -68,6 +69,7 @@ Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
 Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
 Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
+Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 

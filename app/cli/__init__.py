@@ -14,7 +14,7 @@ COMMANDS = {
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",
     "keys": "Create, list and revoke API keys.",
-    "banks": "Import, list, show, lint and export item banks.",
+    "banks": "Import, list, show, lint, export and recalibrate item banks.",
     "response-sets": "Import, collect, list, show and export recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",

@@ -8,6 +8,7 @@ from typing import Annotated, BinaryIO, Protocol, TypeVar
 import typer
 from rich.table import Column, Table
 
+from app.cli import recalibration
 from app.cli.console import err, fail_clearly, out
 from app.cli.files import write_async_blocks
 from app.cli.runtime import runtime
@@ -29,7 +30,9 @@ _PAGE = 1000
 #: Findings that an import prints; `sextant banks lint` has them all.
 _SHOWN = 10
 
-app = typer.Typer(no_args_is_help=True, help="Import, list, show, lint and export item banks.")
+app = typer.Typer(
+    no_args_is_help=True, help="Import, list, show, lint, export and recalibrate item banks."
+)
 
 
 @app.command("import")
@@ -192,6 +195,10 @@ def export(
         )
     if target != "-":
         out.print(f"Wrote version {made.number} to {target}.", markup=False, soft_wrap=True)
+
+
+app.command("drift")(recalibration.drift)
+app.command("recalibrate")(recalibration.recalibrate)
 
 
 class _Reader(Protocol[T_co]):

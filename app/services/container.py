@@ -11,6 +11,7 @@ from app.services.bank_exports import BankExports
 from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
 from app.services.collection import Collector
+from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
@@ -35,6 +36,7 @@ class Services:
     bank_exports: BankExports
     version_reports: VersionReports
     response_sets: ResponseSetService
+    drift: DriftService
     collector: Collector
     calibrations: CalibrationService
     sessions: SessionService
@@ -76,6 +78,7 @@ async def open_services(
                 version_reports=VersionReports(database, banks),
                 response_sets=response_sets,
                 collector=Collector(database),
+                drift=DriftService(banks=banks, response_sets=response_sets),
                 calibrations=CalibrationService(
                     database=database, response_sets=response_sets, banks=banks, queue=queue
                 ),

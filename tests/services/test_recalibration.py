@@ -11,7 +11,7 @@ from app.calibration.matrix import MISSING
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.base import ItemParameters
 from app.engine.responses import ResponseTable
-from app.errors import InvalidInputError
+from app.errors import CalibrationError, InvalidInputError
 from app.exchange.item_record import parse_item
 from app.exchange.matrices import write_csv
 from app.services.bank_import import BankImport
@@ -192,6 +192,25 @@ async def test_without_drift_nothing_is_flagged(services: Services) -> None:
     assert drift["judged"] > 30
     assert drift["drifted"] == 0
     assert drift["mean"] == pytest.approx(0.4, abs=0.15)
+
+
+async def test_a_look_for_drift_stores_nothing_and_speaks_plainly(services: Services) -> None:
+    old = await world(services)
+    look = await services.drift.look("living", None, "live")
+
+    first = [look.drift.keys[j] for j in look.order[: int(look.drift.drifted.sum())]]
+    assert set(first) <= set(MOVED)
+    assert len(first) >= 4
+    assert look.version.id == old.version.id
+    assert f"{len(first)} became easier" in look.verdict
+    assert "leaked" in look.verdict
+    assert UNASKED not in look.drift.keys
+    assert (await services.banks.get_version("living")).id == old.version.id
+    await services.response_sets.create("empty")
+    with pytest.raises(InvalidInputError, match="collect sessions first"):
+        await services.drift.look("living", "1", "empty")
+    with pytest.raises(CalibrationError, match="at least 2 items that the bank knows, got 0"):
+        await services.drift.look("demo", None, "live")
 
 
 def test_drift_is_looked_for_with_fixed_anchors_only() -> None:

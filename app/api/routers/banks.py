@@ -15,6 +15,7 @@ from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.banks import BankCreate, BankRead, BankUpdate, ImportCreate, ImportRead
 from app.api.schemas.common import ListRead
+from app.api.schemas.drift import DriftRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
@@ -26,9 +27,10 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import BankExportsDep, Banks, Caller, Reports, caller
+from app.deps import BankExportsDep, Banks, Caller, Drifts, Reports, caller
 from app.errors import (
     AlreadyExistsError,
+    CalibrationError,
     ConflictError,
     FileFormatError,
     InvalidStateError,
@@ -409,6 +411,34 @@ async def get_report(
         return HTMLResponse(page, headers=headers)
     response.headers["Vary"] = "Accept"
     return await asyncio.to_thread(VersionReportRead.of, report)
+
+
+@router.get(
+    "/{bank}/versions/{version}/drift",
+    dependencies=[caller("read")],
+    responses=errors(CalibrationError),
+)
+async def get_drift(
+    bank: BankRef,
+    version: VersionRef,
+    drifts: Drifts,
+    response_set: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=200,
+            description="Id or name; of answers that came in after the version was made.",
+        ),
+    ],
+    limit: Annotated[int, Query(ge=1, le=1000, description="Items to list.")] = 100,
+) -> DriftRead:
+    """Which items are no longer what they were, judged by new answers: drift, and possible leaks.
+
+    Each item's curve is compared with what the new answers ask for, given the abilities that all
+    other items show. If every item had leaked alike, the examinees would merely look abler: a
+    signal needs items that did not leak.
+    """
+    return DriftRead.of(await drifts.look(bank, version, response_set), limit=limit)
 
 
 @router.post(

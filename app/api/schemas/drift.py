@@ -1,0 +1,97 @@
+"""Items of a version under new answers, as JSON."""
+
+import math
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from app.api.schemas.common import Output
+from app.api.schemas.versions import DriftFigures
+from app.services.calibration_drift import drift_figures, drift_message
+from app.services.drift import DriftLook
+
+
+class DriftItemRead(Output):
+    """One item: what it was in the version, and what the new answers make of it."""
+
+    key: str
+    answers: int = Field(description="New ones.")
+    old_b: float = Field(description="Difficulty in the version.")
+    new_b: float | None = Field(
+        description="Difficulty that the new answers ask for, on the version's scale; null with "
+        "too few answers to tell, like all that follows."
+    )
+    se: float | None = Field(description="Standard error of `new_b`.")
+    z: float | None = Field(
+        description="By how many standard errors the item is easier than it was (below 0: harder). "
+        "Beyond 3 it is no accident."
+    )
+    p_value: float | None = Field(
+        description="How probable answers that leave the old curve as clearly are while it holds."
+    )
+    distance: float | None = Field(description="Of the two curves, as a probability.")
+    easier: float | None = Field(description="By how much more often it is answered right.")
+    drifted: bool = Field(description="p_value below 0.001 and distance 0.1 or more.")
+    possibly_leaked: bool = Field(description="Drifted, and easier than it was.")
+    explanation: str | None
+
+
+class DriftRead(Output):
+    """Which items of a version are no longer what they were when it was published."""
+
+    object: Literal["drift"] = "drift"
+    version_id: str
+    scale: str
+    response_set_id: str
+    response_set_revision: int
+    verdict: str
+    figures: DriftFigures
+    n_items: int = Field(description="Active items with new answers.")
+    data: list[DriftItemRead] = Field(description="Drifted items first; as many as asked for.")
+
+    @classmethod
+    def of(cls, look: DriftLook, *, limit: int) -> Self:
+        """The outgoing shape."""
+        return cls(
+            version_id=look.version.id,
+            scale=look.version.scale,
+            response_set_id=look.response_set.id,
+            response_set_revision=look.response_set.revision,
+            verdict=look.verdict,
+            figures=DriftFigures.model_validate(drift_figures(look.drift)),
+            n_items=len(look.drift.keys),
+            data=[_item(look, j) for j in look.order[:limit]],
+        )
+
+
+def _item(look: DriftLook, j: int) -> DriftItemRead:
+    drift = look.drift
+
+    def number(values: Any) -> float | None:
+        value = float(values[j])
+        return value if math.isfinite(value) else None
+
+    key, drifted = drift.keys[j], bool(drift.drifted[j])
+    return DriftItemRead(
+        key=key,
+        answers=int(drift.n_answers[j]),
+        old_b=float(drift.old_b[j]),
+        new_b=number(drift.new_b),
+        se=number(drift.se),
+        z=number(drift.z),
+        p_value=number(drift.p_value),
+        distance=number(drift.distance),
+        easier=number(drift.easier),
+        drifted=drifted,
+        possibly_leaked=drifted and bool(drift.easier[j] > 0),
+        explanation=drift_message(
+            key,
+            old_b=float(drift.old_b[j]),
+            new_b=float(drift.new_b[j]),
+            z=float(drift.z[j]),
+            easier=float(drift.easier[j]),
+            n_answers=int(drift.n_answers[j]),
+        )
+        if drifted
+        else None,
+    )

@@ -1,0 +1,51 @@
+"""Drift over HTTP: a look at it, and calibrations that flag it."""
+
+from fastapi import FastAPI
+
+from tests.api.conftest import Client
+from tests.services.calibrations import driven
+from tests.services.test_recalibration import world
+
+
+async def test_drift_is_judged_by_the_answers_of_a_set(client: Client, app: FastAPI) -> None:
+    await world(app.state.services, n=800)
+    url = "/v1/banks/living/versions/latest/drift"
+    response = await client.get(url, params={"response_set": "live", "limit": 10})
+
+    assert response.status_code == 200, response.text
+    drift = response.json()
+    assert drift["scale"] == "old"
+    assert len(drift["data"]) == 10
+    assert drift["figures"]["easier"] == sum(item["possibly_leaked"] for item in drift["data"]) > 0
+    assert drift["data"][0]["z"] > 3
+    assert "has become easier" in drift["data"][0]["explanation"]
+    assert (await client.get(url)).status_code == 422
+    missing = await client.get(url, params={"response_set": "none"})
+    assert missing.status_code == 404
+
+
+async def test_a_calibration_onto_a_version_flags_what_drifted(
+    client: Client, app: FastAPI
+) -> None:
+    old = await world(app.state.services, n=800)
+    link = {"bank_version_id": old.version.id, "method": "fixed_anchor", "check_drift": True}
+    body = {"response_set": "live", "model": "2pl", "link": link}
+    made = await client.post("/v1/calibrations", json=body)
+    assert made.status_code == 202, made.text
+    await driven(app.state.services, made.json()["id"])
+
+    url = f"/v1/calibrations/{made.json()['id']}"
+    result = (await client.get(url)).json()["result"]
+    items = (await client.get(f"{url}/items", params={"limit": 100})).json()["data"]
+    published = await client.post(f"{url}:publish", json={"bank": "living"})
+
+    assert published.status_code == 201, published.text
+    version = published.json()
+    assert result["drift"]["easier"] == sum(item["drifted"] is True for item in items) > 0
+    assert version["scale"] == "old"
+    assert version["calibration"]["drift"] == result["drift"]
+    assert version["lint"]["findings"]["drift"] == result["drift"]["drifted"]
+    link["method"] = "stocking_lord"
+    refused = await client.post("/v1/calibrations", json={**body, "link": link})
+    assert refused.status_code == 422
+    assert "fixed_anchor" in refused.json()["detail"]

@@ -1,0 +1,58 @@
+"""`sextant banks drift` and `recalibrate` as the shell calls them."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import banks
+from app.settings import Settings
+from app.storage.database import Database
+from tests.services.sessions import opened
+from tests.services.test_recalibration import MOVED, world
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    async def fill() -> None:
+        database = Database(database_url)
+        settings = Settings(database_url=database_url, data_dir=tmp_path / "data")
+        async with opened(settings, database) as services:
+            await world(services, n=800)
+        await database.dispose()
+
+    asyncio.run(fill())
+    return lambda *words: CliRunner().invoke(banks.app, [*map(str, words)])
+
+
+def test_drift_is_shown_and_the_next_version_made(run: Run, tmp_path: Path) -> None:
+    report = tmp_path / "drift.json"
+    shown = run("drift", "living", "--responses", "live", "--json", report)
+    assert shown.exit_code == 0, shown.output
+    assert "became easier" in shown.stdout
+    assert "easier: leaked?" in shown.stdout
+    document = json.loads(report.read_text(encoding="utf-8"))
+    leaked = [item["key"] for item in document["data"] if item["possibly_leaked"]]
+    assert leaked
+    assert set(leaked) <= set(MOVED)
+    assert document["figures"]["drifted"] == len(leaked)
+
+    made = run("recalibrate", "living", "--responses", "live", "--keep", leaked[0])
+    assert made.exit_code == 0, made.output
+    assert "version 2 on scale old" in made.stdout
+    assert f"{len(leaked) - 1} quarantined, 1 in pretest" in made.stdout
+    listed = run("lint", "living").stdout
+    assert all(f"Item '{key}' has become easier" in listed for key in leaked)
+
+    wrong = run("drift", "living", "--responses", "nothing")
+    assert wrong.exit_code == 2
+    assert "nothing" in wrong.stderr
