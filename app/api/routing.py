@@ -1,22 +1,24 @@
 """What every route of `/v1` does before its function runs.
 
 In this order, so that nobody without a key makes the server work: refuse characters that cannot be
-stored, authenticate, check the media type, parse the body strictly, look up the Idempotency-Key.
+stored, authenticate, refuse query parameters that the route does not have, check the media type,
+parse the body strictly, look up the Idempotency-Key.
 """
 
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, NoReturn
 from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Request, Response, params
+from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 from typing_extensions import override
 
-from app.api.errors import HTTP_CODES, documented, errors, merged
+from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
 from app.deps import authenticate
 from app.errors import (
@@ -30,6 +32,7 @@ from app.errors import (
     SextantError,
     UnauthenticatedError,
 )
+from app.exchange.files import MAX_PROBLEMS
 
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -72,10 +75,16 @@ class ApiRoute(APIRoute):
     def get_route_handler(self) -> _Handler:
         """FastAPI's handler behind the checks of this module."""
         run = super().get_route_handler()
+        known = {
+            parameter.alias
+            for parameter in get_flat_params(self.dependant)
+            if isinstance(parameter.field_info, params.Query)
+        }
 
         async def handle(request: Request) -> Response:
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
+            _refuse_unknown(request, known)
             prepared = await self._prepared(request)
             key = prepared.headers.get("idempotency-key") if self._idempotent else None
             if key is None:
@@ -174,6 +183,20 @@ def _refuse_nul_in_url(request: Request) -> None:
         raise _unstorable("/path")
     if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
         raise _unstorable("/query")
+
+
+def _refuse_unknown(request: Request, known: Collection[str]) -> None:
+    """A misspelt filter would otherwise answer with everything."""
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        expected = f"one of {', '.join(sorted(known))}" if known else "no query parameters"
+        problems = [
+            FieldProblem(pointer_of(("query", name)), f"expected {expected}") for name in unknown
+        ]
+        raise InvalidInputError(
+            f"There is no query parameter {unknown[0]!r:.80} here: expected {expected}.",
+            problems=problems[:MAX_PROBLEMS],
+        )
 
 
 def _unstorable(pointer: str) -> InvalidInputError:

@@ -252,3 +252,28 @@ async def test_a_body_that_grows_too_large_is_refused_while_it_comes_in(
     )
     assert_problem(response, 413, "body_too_large")
     assert sent * 65_536 < 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter", "known"),
+    [
+        ("/v1/banks?limt=5", "limt", "one of after, limit, order"),
+        ("/v1/sessions?status=queued&state=running", "state", "after"),
+        ("/v1/banks/none?verbose", "verbose", "no query parameters"),
+        ("/v1/banks?limit=5&%ED%A0%80=1", "", "one of after, limit, order"),
+    ],
+)
+async def test_a_query_parameter_that_a_route_does_not_have_is_refused(
+    client: Client, path: str, parameter: str, known: str
+) -> None:
+    response = await client.get(path)
+    assert response.status_code == 422, response.text
+    problem = response.json()
+    assert problem["code"] == "invalid_input"
+    assert known in problem["detail"]
+    (error,) = problem["errors"]
+    assert error["pointer"].startswith(f"/query/{parameter}")
+
+
+async def test_a_key_is_asked_for_before_parameters_are_looked_at(anonymous: Client) -> None:
+    assert (await anonymous.get("/v1/banks?limt=5")).status_code == 401
