@@ -71,6 +71,13 @@ def import_bank(
         list[str] | None,
         typer.Option(help="Key of an item never to quarantine; may be given repeatedly."),
     ] = None,
+    from_version: Annotated[
+        str | None,
+        typer.Option(
+            help="Number of a version, or latest, whose parameters go over to the next one; new "
+            "items go to pretest."
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
     ] = False,
@@ -83,6 +90,7 @@ def import_bank(
         scale=scale,
         allow=allow or (),
         keep=keep or (),
+        from_version=from_version,
     )
     spec = BankSpec(name=name)
     if scorer is not None:

@@ -31,6 +31,9 @@ QUARANTINED: frozenset[str] = frozenset(
 )
 """Codes that keep an item out of selection unless a caller says otherwise."""
 
+OF_ANSWERS: frozenset[str] = frozenset({"no_variance", "misfit", "drift"})
+"""Codes that only recorded answers can show."""
+
 Severity = Literal["error", "warning", "info"]
 
 

@@ -14,7 +14,7 @@ from app.demo.bank import demo_bank
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design import Design
-from app.engine.lint import Finding
+from app.engine.lint import OF_ANSWERS, Finding
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.items import ItemRow
@@ -260,6 +260,8 @@ class BankService:
     async def _import(
         self, uow: UnitOfWork, bank: Bank, request: BankImport, *, dry_run: bool
     ) -> ImportReport:
+        if request.from_version is not None:
+            request = await _from_version(uow, bank, request)
         table = parameters_of(request)
         if not request.items and table is None:
             raise InvalidInputError("Expected items or parameters to import, got neither.")
@@ -600,6 +602,33 @@ class BankService:
             for position in positions
             if (item := self._items.get((version.id, version.bank_revision, position)))
         }
+
+
+async def _from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> BankImport:
+    """The import with all that a version of the bank has instead of new parameters."""
+    version = await uow.banks.find_version(bank, request.from_version)
+    if parameters_of(request) is not None or request.scale or request.response_model:
+        raise InvalidInputError(
+            f"Version {version.number} brings its parameters, scale and response model along: give "
+            "from_version, or others, not both."
+        )
+    columns = await uow.banks.version_columns(version.id)
+    flags = await uow.banks.flags(version.id)
+    return replace(
+        request,
+        parameters=LoadedVersion.of(bank, version, columns).bank,
+        scale=version.scale,
+        response_model=version.response_model,
+        provisional=request.provisional or version.provisional,
+        allow={*request.allow, *version.lint["allow"]},
+        keep={*request.keep, *version.lint["keep"]},
+        # What parameters and texts show is found again; what answers have shown is carried on.
+        findings=[
+            Finding(item_id=key, **flag) for key, flag in flags if flag["code"] in OF_ANSWERS
+        ],
+        calibration=version.calibration,
+        knowledge=version.knowledge,
+    )
 
 
 def _shown(item: Item, bank: Bank, reveal: bool) -> Item:

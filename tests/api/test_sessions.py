@@ -280,3 +280,19 @@ async def test_a_bank_says_how_many_items_in_pretest_its_sessions_get(client: Cl
     created = (await client.post("/v1/sessions", json=MANUAL)).json()
     assert created["design"]["pretest"] == {"items_per_session": 3, "positions": []}
     assert created["pretest"]["planned"] == 0
+
+
+async def test_a_version_goes_on_from_another_with_new_items_in_pretest(
+    client: Client, app: FastAPI
+) -> None:
+    old = await living_bank(app.state.services)
+    item = {"key": "new", "prompt": "1 + 1 =", "target": "2"}
+    await client.post(f"/v1/banks/{BANK}/items", json=item)
+
+    made = await client.post(f"/v1/banks/{BANK}/versions", json={"from_version": "1"})
+    wrong = await client.post(f"/v1/banks/{BANK}/versions", json={"notes": "nothing"})
+
+    assert made.status_code == 201, made.text
+    assert made.json()["parameters_hash"] == old.parameters_hash
+    assert made.json()["lint"]["items"]["pretest"] == old.lint["items"]["pretest"] + 1
+    assert wrong.status_code == 422

@@ -9,7 +9,7 @@ import pytest
 from app.demo.bank import demo_bank
 from app.engine import Stop
 from app.engine.bank import ItemBank
-from app.errors import InvalidInputError
+from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
 from app.items import Outcome
 from app.services.bank_import import BankImport
@@ -261,3 +261,28 @@ def test_the_window_is_the_least_length_of_the_test() -> None:
     assert window_of(three, 1, None) == 6
     assert window_of(three, None, 4) == 4
     assert window_of(PretestPlan(), None, None) == 1
+
+
+async def test_new_items_join_in_pretest_with_the_old_parameters_as_they_are(
+    services: Services,
+) -> None:
+    old = await services.banks.get_version(BANK)
+    new = [parse_item({"key": f"new-{i}", "prompt": f"{i}?", "target": "x"}) for i in range(3)]
+    report = await services.banks.import_into(BANK, BankImport(items=new, from_version="latest"))
+
+    version = report.version
+    assert version is not None
+    assert (version.number, version.scale) == (old.number + 1, old.scale)
+    assert version.parameters_hash == old.parameters_hash
+    assert version.n_items == old.n_items + 3
+    loaded = await services.banks.load_version(version.id)
+    before = await services.banks.load_version(old.id)
+    assert {item.key for item in loaded.pretest} - {item.key for item in before.pretest} == {
+        "new-0",
+        "new-1",
+        "new-2",
+    }
+    with pytest.raises(InvalidInputError, match="not both"):
+        await services.banks.create_version(BANK, BankImport(from_version="1", scale="other"))
+    with pytest.raises(NotFoundError, match="version"):
+        await services.banks.create_version(BANK, BankImport(from_version="9"))

@@ -12,6 +12,7 @@ from app.api.schemas.versions import (
     FindingRead,
     LongText,
     ShortText,
+    VersionName,
     VersionRead,
     VersionSettings,
 )
@@ -238,12 +239,15 @@ class ImportCreate(VersionSettings):
 
     items: UploadedFile | None = None
     parameters: UploadedFile | None = None
+    from_version: VersionName | None = None
     dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:
         if self.items is None and self.parameters is None:
             raise ValueError("give items, parameters or both")
+        if self.parameters is not None and self.from_version is not None:
+            raise ValueError("give one of parameters and from_version")
         return self
 
     def to_domain(self) -> BankImport:

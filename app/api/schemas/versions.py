@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from app.api.schemas.common import Input, Output, Text
 from app.engine.bank import FloatArray, ItemBank
@@ -43,6 +43,18 @@ ScaleName = Annotated[
         description=(
             "Name of the theta scale. Give it only if these parameters are linked to that scale; "
             "by default the version names one of its own."
+        )
+    ),
+]
+
+
+VersionName = Annotated[
+    str,
+    StringConstraints(pattern=r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"),
+    Field(
+        description=(
+            "Number, id or `latest` of a version whose parameters, scale and findings go over to "
+            "the new one; items that the bank has got since go to pretest."
         )
     ),
 ]
@@ -181,15 +193,28 @@ class ParameterRow(Input):
 
 
 class VersionCreate(VersionSettings):
-    """Parameters of the bank's items, by key. Items without parameters go to pretest."""
+    """Parameters of the bank's items, by key, or those of another version of the bank.
+
+    Items without parameters go to pretest.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"parameters": [{"key": "q1", "a": 1.2, "b": -0.3, "c": 0.25}]}]
+            "examples": [
+                {"parameters": [{"key": "q1", "a": 1.2, "b": -0.3, "c": 0.25}]},
+                {"from_version": "latest", "notes": "With new items in pretest."},
+            ]
         }
     )
 
-    parameters: Annotated[list[ParameterRow], Field(min_length=1, max_length=200_000)]
+    parameters: Annotated[list[ParameterRow], Field(min_length=1, max_length=200_000)] | None = None
+    from_version: VersionName | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.parameters is None) == (self.from_version is None):
+            raise ValueError("give exactly one of parameters and from_version")
+        return self
 
     def to_domain(self) -> BankImport:
         """The same for the service.
@@ -198,6 +223,8 @@ class VersionCreate(VersionSettings):
             ItemBankError: A key twice, or c not below d.
         """
         rows = self.parameters
+        if rows is None:
+            return BankImport(**self.model_dump(exclude={"parameters"}))
         return BankImport(
             parameters=ItemBank.from_difficulties(
                 a=[row.a for row in rows],
