@@ -20,9 +20,9 @@ MAX_TOKENS = 10_000_000
 MAX_DEPTH = 32
 # Products of two parameters, and their exponentials, stay numbers.
 MAX_PARAMETER = 1e6
-_LIMITS = dict.fromkeys(("a", "b", "c", "d"), MAX_PARAMETER) | {"intercept": MAX_PARAMETER**2}
+_LIMITS = dict.fromkeys(("a", "b", "c", "d", "k"), MAX_PARAMETER) | {"intercept": MAX_PARAMETER**2}
 
-PARAMETER_FIELDS = ("a", "b", "intercept", "c", "d")
+PARAMETER_FIELDS = ("a", "b", "intercept", "c", "d", "k")
 FIELDS = frozenset(
     {"id", "key", "prompt", "messages", "choices", "target", "tags", "group", "scorer"}
     | {"expected_tokens", *PARAMETER_FIELDS}
@@ -31,12 +31,16 @@ FIELDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ItemParameters:
-    """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item."""
+    """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item.
+
+    An item of continuous scores, with P as their mean, has a dispersion k.
+    """
 
     a: float
     intercept: float
     c: float
     d: float
+    k: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +280,11 @@ class _ItemParser:
             got = f"b = {values['b']:g} and intercept = {intercept:g} with a = {a:g}"
             self._fault("b", "intercept = -a b where both are given", got)
             return None
-        return ItemParameters(a, intercept, c, d)
+        k = values.get("k")
+        if k is not None and k <= 0:
+            self._fault("k", "a dispersion k > 0", k)
+            return None
+        return ItemParameters(a, intercept, c, d, k)
 
 
 def is_storable(value: object, depth: int = 0) -> bool:

@@ -14,6 +14,7 @@ other field name is a fault:
 | `scorer` | name, or `{name, params}` | name, or JSON object |
 | `expected_tokens` | `{"in": n, "out": n}` | JSON, or `expected_tokens_in`, `expected_tokens_out` |
 | `a`, `b`, `c`, `d` | numbers; `b` is required once one is given; else 1, -, 0, 1 | numbers |
+| `k` | dispersion of an item of continuous scores | number |
 | `intercept` | number, -a b: instead of `b` or with it; needed where `a` is 0 | number |
 
 The target of an item with choices names the right option, or several: a text equal to an option

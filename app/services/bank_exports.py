@@ -119,5 +119,6 @@ def _line(member: VersionItem, item: Item, b: FloatArray, *, withheld: bool) -> 
             "intercept": member.intercept,
             "c": member.c,
             "d": member.d,
+            "k": member.k,
         }
     return item_line(fields)

@@ -40,7 +40,8 @@ class BankImport:
         items: Item file, read.
         parameters: Parameter file, read; its item ids are keys. Not together with parameters
             written beside the items.
-        response_model: `1pl` to `4pl`; by default the smallest that holds the parameters.
+        response_model: `1pl` to `4pl` or `continuous`; by default the smallest that holds the
+            parameters.
         scale: Name of the theta scale; by default the version names one of its own, because
             parameters from another calibration are on another scale.
         allow: Lint codes that do not quarantine.
@@ -312,9 +313,20 @@ def parameters_of(request: BankImport) -> ItemBank | None:
             f" items (the first at item {beside[0][0]!r})."
         )
     keys, values = zip(*beside, strict=True)
+    without = [key for key, p in beside if p.k is None]
+    if without and len(without) < len(beside):
+        raise InvalidInputError(
+            "Expected all items of a bank to be of one response model, got some with a dispersion"
+            f" k and others without, the first {without[0]!r}."
+        )
     table = np.array([(p.a, p.intercept, p.c, p.d) for p in values], dtype=np.float64)
     return ItemBank.from_intercepts(
-        a=table[:, 0], intercept=table[:, 1], c=table[:, 2], d=table[:, 3], item_ids=keys
+        a=table[:, 0],
+        intercept=table[:, 1],
+        c=table[:, 2],
+        d=table[:, 3],
+        k=None if without else [p.k for p in values],
+        item_ids=keys,
     )
 
 

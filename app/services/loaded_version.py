@@ -132,6 +132,7 @@ class LoadedVersion:
                 intercept=columns.intercept,
                 c=columns.c,
                 d=columns.d,
+                k=None if None in columns.k else np.array(columns.k, dtype=np.float64),
                 item_ids=columns.keys,
                 scale=version.scale,
             ),

@@ -11,6 +11,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
+from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
 from app.services.bank_import import BankImport, MatchedParameters
@@ -22,7 +23,8 @@ from app.storage.repositories.bank_values import (
     VersionItem,
 )
 
-RESPONSE_MODELS = ("1pl", "2pl", "3pl", "4pl")
+_FAMILIES = ("1pl", "2pl", "3pl", "4pl")
+RESPONSE_MODELS = (*_FAMILIES, "continuous")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ def draft_version(
         intercept=table.intercept[rows] + 0.0,
         c=table.c[rows] + 0.0,
         d=table.d[rows] + 0.0,
+        k=table.k[rows] if table.model is CONTINUOUS else None,
         item_ids=[item.key for item in matched.items],
     )
     findings = [*lint(bank), *_of_rows(request.findings, matched, table), *content_findings(items)]
@@ -77,6 +80,7 @@ def draft_version(
             intercept=float(bank.intercept[position]),
             c=float(bank.c[position]),
             d=float(bank.d[position]),
+            k=float(bank.k[position]) if bank.model is CONTINUOUS else None,
             status=QUARANTINED if item.key in left_out else ACTIVE,
             flags=flags.get(item.key, []),
         )
@@ -99,6 +103,7 @@ def draft_version(
             intercept=None,
             c=None,
             d=None,
+            k=None,
             status=PRETEST,
             flags=flags.get(item.key, []),
         )
@@ -188,6 +193,15 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
         UnknownNameError: No such model.
         ItemBankError: Items with parameters that `wanted` does not have.
     """
+    if wanted is not None and wanted not in RESPONSE_MODELS:
+        raise UnknownNameError("response model", wanted, RESPONSE_MODELS)
+    if (wanted == "continuous") != (bank.model is CONTINUOUS) and wanted is not None:
+        raise ItemBankError(
+            f"The parameters are those of a {'' if bank.model is CONTINUOUS else 'non-'}continuous "
+            f"bank, not of a {wanted} one: a column k, the dispersion, makes the difference."
+        )
+    if bank.model is CONTINUOUS:
+        return "continuous"
     if np.any(bank.d != 1.0):
         smallest = "4pl"
     elif np.any(bank.c != 0.0):
@@ -196,9 +210,7 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
         smallest = "1pl" if np.all(bank.a == bank.a[0]) else "2pl"
     if wanted is None:
         return smallest
-    if wanted not in RESPONSE_MODELS:
-        raise UnknownNameError("response model", wanted, RESPONSE_MODELS)
-    if RESPONSE_MODELS.index(wanted) >= RESPONSE_MODELS.index(smallest):
+    if _FAMILIES.index(wanted) >= _FAMILIES.index(smallest):
         return wanted
     limits: dict[str, tuple[FloatArray, FloatArray]] = {
         "a": (bank.a, np.full_like(bank.a, bank.a[0] if wanted == "1pl" else np.nan)),
@@ -222,7 +234,10 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
 
 
 def parameters_hash(bank: ItemBank, response_model: str, scale: str) -> str:
-    """SHA-256 over model, scale, keys and the little-endian float64 of a, intercept, c, d."""
+    """SHA-256 over model, scale, keys and the little-endian float64 of a, intercept, c, d.
+
+    Where scores are continuous, k follows.
+    """
     return _sha256(bank, {"response_model": response_model, "scale": scale})
 
 
@@ -233,7 +248,10 @@ def _digest(bank: ItemBank) -> str:
 def _sha256(bank: ItemBank, header: Mapping[str, str]) -> str:
     text = json.dumps({**header, "keys": bank.item_ids}, ensure_ascii=False, sort_keys=True)
     digest = hashlib.sha256(text.encode())
-    for column in (bank.a, bank.intercept, bank.c, bank.d):
+    columns = [bank.a, bank.intercept, bank.c, bank.d]
+    if bank.model is CONTINUOUS:
+        columns.append(bank.k)
+    for column in columns:
         digest.update(column.astype("<f8").tobytes())
     return digest.hexdigest()
 

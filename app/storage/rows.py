@@ -191,6 +191,8 @@ class VersionItemRow(Base):
     intercept: Mapped[float]
     c: Mapped[float]
     d: Mapped[float]
+    #: Dispersion; null where the version's scores are right or wrong.
+    k: Mapped[float | None]
     loadings: Mapped[list[float] | None]
     status: Mapped[str]
     flags: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))

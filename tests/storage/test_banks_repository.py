@@ -69,6 +69,7 @@ def members(items: Sequence[NewItem], status: str = "active") -> list[VersionIte
             intercept=-1e-17,
             c=0.0,
             d=1.0,
+            k=None,
             status=status,
         )
         for position, item in enumerate(items)
@@ -210,6 +211,7 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
         intercept=None,
         c=None,
         d=None,
+        k=None,
         status="pretest",
         flags=[{"code": "missing_key"}],
     )

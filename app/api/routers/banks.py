@@ -355,7 +355,7 @@ async def export_version(
         Query(
             alias="format",
             description=(
-                "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d`; `py-irt`: "
+                "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d(,k)`; `py-irt`: "
                 "`best_parameters.json`; `parquet`; `jsonl`: items with content and parameters."
             ),
         ),

@@ -25,8 +25,11 @@ from app.storage.repositories.calibrations import CalibrationRecord
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Model = Annotated[
-    Literal["1pl", "2pl", "3pl", "4pl"],
-    Field(description="Response model family; the 4PL needs thousands of examinees."),
+    Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
+    Field(
+        description="Response model: a family for right and wrong answers, of which the 4PL needs "
+        "thousands of examinees, or `continuous` for scores anywhere in [0, 1]."
+    ),
 ]
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 #: Position to list behind; -1 begins with the first.
@@ -126,6 +129,11 @@ class CalibrationCreate(Input):
     )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0, description="Deals the items to the parts."
+    )
+    moments: bool = Field(
+        default=False,
+        description="Continuous scores by the published closed forms, for comparison: difficulties "
+        "from mean scores, ranges from the lowest and highest score, one dispersion.",
     )
     filters: FilterCreate = Field(default_factory=FilterCreate)
     link: LinkCreate | None = Field(
@@ -272,7 +280,13 @@ class CalibrationResult(Output):
         default=None, description="Spread of the prior on logit c, learned; null where none."
     )
     fit: FitRead
-    local_dependence: LocalDependenceRead
+    local_dependence: LocalDependenceRead | None = Field(
+        description="Null where scores are continuous."
+    )
+    dispersion: float | None = Field(
+        default=None,
+        description="Of continuous scores: k about which those of the items lie.",
+    )
     warnings: list[str]
     comparison: list[ComparedRead] = Field(
         default_factory=list, description="The families asked for, the lowest BIC first."
@@ -367,6 +381,8 @@ class FittedItemRead(Output):
     se_intercept: float | None
     se_c: float | None
     se_d: float | None
+    k: float | None = Field(default=None, description="Dispersion of continuous scores.")
+    se_k: float | None = None
     s_x2: float | None = Field(description="Fit of the item; null where it cannot be computed.")
     s_x2_df: int | None
     s_x2_p: float | None

@@ -27,7 +27,7 @@ ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
 Key = Annotated[Text, StringConstraints(min_length=1, max_length=MAX_KEY_CHARS)]
 Number = Annotated[float, Field(ge=-MAX_PARAMETER, le=MAX_PARAMETER)]
 ResponseModelName = Annotated[
-    Literal["1pl", "2pl", "3pl", "4pl"],
+    Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
     Field(description="By default the smallest that holds the parameters."),
 ]
 AllowedCodes = Annotated[
@@ -83,8 +83,13 @@ class FitRead(Output):
     m2_missing: str | None = Field(description="Why there is no M2.")
     srmsr: float | None
     srmsr_items: int
+    variance_r2: float | None = Field(
+        default=None,
+        description="Of continuous scores: R2 of observed against predicted variance.",
+    )
     verdict: str = Field(
-        description="RMSEA in a word, SRMSR without it: good, acceptable, marginal, poor."
+        description="RMSEA in a word, SRMSR without it, `variance_r2` of continuous scores: good, "
+        "acceptable, marginal, poor, unknown."
     )
 
 
@@ -282,6 +287,7 @@ class VersionItemRead(Output):
     intercept: float | None
     c: float | None
     d: float | None
+    k: float | None = Field(description="Dispersion of continuous scores; null otherwise.")
     flags: list[FlagRead]
     pretest_sessions: int = Field(
         description="Sessions, on any version, that were given the item while it was in pretest."

@@ -130,6 +130,7 @@ class VersionItem:
     intercept: float | None
     c: float | None
     d: float | None
+    k: float | None
     status: str
     flags: Sequence[Mapping[str, Any]] = ()
     pretest_sessions: int = 0
@@ -158,6 +159,7 @@ class VersionColumns:
     intercept: tuple[float, ...]
     c: tuple[float, ...]
     d: tuple[float, ...]
+    k: tuple[float | None, ...]
     statuses: tuple[str, ...]
     has_content: tuple[bool, ...]
 
@@ -217,6 +219,7 @@ def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> V
         intercept=row.intercept if known else None,
         c=row.c if known else None,
         d=row.d if known else None,
+        k=row.k,
         status=row.status,
         flags=tuple(row.flags),
         pretest_sessions=pretest_sessions,

@@ -57,10 +57,10 @@ _ADD_ITEMS = text("""
         expected_tokens_in int, expected_tokens_out int, content_hash text)
 """)
 _ADD_VERSION_ITEMS = text("""
-    INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, status, flags)
+    INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, k, status, flags)
     SELECT * FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
         version_id text, position int, item_id text, a float8, intercept float8, c float8,
-        d float8, status text, flags jsonb)
+        d float8, k float8, status text, flags jsonb)
 """)
 
 
@@ -299,7 +299,7 @@ class BankRepository:
         await self._db.flush()
         # The columns need numbers; a slope of 0 tells nothing, as befits an item in pretest.
         unknown = {"a": 0.0, "intercept": 0.0, "c": 0.0, "d": 1.0}
-        names = ("position", "item_id", "a", "intercept", "c", "d", "status", "flags")
+        names = ("position", "item_id", "a", "intercept", "c", "d", "k", "status", "flags")
         await self._insert_many(
             _ADD_VERSION_ITEMS,
             (
@@ -403,6 +403,7 @@ class BankRepository:
                 VersionItemRow.intercept,
                 VersionItemRow.c,
                 VersionItemRow.d,
+                VersionItemRow.k,
                 VersionItemRow.status,
                 _HAS_CONTENT,
             )
@@ -416,7 +417,7 @@ class BankRepository:
             # Items share few sets of tags; keep each once.
             tags = tuple(row[3])
             rows.append((*row[:3], seen_tags.setdefault(tags, tags), *row[4:]))
-        return VersionColumns(*zip(*rows, strict=True)) if rows else VersionColumns(*[()] * 12)
+        return VersionColumns(*zip(*rows, strict=True)) if rows else VersionColumns(*[()] * 13)
 
     async def own_scorers(self, version_id: str) -> list[ScorerSpec]:
         """The different scorers that items of a version name themselves."""
