@@ -13,9 +13,12 @@ from app.services.bank_exports import BankExports
 from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
 from app.services.collection import Collector
+from app.services.comparisons import ComparisonService
 from app.services.container import Services
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
+from app.services.gates import GateService
+from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionService
@@ -65,7 +68,10 @@ ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
 BankExportsDep = Annotated[BankExports, _service(lambda opened: opened.bank_exports)]
 Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
 Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
+Comparisons = Annotated[ComparisonService, _service(lambda opened: opened.comparisons)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
+Gates = Annotated[GateService, _service(lambda opened: opened.gates)]
+Leaderboards = Annotated[LeaderboardService, _service(lambda opened: opened.leaderboards)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
 Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
 Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]

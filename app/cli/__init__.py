@@ -10,6 +10,7 @@ import typer
 COMMANDS = {
     "demo": "Run one adaptive test against a scripted model; nothing to set up.",
     "run": "Measure one endpoint from the shell, with live progress.",
+    "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
     "serve": "Serve the API and a worker in one process.",
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",
@@ -47,7 +48,7 @@ def build(wanted: str | None) -> typer.Typer:
         if hasattr(module, "app"):
             cli.add_typer(module.app, name=name, help=help_line)
         else:
-            cli.command(name)(module.command)
+            cli.command(name, cls=getattr(module, "Command", None))(module.command)
     return cli
 
 

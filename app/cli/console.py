@@ -25,8 +25,8 @@ USAGE_ERROR = 2
 MAX_PROBLEMS_SHOWN = 20
 
 
-def fail_clearly(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn a `SextantError` into its message on stderr and exit code 2; never a traceback."""
+def fail_clearly(command: Callable[P, R], *, code: int = USAGE_ERROR) -> Callable[P, R]:
+    """Turn a `SextantError` into its message on stderr and an exit code; never a traceback."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -34,7 +34,7 @@ def fail_clearly(command: Callable[P, R]) -> Callable[P, R]:
             return command(*args, **kwargs)
         except SextantError as error:
             show_error(error)
-            raise typer.Exit(USAGE_ERROR) from None
+            raise typer.Exit(code) from None
 
     return wrapped
 

@@ -1,6 +1,7 @@
 """`sextant run`: measure one endpoint from the shell."""
 
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -72,36 +73,27 @@ def command(
     """
     body: dict[str, Any] = {
         "bank": bank,
-        "endpoint": _given(
+        "endpoint": given(
             kind=kind,
             base_url=endpoint,
             model=model,
             api_key=api_key,
-            price=_given(input_per_1m=price_input, output_per_1m=price_output),
-            sampling=_given(max_tokens=max_tokens, temperature=temperature),
+            price=given(input_per_1m=price_input, output_per_1m=price_output),
+            sampling=given(max_tokens=max_tokens, temperature=temperature),
         ),
         "concurrency": concurrency,
-        **_given(
+        **given(
             preset=preset,
             seed=seed,
-            selection=_given(criterion=selector.replace("-", "_") if selector else None),
-            stopping=_given(se=se_target, min_items=min_items, max_items=max_items),
-            pretest=_given(items_per_session=pretest),
-            budget=_given(usd=budget_usd, tokens=budget_tokens, seconds=budget_seconds),
+            selection=given(criterion=selector.replace("-", "_") if selector else None),
+            stopping=given(se=se_target, min_items=min_items, max_items=max_items),
+            pretest=given(items_per_session=pretest),
+            budget=given(usd=budget_usd, tokens=budget_tokens, seconds=budget_seconds),
         ),
     }
 
     async def measure() -> dict[str, Any]:
-        async with AsyncExitStack() as stack:
-            if server is not None:
-                client = await stack.enter_async_context(ApiClient(server, server_key))
-            else:
-                settings = Settings(port=0, host="127.0.0.1", log_level="warning")
-                configure_logging(settings)
-                local = await stack.enter_async_context(serving(settings))
-                if bank == "demo":
-                    await local.services.banks.ensure_demo_bank()
-                client = await stack.enter_async_context(await own_client(local))
+        async with connected(server, server_key, bank=bank) as client:
             created = await client.post("/v1/sessions", body)
             return await watch(client, created["id"])
 
@@ -113,6 +105,29 @@ def command(
         failure = session["failure"] or {"detail": session["stop_detail"]}
         err.print(f"Error: {failure['detail']}", style="red", markup=False)
         raise typer.Exit(FAILED)
+
+
+@asynccontextmanager
+async def connected(
+    server: str | None, server_key: str | None, *, bank: str | None
+) -> AsyncIterator[ApiClient]:
+    """A client of a Sextant server that is up, or of one of our own as long as it is needed.
+
+    Args:
+        server: Its URL; our own, on the configured database, if there is none.
+        server_key: API key for `server`.
+        bank: What will be asked; our own server installs `demo`.
+    """
+    async with AsyncExitStack() as stack:
+        if server is not None:
+            yield await stack.enter_async_context(ApiClient(server, server_key))
+            return
+        settings = Settings(port=0, host="127.0.0.1", log_level="warning")
+        configure_logging(settings)
+        local = await stack.enter_async_context(serving(settings))
+        if bank == "demo":
+            await local.services.banks.ensure_demo_bank()
+        yield await stack.enter_async_context(await own_client(local))
 
 
 def run_to_the_end(measure: Any) -> dict[str, Any]:
@@ -135,6 +150,6 @@ async def own_client(local: LocalServer) -> ApiClient:
     return ApiClient(local.base_url, secret)
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def given(**values: Any) -> dict[str, Any]:
     """Only what was given: the server's defaults hold for the rest."""
     return {name: value for name, value in values.items() if value not in (None, {})}

@@ -11,8 +11,11 @@ from app.services.bank_exports import BankExports
 from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
 from app.services.collection import Collector
+from app.services.comparisons import ComparisonService
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
+from app.services.gates import GateService
+from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionQueue, SessionService
@@ -41,6 +44,9 @@ class Services:
     calibrations: CalibrationService
     sessions: SessionService
     manual_sessions: ManualSessions
+    comparisons: ComparisonService
+    gates: GateService
+    leaderboards: LeaderboardService
 
 
 @asynccontextmanager
@@ -65,6 +71,13 @@ async def open_services(
         endpoints = EndpointService(database, secrets, transport, guard)
         banks = BankService(database)
         response_sets = ResponseSetService(database)
+        sessions = SessionService(
+            database=database,
+            banks=banks,
+            endpoints=endpoints,
+            queue=queue,
+            private_endpoints=settings.is_loopback,
+        )
         try:
             yield Services(
                 settings=settings,
@@ -82,16 +95,13 @@ async def open_services(
                 calibrations=CalibrationService(
                     database=database, response_sets=response_sets, banks=banks, queue=queue
                 ),
-                sessions=SessionService(
-                    database=database,
-                    banks=banks,
-                    endpoints=endpoints,
-                    queue=queue,
-                    private_endpoints=settings.is_loopback,
-                ),
+                sessions=sessions,
                 manual_sessions=ManualSessions(
                     database=database, banks=banks, endpoints=endpoints, transport=transport
                 ),
+                comparisons=ComparisonService(database, banks),
+                gates=GateService(database, sessions),
+                leaderboards=LeaderboardService(database),
             )
         finally:
             await scorers.aclose()

@@ -302,6 +302,22 @@ class SessionEventRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
+class GateRow(Base):
+    """A session held against a threshold; the outcome follows from the session."""
+
+    __tablename__ = "gates"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    session_id: Mapped[str] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), index=True
+    )
+    metric: Mapped[str]
+    threshold: Mapped[float]
+    direction: Mapped[str]
+    confidence: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
 class IdempotencyRow(Base):
     """The first answer to a creating call, kept so that a repeat gets the same one."""
 

@@ -76,6 +76,7 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         )
         endpoint = await post("/endpoints", {"name": "simulated", "kind": "scripted"})
         session = await post("/sessions", {"mode": "manual", "bank": "demo"})
+        gate = await post("/gates", {"session_id": session["id"], "threshold": 0.0})
     return {
         "bank": "demo",
         "response_set": "recorded",
@@ -84,6 +85,7 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         "calibration_id": calibration["id"],
         "endpoint_id": endpoint["id"],
         "session_id": session["id"],
+        "gate_id": gate["id"],
         "name": "numeric",
     }
 

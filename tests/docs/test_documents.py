@@ -4,6 +4,7 @@ The bash and Python blocks of one document run in order, in one shell and one em
 block that cannot run here says so behind its language: ```bash no-run: why
 """
 
+import contextlib
 import json
 import os
 import re
@@ -111,7 +112,8 @@ def test_every_command_of_a_document_works(document: Path, commands: Path, scrat
     except subprocess.TimeoutExpired:
         code = None
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):  # it left nothing in the background
+            os.killpg(process.pid, signal.SIGTERM)
         output, _ = process.communicate(timeout=60)
     assert code == 0, f"{document.name} ended with {code}:\n{output[-5000:]}"
 

@@ -32,7 +32,6 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
-from app.services.sessions import SessionSpec
 from app.storage.repositories.session_values import SessionEvent
 
 router = make_router("/sessions", tag="sessions")
@@ -62,18 +61,7 @@ async def create_session(
 
     The answer comes at once; the test runs in a worker. Poll the session, or read its events.
     """
-    created = await sessions.create(
-        SessionSpec(
-            mode=body.mode,
-            endpoint_id=body.endpoint_id,
-            endpoint=body.endpoint.to_spec() if body.endpoint else None,
-            bank_version_id=body.bank_version_id,
-            bank=body.bank,
-            plan=body.plan(),
-            seed=body.seed,
-            metadata=body.metadata,
-        )
-    )
+    created = await sessions.create(body.to_domain())
     if body.mode == "manual":
         response.status_code = 201
     response.headers["Location"] = f"/v1/sessions/{created.id}"

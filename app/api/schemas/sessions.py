@@ -13,7 +13,7 @@ from app.engine import StopReason
 from app.items import Outcome
 from app.services.manual_sessions import ManualAnswer, NextItem
 from app.services.pretest import MAX_PER_SESSION
-from app.services.sessions import AskedAnswer
+from app.services.sessions import AskedAnswer, SessionSpec
 from app.storage.repositories.session_values import SessionRecord
 
 Status = Literal[
@@ -95,6 +95,19 @@ class SessionCreate(DesignInput):
         if self.mode == "manual" and endpoints:
             raise ValueError("a manual session takes no endpoint")
         return self
+
+    def to_domain(self) -> SessionSpec:
+        """As the service takes it."""
+        return SessionSpec(
+            mode=self.mode,
+            endpoint_id=self.endpoint_id,
+            endpoint=self.endpoint.to_spec() if self.endpoint else None,
+            bank_version_id=self.bank_version_id,
+            bank=self.bank,
+            plan=self.plan(),
+            seed=self.seed,
+            metadata=self.metadata,
+        )
 
 
 class SessionExtend(DesignInput):

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, bindparam, func, insert, select, text, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
@@ -156,6 +157,28 @@ class SessionRepository:
         rows = await self._db.execute(query.order_by(order).limit(request.limit + 1))
         records = [SessionRecord(**row) for row in rows.mappings()]
         return Page(items=tuple(records[: request.limit]), has_more=len(records) > request.limit)
+
+    async def latest_results(self, bank_id: str) -> list[SessionRecord]:
+        """The newest completed session of each endpoint on each scale of a bank.
+
+        Endpoints without a name are one when they call the same model at the same address.
+        Sessions that only estimate or mark old answers again are no results of their own.
+        """
+        scale = SessionRow.provenance["scale"].astext
+        who = func.coalesce(
+            EndpointRow.name, func.concat_ws(" ", EndpointRow.base_url, EndpointRow.model)
+        )
+        query = (
+            _SESSIONS.where(
+                BankVersionRow.bank_id == bank_id,
+                SessionRow.status == "completed",
+                SessionRow.endpoint_id.is_not(None),
+                SessionRow.relation.is_(None) | (SessionRow.relation == "extend"),
+            )
+            .ext(distinct_on(scale, EndpointRow.kind, who))
+            .order_by(scale, EndpointRow.kind, who, SessionRow.finished_at.desc())
+        )
+        return [SessionRecord(**row) for row in (await self._db.execute(query)).mappings()]
 
     async def claim(
         self, session_id: str, *, worker_id: str, lease: timedelta

@@ -1,0 +1,32 @@
+"""Comparisons of two examinees."""
+
+from app.api.errors import errors
+from app.api.routing import router as make_router
+from app.api.schemas.comparisons import ComparisonCreate, ComparisonRead
+from app.deps import Comparisons, caller
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError, ScaleMismatchError
+
+router = make_router("/comparisons", tag="comparisons")
+
+
+@router.post(
+    "",
+    dependencies=[caller("read")],
+    responses=errors(NotFoundError, InvalidStateError, InvalidInputError, ScaleMismatchError),
+)
+async def compare(body: ComparisonCreate, comparisons: Comparisons) -> ComparisonRead:
+    """Compare two ended sessions on one scale, or two examinees of a response set.
+
+    The mean difference on the items that both have answered, paired by item (items of one group
+    count as one), and for sessions the difference of theta. Each with its standard error, interval,
+    p-value, and how many items more would decide it. Nothing is stored.
+    """
+    if body.session_ids is not None:
+        first, second = body.session_ids
+        found = await comparisons.sessions(first, second, confidence=body.confidence)
+    else:
+        first, second = body.examinees or ("", "")
+        found = await comparisons.examinees(
+            body.response_set or "", first, second, confidence=body.confidence
+        )
+    return ComparisonRead.of(found)

@@ -1,0 +1,28 @@
+"""The leaderboard of a bank."""
+
+from typing import Annotated
+
+from fastapi import Query
+
+from app.api.errors import errors
+from app.api.routers.banks import BankRef
+from app.api.routing import router as make_router
+from app.api.schemas.leaderboards import LeaderboardRead
+from app.deps import Leaderboards, caller
+from app.errors import NotFoundError
+
+router = make_router("/banks", tag="banks")
+
+
+@router.get("/{bank}/leaderboard", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def get_leaderboard(
+    bank: BankRef,
+    leaderboards: Leaderboards,
+    confidence: Annotated[float, Query(gt=0.5, lt=1)] = 0.95,
+) -> LeaderboardRead:
+    """The latest completed session of each endpoint, in tie groups with rank ranges.
+
+    Thetas compare on one scale only: results on other scales than the latest version's are listed
+    apart. Endpoints in one group cannot be told apart at the confidence.
+    """
+    return LeaderboardRead.of_bank(await leaderboards.of_bank(bank, confidence=confidence))

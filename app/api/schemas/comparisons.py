@@ -1,0 +1,120 @@
+"""Comparisons as JSON."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from app.api.schemas.common import Input, Name, Output, Text
+from app.engine.comparison import Difference
+from app.services.comparisons import Compared, Comparison
+
+Confidence = Annotated[float, Field(ge=0.5, lt=1)]
+SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]
+ExamineeName = Annotated[Text, Field(min_length=1, max_length=500)]
+
+
+class ComparisonCreate(Input):
+    """Who is compared: two ended sessions, or two examinees of a response set."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "session_ids": [
+                        "ses_01jd0000000000000000000000",
+                        "ses_01jd0000000000000000000001",
+                    ]
+                },
+                {"response_set": "recorded", "examinees": ["m1", "m2"], "confidence": 0.9},
+            ]
+        }
+    )
+
+    session_ids: Annotated[list[SessionName], Field(min_length=2, max_length=2)] | None = None
+    response_set: Name | None = Field(default=None, description="Id or name.")
+    examinees: Annotated[list[ExamineeName], Field(min_length=2, max_length=2)] | None = None
+    confidence: Confidence = Field(default=0.95, description="Of intervals and verdicts.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        of_set = (self.response_set is not None, self.examinees is not None)
+        if of_set[0] != of_set[1]:
+            raise ValueError("response_set and examinees belong together")
+        if (self.session_ids is not None) == of_set[0]:
+            raise ValueError("give exactly one of session_ids, and response_set with examinees")
+        return self
+
+
+class DifferenceRead(Output):
+    """First minus second."""
+
+    delta: float
+    se: float | None = Field(description="Null where the items show no spread to tell it from.")
+    ci: list[float | None] = Field(description="Interval at the asked confidence.")
+    p_value: float
+    test: Literal["mcnemar_exact", "paired_t", "cluster_t", "sign", "z"]
+    power: float | None = Field(
+        description="Chance that as many items again would find a difference of this size."
+    )
+    items_to_decide: int | None = Field(
+        description="Further items, for each, that find it with a chance of 0.8. Null: none would."
+    )
+    verdict: Literal["above", "below", "undecided"] = Field(description="Of the first.")
+
+    @classmethod
+    def of(cls, difference: Difference | None) -> "DifferenceRead | None":
+        """From the engine's value."""
+        if difference is None:
+            return None
+        return cls(
+            delta=difference.delta,
+            se=difference.se,
+            ci=[difference.lo, difference.hi],
+            p_value=difference.p_value,
+            test=difference.test,
+            power=difference.power,
+            items_to_decide=difference.items_to_decide,
+            verdict=difference.verdict.value,
+        )
+
+
+class ComparedRead(Output):
+    """One side."""
+
+    id: str = Field(description="Of the session, or name of the examinee.")
+    label: str
+    score: float | None = Field(description="Mean score on the common items.")
+    theta: float | None
+
+    @classmethod
+    def of(cls, side: Compared) -> "ComparedRead":
+        """From the service's value."""
+        return cls(id=side.id, label=side.label, score=side.score, theta=side.theta)
+
+
+class ComparisonRead(Output):
+    """First against second, on common items and in ability."""
+
+    object: Literal["comparison"] = "comparison"
+    first: ComparedRead
+    second: ComparedRead
+    confidence: float
+    scale: str | None = Field(description="Of the thetas; null for a response set.")
+    n_common: int = Field(description="Items that both have a score on.")
+    score: DifferenceRead | None = Field(
+        description="Mean difference on the common items. Null: they are too few."
+    )
+    theta: DifferenceRead | None = Field(description="Null for a response set.")
+
+    @classmethod
+    def of(cls, comparison: Comparison) -> "ComparisonRead":
+        """From the service's value."""
+        return cls(
+            first=ComparedRead.of(comparison.first),
+            second=ComparedRead.of(comparison.second),
+            confidence=comparison.confidence,
+            scale=comparison.scale,
+            n_common=comparison.n_common,
+            score=DifferenceRead.of(comparison.score),
+            theta=DifferenceRead.of(comparison.theta),
+        )

@@ -1,0 +1,113 @@
+"""Gates as JSON."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from app.api.schemas.common import Input, Output
+from app.api.schemas.comparisons import SessionName
+from app.api.schemas.sessions import SessionCreate, Status
+from app.services.gates import Gate, GateSpec
+
+Metric = Literal["theta", "score"]
+Direction = Literal["above", "below"]
+
+
+class GateCreate(Input):
+    """What is held against which threshold: a session that there is, or one to be started."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"session_id": "ses_01jd0000000000000000000000", "threshold": 0.5},
+                {
+                    "session": {
+                        "bank": "demo",
+                        "endpoint": {
+                            "kind": "openai_chat",
+                            "base_url": "http://127.0.0.1:8080/v1",
+                            "model": "my-model",
+                        },
+                    },
+                    "metric": "theta",
+                    "threshold": 0.0,
+                    "confidence": 0.9,
+                },
+            ]
+        }
+    )
+
+    session_id: SessionName | None = None
+    session: SessionCreate | None = Field(
+        default=None,
+        description="Started for the gate; with the metric `theta` it stops once that is decided.",
+    )
+    metric: Metric = Field(
+        default="theta", description="`score` is the predicted score on the whole bank."
+    )
+    threshold: Annotated[float, Field(ge=-50, le=50)]
+    direction: Direction = Field(default="above", description="Where a go lies.")
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        default=0.95, description="Of the interval that must lie wholly on one side."
+    )
+
+    @model_validator(mode="after")
+    def _one_session(self) -> Self:
+        if (self.session_id is None) == (self.session is None):
+            raise ValueError("give exactly one of session_id and session")
+        return self
+
+    def to_domain(self) -> GateSpec:
+        """As the service takes it."""
+        return GateSpec(
+            metric=self.metric,
+            threshold=self.threshold,
+            direction=self.direction,
+            confidence=self.confidence,
+        )
+
+
+class GateRead(Output):
+    """A gate; decided once its session has ended."""
+
+    id: str
+    object: Literal["gate"] = "gate"
+    status: Literal["pending", "decided"]
+    outcome: Literal["go", "no_go", "inconclusive"] | None
+    detail: str
+    session_id: str
+    session_status: Status
+    metric: Metric
+    threshold: float
+    direction: Direction
+    confidence: float
+    value: float | None
+    ci: list[float | None] = Field(description="Interval of the value at the gate's confidence.")
+    margin: float | None = Field(description="How far the value is beyond the threshold.")
+    p_beyond: float | None = Field(description="Probability that the true value is beyond it.")
+    created_at: datetime
+
+    @classmethod
+    def of(cls, gate: Gate) -> "GateRead":
+        """From the service's value."""
+        record, result = gate.record, gate.result
+        return cls.model_validate(
+            {
+                "id": record.id,
+                "status": "pending" if result is None else "decided",
+                "outcome": result and result.outcome.value,
+                "detail": gate.detail,
+                "session_id": record.session_id,
+                "session_status": gate.session.status,
+                "metric": record.metric,
+                "threshold": record.threshold,
+                "direction": record.direction,
+                "confidence": record.confidence,
+                "value": gate.value,
+                "ci": [None, None] if result is None else list(result.ci),
+                "margin": result and result.margin,
+                "p_beyond": result and result.p_beyond,
+                "created_at": record.created_at,
+            }
+        )

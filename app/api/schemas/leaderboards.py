@@ -1,0 +1,103 @@
+"""Leaderboards as JSON."""
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from app.api.schemas.common import Output
+from app.api.schemas.sessions import AccuracyRead, SessionEndpoint
+from app.services.leaderboards import Board, Entry, Leaderboard
+
+
+class LeaderboardEntry(Output):
+    """The latest result of one endpoint."""
+
+    rank_lo: int = Field(description="Best rank that is left open; 1 is best.")
+    rank_hi: int = Field(description="Worst rank that is left open.")
+    group: int = Field(description="Tie group: the order within a group means nothing.")
+    endpoint: SessionEndpoint
+    session_id: str
+    bank_version: int
+    provisional: bool
+    theta: float
+    se: float | None
+    ci: list[float | None] = Field(description="95 % interval of theta.")
+    accuracy: AccuracyRead | None = Field(description="Predicted score on the whole bank.")
+    items: int
+    stop_reason: str | None
+    precision_reached: bool | None
+    tokens: int
+    usd: float | None
+    judge_usd: float | None = Field(description="Of judges and other scorers that call out.")
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, entry: Entry) -> "LeaderboardEntry":
+        """From the service's value."""
+        record, result = entry.session, entry.result
+        usage, progress = record.summary["usage"], record.summary["progress"]
+        judge = usage.get("judge")
+        return cls.model_validate(
+            {
+                "rank_lo": entry.rank_lo,
+                "rank_hi": entry.rank_hi,
+                "group": entry.group,
+                "endpoint": {
+                    "id": record.endpoint_id,
+                    "name": record.endpoint_name,
+                    "model": record.endpoint_model,
+                },
+                "session_id": record.id,
+                "bank_version": record.bank_version,
+                "provisional": record.provenance["provisional"],
+                "theta": result.theta,
+                "se": result.se,
+                "ci": list(result.ci),
+                "accuracy": result.accuracy,
+                "items": progress["items"],
+                "stop_reason": record.stop_reason,
+                "precision_reached": record.precision_reached,
+                "tokens": usage["tokens_in"] + usage["tokens_out"],
+                "usd": usage["usd"],
+                "judge_usd": judge and judge["usd"],
+                "finished_at": record.finished_at,
+            }
+        )
+
+
+class BoardRead(Output):
+    """Results on one scale, best first."""
+
+    scale: str
+    data: list[LeaderboardEntry]
+
+    @classmethod
+    def of(cls, board: Board) -> "BoardRead":
+        """From the service's value."""
+        return cls(scale=board.scale, data=[LeaderboardEntry.of(entry) for entry in board.entries])
+
+
+class LeaderboardRead(BoardRead):
+    """Latest results on the scale of the bank's latest version; those on others apart."""
+
+    object: Literal["leaderboard"] = "leaderboard"
+    bank_id: str
+    bank: str
+    confidence: float = Field(description="With which neighbours of different groups differ.")
+    other_scales: list[BoardRead] = Field(
+        description="Results on older scales: their thetas do not compare with the others."
+    )
+
+    @classmethod
+    def of_bank(cls, found: Leaderboard) -> "LeaderboardRead":
+        """From the service's value."""
+        board = BoardRead.of(found.board)
+        return cls(
+            scale=board.scale,
+            data=board.data,
+            bank_id=found.bank.id,
+            bank=found.bank.name,
+            confidence=found.confidence,
+            other_scales=[BoardRead.of(other) for other in found.others],
+        )

@@ -1,0 +1,156 @@
+"""`sextant gate`: may this model go out? The answer is the exit code.
+
+| exit code | meaning |
+|---|---|
+| 0 | go |
+| 1 | no go |
+| 2 | inconclusive, also when the session failed |
+| 64 | the gate could not be asked: wrong options, no such session, server away |
+| 70 | a fault of Sextant itself |
+| 130 | interrupted |
+
+No other command uses 64: 2, which means wrong input elsewhere, is taken here.
+"""
+
+import functools
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.table import Table
+from typer.core import TyperCommand
+from typing_extensions import override
+
+from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.run import connected, given, run_to_the_end
+from app.cli.watch import report, watch
+from app.errors import InvalidInputError
+
+#: As in sysexits.h: wrong usage, and a fault of the program itself.
+USAGE, SOFTWARE = 64, 70
+EXIT_CODES = {"go": 0, "no_go": 1, "inconclusive": 2}
+
+
+class Command(TyperCommand):
+    """The command, with exit codes of its own where click and Python would use 1 or 2."""
+
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.Exit:  # --help
+            raise
+        except Exception as error:
+            error.exit_code = USAGE  # type: ignore[attr-defined]  # click exits with it
+            raise
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:  # noqa: BLE001  (Python's own exit code would say: no go)
+            err.print(f"Error: {type(error).__name__}: {error}", style="red", markup=False)
+            raise typer.Exit(SOFTWARE) from None
+
+
+@functools.partial(fail_clearly, code=USAGE)
+def command(
+    threshold: Annotated[float, typer.Option(help="What the metric is held against.")],
+    metric: Annotated[
+        Literal["theta", "score"],
+        typer.Option(help="Ability, or predicted score on the whole bank (0 to 1)."),
+    ] = "theta",
+    direction: Annotated[
+        Literal["above", "below"], typer.Option(help="Where a go lies.")
+    ] = "above",
+    confidence: Annotated[
+        float, typer.Option(help="Of the interval that must lie wholly on one side.")
+    ] = 0.95,
+    session: Annotated[
+        str | None, typer.Option(help="Id of a session; else one is started.")
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(help="Base URL of the model's API, such as .../v1.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model name that the endpoint knows.")] = None,
+    bank: Annotated[
+        str | None, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")
+    ] = None,
+    kind: Annotated[
+        str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
+    ] = "openai_chat",
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
+        ),
+    ] = None,
+    se_target: Annotated[float | None, typer.Option(help="Stop at this standard error.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
+    concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
+    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
+    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
+    ] = None,
+    server_key: Annotated[
+        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the gate as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Decide by one test whether a model may go out: exit code 0 go, 1 no go, 2 inconclusive.
+
+    Holds --session against the threshold, or tests --endpoint on --bank; such a test stops as soon
+    as the decision is clear. Wrong options and servers that are away give exit code 64.
+    """
+    body: dict[str, Any] = {
+        "threshold": threshold,
+        "metric": metric,
+        "direction": direction,
+        "confidence": confidence,
+    }
+    if session is not None:
+        if endpoint or model or bank:
+            raise InvalidInputError("Give --session, or --endpoint with --model and --bank.")
+        body["session_id"] = session
+    elif endpoint and model and bank:
+        body["session"] = {
+            "bank": bank,
+            "endpoint": given(kind=kind, base_url=endpoint, model=model, api_key=api_key),
+            "concurrency": concurrency,
+            **given(
+                seed=seed,
+                stopping=given(se=se_target, max_items=max_items),
+                budget=given(tokens=budget_tokens),
+            ),
+        }
+    else:
+        raise InvalidInputError("Give --session, or all of --endpoint, --model and --bank.")
+
+    async def decide() -> dict[str, Any]:
+        async with connected(server, server_key, bank=bank) as client:
+            made = await client.post("/v1/gates", body)
+            if made["status"] == "pending":
+                ended = await watch(client, made["session_id"])
+                if json != "-":
+                    report(ended)
+            return await client.get(f"/v1/gates/{made['id']}")
+
+    gate = run_to_the_end(decide)
+    if json != "-":
+        _show(gate)
+    write_json(json, gate)
+    raise typer.Exit(EXIT_CODES[gate["outcome"]])
+
+
+def _show(gate: dict[str, Any]) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(style="bold")
+    table.add_column()
+    table.add_row("gate", gate["outcome"].replace("_", " "))
+    table.add_row("because", gate["detail"])
+    table.add_row("session", gate["session_id"])
+    out.print(table)

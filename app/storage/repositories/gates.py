@@ -1,0 +1,73 @@
+"""Gates: a session held against a threshold."""
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import NotFoundError
+from app.storage.rows import GateRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRecord:
+    """A gate as stored; its outcome follows from its session, which never changes once it ended.
+
+    Attributes:
+        metric: `theta` or `score`.
+        direction: `above` or `below`: where a go lies.
+    """
+
+    id: str
+    session_id: str
+    metric: str
+    threshold: float
+    direction: str
+    confidence: float
+    created_at: datetime
+
+
+class GateRepository:
+    """Questions and changes about gates, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(
+        self,
+        gate_id: str,
+        *,
+        session_id: str,
+        metric: str,
+        threshold: float,
+        direction: str,
+        confidence: float,
+    ) -> GateRecord:
+        """Store a new gate on a session that is there."""
+        row = GateRow(
+            id=gate_id,
+            session_id=session_id,
+            metric=metric,
+            threshold=threshold,
+            direction=direction,
+            confidence=confidence,
+        )
+        self._db.add(row)
+        await self._db.flush()
+        await self._db.refresh(row)
+        return _read(row)
+
+    async def get(self, gate_id: str) -> GateRecord:
+        """One gate.
+
+        Raises:
+            NotFoundError: No such gate.
+        """
+        row = await self._db.get(GateRow, gate_id)
+        if row is None:
+            raise NotFoundError("gate", gate_id)
+        return _read(row)
+
+
+def _read(row: GateRow) -> GateRecord:
+    return GateRecord(**{f.name: getattr(row, f.name) for f in fields(GateRecord)})

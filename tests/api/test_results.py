@@ -1,0 +1,218 @@
+"""Comparisons, gates and leaderboards over HTTP, on sessions that real tests have ended."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.services.container import Services
+from app.worker.loop import running_worker
+from tests.api.conftest import Client
+from tests.services.sessions import until
+
+PLAN = {"stopping": {"se": 0.4, "min_items": 4, "max_items": 40}}
+
+
+@pytest.fixture
+async def working(app: FastAPI) -> AsyncIterator[Services]:
+    services: Services = app.state.services
+    await services.banks.ensure_demo_bank()
+    async with running_worker(services):
+        yield services
+
+
+async def measured(
+    client: Client, services: Services, name: str, theta: float, **changes: Any
+) -> dict[str, Any]:
+    """A session of a simulated model, run to its end."""
+    found = (await client.get("/v1/endpoints", params={"name": name})).json()["data"]
+    if not found:
+        options = {"theta": theta, "seed": 3}
+        body = {"name": name, "kind": "scripted", "model": name, "options": options}
+        made = await client.post("/v1/endpoints", json=body)
+        found = [made.json()]
+    session = {"bank": "demo", "endpoint_id": found[0]["id"], "seed": 5, **PLAN, **changes}
+    created = await client.post("/v1/sessions", json=session)
+    assert created.status_code == 202, created.text
+    await until(services, created.json()["id"])
+    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created.json()['id']}")).json()
+    return ended
+
+
+async def test_two_sessions_compare_by_common_items_and_by_theta(
+    client: Client, working: Services
+) -> None:
+    strong = await measured(client, working, "strong", 2.0)
+    weak = await measured(client, working, "weak", -2.0)
+
+    response = await client.post(
+        "/v1/comparisons", json={"session_ids": [strong["id"], weak["id"]]}
+    )
+
+    assert response.status_code == 200, response.text
+    found = response.json()
+    assert (found["first"]["label"], found["second"]["label"]) == ("strong", "weak")
+    theta = found["theta"]
+    assert theta["delta"] == pytest.approx(strong["estimate"]["theta"] - weak["estimate"]["theta"])
+    assert theta["verdict"] == "above"
+    assert theta["p_value"] < 0.01
+    assert theta["items_to_decide"] == 0
+    assert theta["ci"][0] > 0
+    answers = [
+        {
+            row["item_id"]: row["score"]
+            for row in (await client.get(f"/v1/sessions/{s['id']}/responses")).json()["data"]
+        }
+        for s in (strong, weak)
+    ]
+    common = answers[0].keys() & answers[1].keys()
+    assert found["n_common"] == len(common)
+    if found["score"] is not None:
+        differences = [answers[0][item] - answers[1][item] for item in common]
+        assert found["score"]["delta"] == pytest.approx(sum(differences) / len(common))
+
+
+async def test_examinees_of_a_response_set_compare_without_theta(client: Client) -> None:
+    await client.post("/v1/response-sets", json={"name": "recorded"})
+    rows = "model," + ",".join(f"q{n}" for n in range(40)) + "\n"
+    rows += "good," + ",".join("1" if n % 10 else "0" for n in range(40)) + "\n"
+    rows += "bad," + ",".join("1" if n % 2 else "0" for n in range(40)) + "\n"
+    await client.post(
+        "/v1/response-sets/recorded/imports", json={"files": [{"name": "s.csv", "content": rows}]}
+    )
+    body = {"response_set": "recorded", "examinees": ["good", "bad"]}
+
+    response = await client.post("/v1/comparisons", json=body)
+
+    assert response.status_code == 200, response.text
+    found = response.json()
+    assert found["theta"] is None
+    assert found["n_common"] == 40
+    score = found["score"]
+    assert (score["delta"], score["test"], score["verdict"]) == (0.4, "mcnemar_exact", "above")
+    missing = await client.post("/v1/comparisons", json={**body, "examinees": ["good", "nobody"]})
+    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
+
+
+async def test_thetas_on_other_scales_are_refused_and_listed_apart(
+    client: Client, working: Services
+) -> None:
+    old = await measured(client, working, "strong", 2.0)
+    rows = (await client.get("/v1/banks/demo/versions/latest/items?limit=100")).json()["data"]
+    parameters = "item,a,b,c,d\n" + "".join(
+        f"{row['key']},1.0,{n / 50 - 1},0,1\n" for n, row in enumerate(rows)
+    )
+    made = await client.post("/v1/banks/demo/imports", json={"parameters": {"content": parameters}})
+    assert made.is_success, made.text
+    new = await measured(client, working, "weak", -1.0)
+
+    response = await client.post("/v1/comparisons", json={"session_ids": [old["id"], new["id"]]})
+
+    assert (response.status_code, response.json()["code"]) == (422, "scale_mismatch")
+    board = (await client.get("/v1/banks/demo/leaderboard")).json()
+    assert [entry["session_id"] for entry in board["data"]] == [new["id"]]
+    (other,) = board["other_scales"]
+    assert [entry["session_id"] for entry in other["data"]] == [old["id"]]
+    assert other["scale"] != board["scale"]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "direction", "outcome"),
+    [(0.0, "above", "go"), (0.0, "below", "no_go"), (4.0, "above", "no_go")],
+)
+async def test_a_gate_on_an_ended_session_decides_at_once(
+    client: Client, working: Services, threshold: float, direction: str, outcome: str
+) -> None:
+    session = await measured(client, working, "strong", 2.0)
+    body = {"session_id": session["id"], "threshold": threshold, "direction": direction}
+
+    made = await client.post("/v1/gates", json=body)
+
+    assert made.status_code == 201, made.text
+    gate = made.json()
+    assert (gate["status"], gate["outcome"]) == ("decided", outcome)
+    assert (gate["margin"] > 0) == (outcome == "go")
+    assert gate["ci"][0] < session["estimate"]["theta"] < gate["ci"][1]
+    assert (await client.get(made.headers["Location"])).json() == gate
+
+
+async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_tell(
+    client: Client, working: Services
+) -> None:
+    session = await measured(client, working, "strong", 2.0)
+    near = session["estimate"]["theta"] - 0.01
+    body = {"session_id": session["id"], "threshold": near}
+    gate = (await client.post("/v1/gates", json=body)).json()
+    assert gate["outcome"] == "inconclusive"
+    assert 0.5 <= gate["p_beyond"] < 0.6
+    score = session["accuracy"]["value"]
+    body = {"session_id": session["id"], "metric": "score", "threshold": round(score - 0.001, 6)}
+    assert (await client.post("/v1/gates", json=body)).json()["outcome"] == "inconclusive"
+
+
+async def test_a_gate_starts_a_session_that_stops_once_it_is_decided(
+    client: Client, working: Services
+) -> None:
+    endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 2.0, "seed": 3}}
+    session = {"bank": "demo", "endpoint": endpoint, "seed": 5, "stopping": {"max_items": 100}}
+
+    gate = (await client.post("/v1/gates", json={"session": session, "threshold": -1.0})).json()
+    assert gate["status"] in ("pending", "decided")
+    await until(working, gate["session_id"])
+
+    decided = (await client.get(f"/v1/gates/{gate['id']}")).json()
+    ended = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()
+    assert decided["outcome"] == "go"
+    assert ended["stop_reason"] in ("decision_reached", "se_target")
+    assert ended["design"]["stopping"]["cut_score"]["theta"] == -1.0
+
+
+async def test_what_cannot_be_gated_or_compared_is_a_clear_problem(client: Client) -> None:
+    nobody = "ses_00000000000000000000000000"
+    assert (await client.post("/v1/gates", json={"threshold": 0.0})).status_code == 422
+    gate = await client.post("/v1/gates", json={"session_id": nobody, "threshold": 0.0})
+    assert gate.status_code == 404
+    share = {"session_id": nobody, "threshold": 1.5, "metric": "score"}
+    assert (await client.post("/v1/gates", json=share)).status_code == 422
+    for body in ({}, {"session_ids": [nobody]}, {"response_set": "x"}):
+        assert (await client.post("/v1/comparisons", json=body)).status_code == 422
+    same = await client.post("/v1/comparisons", json={"session_ids": [nobody, nobody]})
+    assert same.status_code == 422
+    assert (await client.get("/v1/banks/nothing/leaderboard")).status_code == 404
+
+
+async def test_a_running_session_compares_with_nobody(client: Client, working: Services) -> None:
+    made = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo"})
+    ended = await measured(client, working, "strong", 2.0)
+    body = {"session_ids": [made.json()["id"], ended["id"]]}
+    response = await client.post("/v1/comparisons", json=body)
+    assert (response.status_code, response.json()["code"]) == (409, "invalid_state")
+    gate = await client.post("/v1/gates", json={"session_id": made.json()["id"], "threshold": 0.0})
+    assert gate.json()["status"] == "pending"
+
+
+async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
+    client: Client, working: Services
+) -> None:
+    assert (await client.get("/v1/banks/demo/leaderboard")).json()["data"] == []
+    first = await measured(client, working, "strong", 2.0)
+    again = await measured(client, working, "strong", 2.0, seed=6)
+    await measured(client, working, "twin", 2.0)
+    await measured(client, working, "weak", -2.0)
+    replayed = await client.post(f"/v1/sessions/{first['id']}:replay", json={})
+    assert replayed.status_code == 201, replayed.text
+
+    board = (await client.get("/v1/banks/demo/leaderboard")).json()
+
+    entries = {entry["endpoint"]["name"]: entry for entry in board["data"]}
+    assert set(entries) == {"strong", "twin", "weak"}
+    assert entries["strong"]["session_id"] == again["id"]
+    assert entries["strong"]["group"] == entries["twin"]["group"] == 1
+    assert (entries["strong"]["rank_lo"], entries["strong"]["rank_hi"]) == (1, 2)
+    assert (entries["weak"]["group"], entries["weak"]["rank_lo"], entries["weak"]["rank_hi"]) == (
+        2, 3, 3,
+    )  # fmt: skip
+    assert board["data"][-1]["endpoint"]["name"] == "weak"
+    assert entries["weak"]["finished_at"]
+    assert entries["weak"]["ci"][0] < entries["weak"]["theta"] < entries["weak"]["ci"][1]

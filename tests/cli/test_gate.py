@@ -1,0 +1,74 @@
+"""`sextant gate`: exit codes that a pipeline can stand on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli import build
+from app.demo.model_server import create_model_server
+from tests.servers import serving
+
+
+@pytest.fixture(scope="module")
+def model_url() -> Iterator[str]:
+    with serving(create_model_server(theta=1.5, seed=7)) as url:
+        yield f"{url}/v1"
+
+
+def gate(*arguments: str) -> Result:
+    return CliRunner().invoke(build("gate"), ["gate", *arguments])
+
+
+def test_the_exit_code_says_go_no_go_or_inconclusive(
+    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+    ask = ("--endpoint", model_url, "--model", "m", "--bank", "demo", "--seed", "1")
+    path = tmp_path / "gate.json"
+    go = gate(*ask, "--threshold", "-1", "--concurrency", "4", "--json", str(path))
+    assert go.exit_code == 0, go.stderr
+    found = json.loads(path.read_text())
+    assert found["outcome"] == "go"
+    assert "gate" in go.stdout
+    # The session is kept: it can be held against other thresholds without another call.
+    again = ("--session", found["session_id"], "--json", "-")
+    no_go = gate(*again, "--threshold", "4")
+    assert (no_go.exit_code, json.loads(no_go.stdout)["outcome"]) == (1, "no_go")
+    near = str(found["value"])
+    unsure = gate(*again, "--threshold", near)
+    assert (unsure.exit_code, json.loads(unsure.stdout)["outcome"]) == (2, "inconclusive")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "threshold"),
+        (("--threshold", "x"), "unable to parse string as a number"),
+        (("--threshold", "1", "--metric", "iq"), "metric"),
+        (("--threshold", "1"), "--endpoint, --model and --bank"),
+        (("--threshold", "1", "--session", "ses_1", "--bank", "demo"), "Give --session, or"),
+        (("--threshold", "1", "--session", "ses_1", "--server", "http://127.0.0.1:9"), "reached"),
+    ],
+)
+def test_a_gate_that_cannot_be_asked_is_no_answer(arguments: tuple[str, ...], words: str) -> None:
+    failed = gate(*arguments)
+    assert failed.exit_code == 64, failed.stderr
+    assert words in " ".join(failed.stderr.replace("│", " ").split())
+
+
+def test_a_fault_of_ours_is_no_answer_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("app.cli.gate.connected", broken)
+    failed = gate("--threshold", "1", "--session", "ses_1")
+    assert failed.exit_code == 70
+    assert "RuntimeError: a bug" in failed.stderr
+
+
+def test_help_is_no_error() -> None:
+    assert gate("--help").exit_code == 0

@@ -1,0 +1,190 @@
+"""Differences, their errors, and what would decide them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.engine.comparison import Ability, Verdict, of_abilities, paired
+from app.engine.correction import Stretch
+from app.engine.gate import GateOutcome, gate
+from app.errors import InvalidInputError
+
+
+def binary(both: int, first: int, second: int, neither: int) -> tuple[list[float], list[float]]:
+    """Scores of two examinees by how many items each, both or neither got right."""
+    counts = (both, first, second, neither)
+    pairs = np.repeat([(1, 1), (1, 0), (0, 1), (0, 0)], counts, axis=0)
+    return pairs[:, 0].astype(float).tolist(), pairs[:, 1].astype(float).tolist()
+
+
+def test_right_and_wrong_are_tested_exactly() -> None:
+    # Agresti, Categorical Data Analysis, prime minister's approval: 86 left, 150 joined.
+    found = paired(*binary(794, 150, 86, 570))
+    assert found.test == "mcnemar_exact"
+    assert found.delta == pytest.approx(0.04)
+    # Agresti and Min (2005) print the plain interval of these data as (0.021, 0.059).
+    assert (found.lo, found.hi) == pytest.approx((0.021, 0.059), abs=0.001)
+    assert found.p_value == pytest.approx(3.7e-5, rel=0.05)
+    assert found.verdict is Verdict.ABOVE
+    assert found.items_to_decide == 0
+
+
+def test_a_handful_of_items_decides_nothing_even_if_all_agree() -> None:
+    found = paired([1.0] * 4, [0.0] * 4)
+    assert found.p_value == pytest.approx(0.125)
+    assert found.verdict is Verdict.UNDECIDED
+    assert found.se is None
+    assert found.lo is not None
+    assert found.lo < 1
+    assert found.items_to_decide == 2  # six in a row are the least at 95 %
+
+
+def test_no_item_on_which_they_differ_is_no_difference_and_no_certainty() -> None:
+    found = paired(*binary(10, 0, 0, 10))
+    assert (found.delta, found.p_value, found.verdict) == (0.0, 1.0, Verdict.UNDECIDED)
+    assert found.lo is not None
+    assert found.hi is not None
+    assert found.lo < -0.05
+    assert found.hi > 0.05
+    assert found.items_to_decide is None
+
+
+def test_graded_scores_take_the_paired_t_test() -> None:
+    # Student's own sleep data (1908), as in R's t.test: t = -4.0621, df = 9, p = 0.002833.
+    first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]
+    second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]
+    found = paired(first, second)
+    assert found.test == "paired_t"
+    assert found.delta == pytest.approx(-1.58)
+    assert found.p_value == pytest.approx(0.002833, abs=1e-6)
+    assert (found.lo, found.hi) == pytest.approx((-2.4598858, -0.7001142))
+    assert found.verdict is Verdict.BELOW
+
+
+def test_items_of_one_text_count_as_one() -> None:
+    rng = np.random.default_rng(1)
+    of_text = np.repeat(rng.normal(0.05, 0.2, 20), 10)
+    first, second = 0.5 + of_text, np.full(200, 0.5) + rng.normal(0, 0.01, 200)
+    apart = paired(first.tolist(), second.tolist())
+    together = paired(first.tolist(), second.tolist(), groups=np.repeat(np.arange(20), 10).tolist())
+    assert together.test == "cluster_t"
+    assert together.delta == pytest.approx(apart.delta)
+    assert apart.se is not None
+    assert together.se is not None
+    assert together.se > 2.5 * apart.se  # about the root of ten
+
+
+def test_groups_of_one_item_change_nothing() -> None:
+    first, second = [0.1, 0.5, 0.9, 0.3], [0.2, 0.1, 0.8, 0.6]
+    assert paired(first, second, groups=["a", None, None, "b"]) == paired(first, second)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=30),
+    st.floats(0.5, 0.999),
+)
+def test_the_other_way_round_is_the_same_with_the_other_sign(
+    pairs: list[tuple[float, float]], confidence: float
+) -> None:
+    first, second = [a for a, _ in pairs], [b for _, b in pairs]
+    one = paired(first, second, confidence=confidence)
+    other = paired(second, first, confidence=confidence)
+    assert one.delta == pytest.approx(-other.delta)
+    assert one.p_value == pytest.approx(other.p_value)
+    assert one.items_to_decide == other.items_to_decide
+    assert 0 <= one.p_value <= 1
+
+
+def test_as_many_items_as_said_find_the_difference_four_times_in_five() -> None:
+    rng = np.random.default_rng(7)
+    pilot = paired(*binary(20, 9, 6, 15))
+    assert pilot.items_to_decide is not None
+    n_items = 50 + pilot.items_to_decide
+    draws = rng.multinomial(n_items, np.array([20, 9, 6, 15]) / 50, size=300)
+    found = [paired(*binary(*draw)).verdict is Verdict.ABOVE for draw in draws.tolist()]
+    assert 0.7 < np.mean(found) < 0.9
+
+
+def test_two_abilities_differ_by_their_joint_error() -> None:
+    found = of_abilities(
+        Ability(theta=1.0, se=0.3, n_items=30), Ability(theta=0.0, se=0.4, n_items=20)
+    )
+    assert found.se == pytest.approx(0.5)
+    assert found.p_value == pytest.approx(0.0455, abs=1e-4)
+    assert found.verdict is Verdict.ABOVE
+
+
+def test_further_items_shrink_the_error_of_a_difference() -> None:
+    a, b = Ability(theta=0.4, se=0.3, n_items=30), Ability(theta=0.0, se=0.3, n_items=30)
+    found = of_abilities(a, b)
+    assert found.items_to_decide is not None
+    times = (30 + found.items_to_decide) / 30
+    assert 0.4 / (math.hypot(0.3, 0.3) / math.sqrt(times)) == pytest.approx(1.96 + 0.8416, rel=0.01)
+
+
+def test_a_corrected_error_needs_more_items() -> None:
+    stretch = Stretch(answers=(30, 300), factor=(1.5, 2.0), usual=(0.6, 0.2), power=0.0)
+    plain = of_abilities(
+        Ability(theta=0.4, se=0.3, n_items=30), Ability(theta=0.0, se=0.3, n_items=30)
+    )
+    true = of_abilities(
+        Ability(theta=0.4, se=0.3, n_items=30, stretch=stretch),
+        Ability(theta=0.0, se=0.3, n_items=30, stretch=stretch),
+    )
+    assert true.se == pytest.approx(1.5 * math.hypot(0.3, 0.3))
+    assert true.items_to_decide is not None
+    assert plain.items_to_decide is not None
+    assert true.items_to_decide > 2 * plain.items_to_decide
+
+
+def test_equal_or_unknown_abilities_are_never_decided() -> None:
+    one = Ability(theta=0.0, se=0.3, n_items=30)
+    assert of_abilities(one, one).items_to_decide is None
+    unknown = of_abilities(one, Ability(theta=0.0, se=math.inf, n_items=0))
+    assert (unknown.se, unknown.verdict) == (None, Verdict.UNDECIDED)
+
+
+@pytest.mark.parametrize("confidence", [0.4, 1.0])
+def test_a_confidence_that_is_none_is_refused(confidence: float) -> None:
+    with pytest.raises(InvalidInputError, match="confidence"):
+        paired([1.0, 0.0], [0.0, 1.0], confidence=confidence)
+
+
+def test_one_common_item_or_one_group_cannot_be_compared() -> None:
+    with pytest.raises(InvalidInputError, match="at least 2 common items"):
+        paired([1.0], [0.0])
+    with pytest.raises(InvalidInputError, match="one group"):
+        paired([1.0, 0.5], [0.0, 0.2], groups=["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("threshold", "above", "outcome"),
+    [
+        (0.5, True, GateOutcome.GO),
+        (1.2, True, GateOutcome.INCONCLUSIVE),
+        (0.8, True, GateOutcome.INCONCLUSIVE),
+        (1.5, True, GateOutcome.NO_GO),
+        (1.5, False, GateOutcome.GO),
+        (0.5, False, GateOutcome.NO_GO),
+    ],
+)
+def test_a_gate_goes_by_the_whole_interval(
+    threshold: float, above: bool, outcome: GateOutcome
+) -> None:
+    found = gate(1.0, 0.608, 1.392, threshold=threshold, above=above)  # SE 0.2
+    assert found.outcome is outcome
+    assert found.margin is not None
+    assert (found.margin > 0) == ((threshold < 1.0) == above)
+
+
+def test_an_interval_cut_off_at_the_end_of_its_measure_is_no_surer() -> None:
+    assert gate(0.98, 0.94, 1.0, threshold=0.99).outcome is GateOutcome.INCONCLUSIVE
+    assert gate(0.98, 0.94, 1.0, threshold=0.99).p_beyond == pytest.approx(0.31, abs=0.01)
+
+
+def test_a_value_of_which_nothing_is_known_is_inconclusive() -> None:
+    assert gate(0.0, None, None, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
+    assert gate(0.0, -math.inf, math.inf, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
