@@ -117,6 +117,13 @@ def report(session: dict[str, Any]) -> None:
         f"{usage['calls']}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out, "
         f"{_cost(usage)}, {usage['seconds']:.1f} s",
     )
+    fit = session["person_fit"] or {}
+    if fit.get("flagged") and (turned := fit.get("inversions")):
+        table.add_row(
+            "answers",
+            f"do not fit this ability: {turned['observed']:.0f} pairs with a hard item right and "
+            f"an easy one wrong, {turned['expected']:.0f} expected",
+        )
     table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
     if session["bank"]["provisional"]:
         table.add_row("note", "provisional parameters: theta is for trying things out")

@@ -14,7 +14,7 @@ from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design import Design, Preset
 from app.engine.design_selection import CriterionName
-from app.engine.diagnostics import PersonFit, person_fit
+from app.engine.diagnostics import PersonFit, inversions, person_fit
 from app.engine.estimation import Method
 from app.engine.prediction import Prediction, predict
 from app.engine.state import CatState, Estimate, Response, Usage
@@ -38,6 +38,7 @@ __all__ = [
     "Stop",
     "StopReason",
     "Usage",
+    "inversions",
     "person_fit",
     "predict",
     "step_rng",

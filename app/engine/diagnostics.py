@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.state import Response
 from app.errors import InvalidInputError
 
+CLEARLY_HARDER = 0.2  # difference of two items' expected scores from which one is the harder
+SURPRISING = 0.85  # distance of a score from the expected one
+MAX_SURPRISES = 5
 FLAG_BELOW = 0.05  # one-sided: unlikely answers make lz negative
 
 
@@ -70,6 +73,64 @@ def person_fit(bank: ItemBank, responses: Iterable[Response], theta: float) -> P
         p_value=p_value,
         flagged=p_value is not None and p_value < FLAG_BELOW,
         n_items=len(answers),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """An answer that the model hardly expected.
+
+    Attributes:
+        item: What was answered.
+        score: How.
+        expected: Mean score of examinees of this ability on the item.
+    """
+
+    item: ItemIndex
+    score: float
+    expected: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inversions:
+    """Hard items right while easy ones are wrong: what memorised items look like.
+
+    Attributes:
+        observed: Pairs of answers with the clearly harder item right and the easier one wrong.
+        expected: How many such pairs an examinee of this ability has on average on these items.
+        surprises: The least expected answers, the worst first.
+    """
+
+    observed: float
+    expected: float
+    surprises: tuple[Surprise, ...]
+
+
+def inversions(bank: ItemBank, responses: Iterable[Response], theta: float) -> Inversions:
+    """Count the pairs of answers that are the wrong way round, as far as the bank knows.
+
+    A pair counts if the expected scores of its items at theta are `CLEARLY_HARDER` apart; scores
+    between 0 and 1 count in part. It is person fit in words that can be shown; the test is
+    `person_fit`'s.
+
+    Source: Guttman errors, as in Meijer & Sijtsma (2001), Appl. Psychol. Meas. 25.
+    """
+    answers = list(responses)
+    items = np.array([answer.item for answer in answers], dtype=np.intp)
+    scores = np.array([answer.score for answer in answers])
+    expected = bank.expected_score(theta, items) if len(items) else np.empty(0)
+    pairs = expected[:, None] - expected[None, :] >= CLEARLY_HARDER  # easier item, harder item
+    wrong_way = (1 - scores)[:, None] * scores
+    likely = (1 - expected)[:, None] * expected
+    gap = np.abs(scores - expected)
+    worst = [j for j in np.argsort(-gap, kind="stable").tolist() if gap[j] >= SURPRISING]
+    return Inversions(
+        observed=float(wrong_way[pairs].sum()),
+        expected=float(likely[pairs].sum()),
+        surprises=tuple(
+            Surprise(answers[j].item, float(scores[j]), float(expected[j]))
+            for j in worst[:MAX_SURPRISES]
+        ),
     )
 
 

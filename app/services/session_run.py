@@ -22,6 +22,7 @@ from app.engine import (
     Stop,
     StopReason,
     Usage,
+    inversions,
     person_fit,
 )
 from app.errors import InvalidInputError, ScorerBudgetError
@@ -249,13 +250,30 @@ class SessionRun:
             "pretest": self._pretest.figures(),
         }
         if final and self._state.responses:
-            fit = person_fit(self._version.bank, self._state.responses, estimate.theta)
-            figures["person_fit"] = {
-                "lz": _finite(fit.lz),
-                "p_value": _finite(fit.p_value),
-                "flagged": fit.flagged,
-            }
+            figures["person_fit"] = self._person_fit(estimate.theta)
         return figures
+
+    def _person_fit(self, theta: float) -> dict[str, Any]:
+        bank, responses = self._version.bank, self._state.responses
+        fit = person_fit(bank, responses, theta)
+        turned = inversions(bank, responses, theta)
+        return {
+            "lz": _finite(fit.lz),
+            "p_value": _finite(fit.p_value),
+            "flagged": fit.flagged,
+            "inversions": {
+                "observed": round(turned.observed, 3),
+                "expected": round(turned.expected, 3),
+            },
+            "surprises": [
+                {
+                    "item_id": self._version.key_at(surprise.item),
+                    "score": surprise.score,
+                    "expected": round(surprise.expected, 4),
+                }
+                for surprise in turned.surprises
+            ],
+        }
 
     def ending(self, stop: Stop) -> Ending:
         """How the session ends for this reason."""

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.batch import estimate_many
-from app.engine.diagnostics import exposure_rates, overlap, person_fit, use_counts
+from app.engine.diagnostics import (
+    exposure_rates,
+    inversions,
+    overlap,
+    person_fit,
+    use_counts,
+)
 from app.engine.estimation import GridEstimator, Method
 from app.engine.simulation import draw_scores
 from app.engine.state import Response
@@ -49,6 +55,38 @@ def test_right_on_hard_and_wrong_on_easy_items_is_flagged() -> None:
     assert fit.p_value < 1e-6
     forwards = [Response(ItemIndex(i), float(i < 10)) for i in range(20)]
     assert not person_fit(bank, forwards, theta).flagged
+
+
+def test_inversions_are_counted_beside_what_is_expected() -> None:
+    bank = ItemBank.from_difficulties(a=np.full(20, 1.5), b=np.linspace(-3, 3, 20))
+    backwards = [Response(ItemIndex(i), float(i >= 10)) for i in range(20)]
+    forwards = [Response(ItemIndex(i), float(i < 10)) for i in range(20)]
+
+    turned, straight = inversions(bank, backwards, 0.0), inversions(bank, forwards, 0.0)
+
+    # All pairs of an easy and a hard item, but those in the middle that are too close.
+    assert 80 < turned.observed <= 100
+    assert straight.observed == 0
+    assert turned.expected == straight.expected < 20
+    assert turned.surprises[0].item in {0, 19}
+    assert turned.surprises[0].expected == pytest.approx(
+        0.989 if turned.surprises[0].item == 0 else 0.011, abs=0.002
+    )
+    assert len(turned.surprises) == 5
+    assert straight.surprises == ()
+    assert inversions(bank, [], 0.0).observed == 0
+
+
+def test_expected_inversions_are_those_of_answers_that_fit() -> None:
+    bank = clean_bank(5, 40)
+    rng = np.random.default_rng(1)
+    found = [
+        inversions(bank, [Response(ItemIndex(i), s) for i, s in enumerate(scores.tolist())], 0.3)
+        for scores in draw_scores(bank, np.full(600, 0.3), rng)
+    ]
+    observed = np.array([turned.observed for turned in found])
+    error = observed.std() / np.sqrt(len(observed))
+    assert abs(observed.mean() - found[0].expected) < 4 * error
 
 
 def test_lz_is_the_standardised_log_likelihood() -> None:

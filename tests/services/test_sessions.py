@@ -2,7 +2,9 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
@@ -168,3 +170,44 @@ async def test_a_session_keeps_to_the_prompt_and_the_policy_it_began_with(
     assert awaited.version.unparsed_policy == "missing"
     later = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     assert later.provenance["asking"]["unparsed_policy"] == "wrong"
+
+
+async def test_hard_items_right_and_easy_ones_wrong_show_in_the_person_fit(
+    services: Services,
+) -> None:
+    version = await services.banks.load_version(await services.banks.resolve_version("demo"))
+    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 30}})
+    by_difficulty = np.argsort(version.bank.b)
+    positions = by_difficulty[:: len(by_difficulty) // 24].tolist()
+
+    def summary(*, turned: bool) -> dict[str, Any]:
+        asked = [
+            Administration(
+                step=step,
+                position=position,
+                asked_at=None,  # type: ignore[arg-type]  # the run does not read it
+                step_token=None,
+                information=None,
+                arrival=step,
+                answered_at=None,
+                closing=Closing(
+                    outcome="scored",
+                    score=float((version.bank.b[position] > 0) == turned),
+                    attempts=1,
+                ),
+            )
+            for step, position in enumerate(positions, 1)
+        ]
+        test = version.adaptive_test(plan.design)
+        run = SessionRun(test=test, plan=plan, version=version, seed=1, administrations=asked)
+        fit: dict[str, Any] = run.summary(elapsed_s=1.0, final=True)["person_fit"]
+        return fit
+
+    leaked, honest = summary(turned=True), summary(turned=False)
+
+    assert leaked["flagged"]
+    assert leaked["inversions"]["observed"] > 3 * leaked["inversions"]["expected"]
+    assert {surprise["item_id"] for surprise in leaked["surprises"]} <= set(version.keys)
+    assert leaked["surprises"]
+    assert not honest["flagged"]
+    assert honest["inversions"]["observed"] == 0

@@ -233,12 +233,35 @@ class PretestRead(Output):
     outcomes: OutcomesRead
 
 
+class InversionsRead(Output):
+    """Pairs of answers with the clearly harder item right and the easier one wrong."""
+
+    observed: float
+    expected: float = Field(description="On these items, of an examinee of this ability.")
+
+
+class SurpriseRead(Output):
+    """An answer that an examinee of this ability hardly gives."""
+
+    item_id: str
+    score: float
+    expected: float = Field(description="Mean score of examinees of this ability.")
+
+
 class PersonFitRead(Output):
-    """Do the answers fit the bank's model? Flagged: probably not, so doubt theta."""
+    """Do the answers fit the bank's model? Flagged: probably not, so doubt theta.
+
+    Many more inversions than expected mean that hard items were right while easy ones were wrong:
+    an examinee that has seen the hard ones before answers like that.
+    """
 
     lz: float | None
     p_value: float | None
     flagged: bool
+    inversions: InversionsRead | None = None
+    surprises: list[SurpriseRead] = Field(
+        default_factory=list, description="The least expected answers, the worst first."
+    )
 
 
 class FailureRead(Output):
