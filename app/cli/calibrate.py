@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
 from app.calibration.onto import LinkMethod
@@ -31,8 +32,20 @@ from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import InvalidInputError
 from app.exchange.parameters import write_difficulties, write_mirt
+from app.services.calibration_card import with_card
 from app.services.calibration_fit import Fitted, Report, bank_of, fit
 from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan, prepared
+
+#: Figures of a report card that the screen shows.
+_CARD = (
+    ("items", "items_mean"),
+    ("theta MAE", "theta_mae"),
+    ("95 % held", "coverage95"),
+    ("raw", "coverage95_raw"),
+    ("score MAE", "accuracy_mae"),
+    ("95 % held", "accuracy_coverage95"),
+    ("raw", "accuracy_coverage95_raw"),
+)
 
 
 @fail_clearly
@@ -85,6 +98,13 @@ def command(
         ),
     ] = False,
     dimensions: Annotated[int | None, typer.Option(help="Of the mirt model.")] = None,
+    report_card: Annotated[
+        bool,
+        typer.Option(
+            "--report-card",
+            help="Test examinees on banks calibrated without them; takes about as long again.",
+        ),
+    ] = False,
     seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
     json: JsonOption = None,
 ) -> None:
@@ -97,6 +117,7 @@ def command(
         partition_size=partition_size,
         seed=seed,
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
+        report_card=report_card,
         filters=FilterSettings() if filters else FilterSettings.none(),
         moments=moments,
         link=None if link_to is None else LinkPlan(method=link_method),
@@ -111,6 +132,7 @@ def command(
     filtered = prepared(table, plan)
     with _progress() as report:
         fitted = fit(filtered.matrix, plan, report)
+        fitted = with_card(filtered.matrix, plan, fitted, report)
     theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
     bank = bank_of(filtered.matrix.items, fitted.columns, scale=theta_scale)
     _write_bank(out, bank)
@@ -127,6 +149,7 @@ def command(
         "score_scale": asdict(marks),
         **fitted.figures,
         "knowledge": fitted.knowledge,
+        "abilities": _abilities(filtered, fitted),
         "items": _items(bank, fitted),
         "seconds": time.perf_counter() - started,
         "peak_memory_mb": _peak_memory_mb(),
@@ -171,6 +194,17 @@ def _items(bank: ItemBank, fitted: Fitted) -> list[dict[str, Any]]:
     ]
 
 
+def _abilities(filtered: Filtered[Any], fitted: Fitted) -> list[dict[str, Any]] | None:
+    found = fitted.abilities
+    if found is None:
+        return None
+    columns = (column.tolist() for column in found)
+    return [
+        {"examinee": name, "theta": theta, "se": _finite(se), "score": score}
+        for name, theta, se, score in zip(filtered.matrix.examinees, *columns, strict=True)
+    ]
+
+
 def _finite(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
@@ -212,6 +246,8 @@ def _show(
             f"AIC {other['aic']:.1f}, BIC {other['bic']:.1f}",
             markup=False,
         )
+    if (card := figures.get("report_card")) is not None:
+        screen.print(_card(card))
     for warning in figures["warnings"]:
         console.err.print(f"Note: {warning}", markup=False)
     screen.print(f"Wrote {out}.", markup=False)
@@ -238,3 +274,11 @@ def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
         ),
         markup=False,
     )
+
+
+def _card(card: dict[str, Any]) -> Table:
+    title = f"Tests of {card['n_examinees']} examinees on banks calibrated without them"
+    table = Table("design", *(heading for heading, _ in _CARD), title=title)
+    for row in card["rows"]:
+        table.add_row(row["design"], *(f"{row[name]:.3g}" for _, name in _CARD))
+    return table

@@ -30,6 +30,17 @@ Report = Callable[[dict[str, Any]], None]
 """Takes the progress: the phase, and what it has reached."""
 
 
+class Abilities(NamedTuple):
+    """What the examinees' whole records say on the calibrated bank, in the matrix's order."""
+
+    theta: FloatArray
+    """Weighted likelihood estimates, logits, shape (n_examinees,)."""
+    se: FloatArray
+    """Their standard errors, NaN where there is no information."""
+    score: FloatArray
+    """Mean scores over the answers given."""
+
+
 class Fitted(NamedTuple):
     """What comes out of a calibration."""
 
@@ -39,6 +50,8 @@ class Fitted(NamedTuple):
     """Of the items, each of shape (n_items,), NaN where unknown; a, intercept, c and d always."""
     knowledge: dict[str, Any]
     """JSON that goes with the bank version into every test on it."""
+    abilities: Abilities | None = None
+    """Of the examinees, where a report card was asked for."""
 
 
 Fit = Callable[[Any, CalibrationPlan, Report], Fitted]

@@ -81,6 +81,8 @@ class CalibrationPlan:
         partition_size: Items of a part, where parts are calibrated each for itself and linked.
         seed: Deals the items to the parts.
         compare: Families that are calibrated as well, by maximum likelihood, and compared.
+        report_card: Test examinees on banks calibrated without them, and learn from it how wide
+            intervals must be; takes about as long again.
         filters: Which items and examinees take no part.
         moments: Continuous scores by the published closed forms instead of likelihood.
         link: Onto the scale of which bank; None: onto a scale of its own.
@@ -102,6 +104,7 @@ class CalibrationPlan:
     partition_size: int | None = None
     seed: int = 0
     compare: tuple[str, ...] = ()
+    report_card: bool = False
     filters: FilterSettings = field(default_factory=FilterSettings)
     moments: bool = False
     link: LinkPlan | None = None

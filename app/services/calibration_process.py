@@ -30,7 +30,8 @@ from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, FieldProblem, SextantError
-from app.services.calibration_fit import Fitted, Report, fit
+from app.services.calibration_card import with_card
+from app.services.calibration_fit import Abilities, Fitted, Report, fit
 from app.services.calibration_parts import FittedPart, fit_joined, fit_part
 from app.services.calibration_plan import CONTINUOUS, CalibrationPlan
 
@@ -90,8 +91,9 @@ async def fit_in_process(
                     await report(progress)
                 case {"failed": detail, "problems": problems}:
                     raise CalibrationError(detail, problems=[FieldProblem(*p) for p in problems])
-                case {"done": figures, "columns": columns, "knowledge": knowledge}:
-                    return Fitted(figures, _arrays(columns), knowledge)
+                case {"done": figures, "columns": columns, "knowledge": knowledge, "abilities": of}:
+                    abilities = of and Abilities(*(np.array(column) for column in of))
+                    return Fitted(figures, _arrays(columns), knowledge, abilities)
                 case other:
                     raise RuntimeError(f"a reply of another shape: {other!r:.80}")
         raise SextantError(
@@ -142,8 +144,9 @@ def main() -> None:
             _send(replies, {"failed": error.detail, "problems": problems})
         else:
             columns = _lists(fitted.columns)
+            abilities = fitted.abilities and [column.tolist() for column in fitted.abilities]
             done = {"done": fitted.figures, "columns": columns, "knowledge": fitted.knowledge}
-            _send(replies, done)
+            _send(replies, {**done, "abilities": abilities})
 
 
 def _lists(columns: Mapping[str, FloatArray]) -> dict[str, list[float]]:
@@ -173,10 +176,11 @@ def _read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
     if header["part"] is not None:
         return partial(fit_part, matrix, plan, header["part"])
+    whole = partial(fit, matrix, plan)
     if header["parts"]:
         parts = [FittedPart(tuple(k), f, _arrays(columns)) for k, f, columns in header["parts"]]
-        return partial(fit_joined, matrix, plan, parts)
-    return partial(fit, matrix, plan)
+        whole = partial(fit_joined, matrix, plan, parts)
+    return lambda report: with_card(matrix, plan, whole(report), report)
 
 
 def _end_with_parent() -> None:

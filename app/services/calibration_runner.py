@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
@@ -25,7 +25,11 @@ from app.services.calibration_process import fit_in_process
 from app.services.calibration_queue import CalibrationQueue
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
-from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
+from app.storage.repositories.calibrations import (
+    CalibrationRecord,
+    FittedExaminees,
+    FittedItems,
+)
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
@@ -36,6 +40,14 @@ T = TypeVar("T")
 MAX_CLAIMS = 10
 #: Pause between attempts to write while Postgres is away, seconds: first and longest.
 _DATABASE_RETRY_S = (0.2, 2.0)
+
+
+class _Fruit(NamedTuple):
+    """What is stored of a calibration in the end."""
+
+    result: dict[str, Any]
+    items: FittedItems
+    examinees: FittedExaminees | None = None
 
 
 class CalibrationRunner:
@@ -74,9 +86,9 @@ class CalibrationRunner:
         """Run a claimed calibration to its end, or until the lease is lost."""
         with structlog.contextvars.bound_contextvars(calibration_id=record.id):
             try:
-                result, items = await self._fit(record)
-                await self._write(lambda uow: self._complete(uow, record, result, items))
-                logger.info("calibration_completed", converged=result["converged"])
+                fruit = await self._fit(record)
+                await self._write(lambda uow: self._complete(uow, record, fruit))
+                logger.info("calibration_completed", converged=fruit.result["converged"])
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
             except (CalibrationError, InvalidInputError) as error:
@@ -86,7 +98,7 @@ class CalibrationRunner:
                 logger.exception("calibration_failed")
                 await self._fail(record, error)
 
-    async def _fit(self, record: CalibrationRecord) -> tuple[dict[str, Any], FittedItems]:
+    async def _fit(self, record: CalibrationRecord) -> _Fruit:
         if record.lease_epoch > MAX_CLAIMS:
             raise CalibrationError(
                 f"The calibration was begun {MAX_CLAIMS} times and each time its worker was lost, "
@@ -119,7 +131,8 @@ class CalibrationRunner:
             own = filtered.matrix.select(items=items)
             fitted = await fit_in_process(own, plan, report, part=record.part)
             answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
-            return {**answers, **fitted.figures}, FittedItems(own.items, fitted.columns)
+            figures = {**answers, **fitted.figures}
+            return _Fruit(figures, FittedItems(own.items, fitted.columns))
         parts = await _patiently(lambda: self._parts(record)) if record.n_parts else []
         if parts:
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
@@ -131,7 +144,11 @@ class CalibrationRunner:
             **_filtering(filtered),
             "seconds": time.monotonic() - started,
         }
-        return result, FittedItems(filtered.matrix.items, fitted.columns)
+        return _Fruit(
+            result,
+            FittedItems(filtered.matrix.items, fitted.columns),
+            fitted.abilities and FittedExaminees(filtered.matrix.examinees, *fitted.abilities),
+        )
 
     async def _parts(self, record: CalibrationRecord) -> list[FittedPart]:
         async with self._database.unit_of_work() as uow:
@@ -145,10 +162,8 @@ class CalibrationRunner:
             if result is not None and fitted is not None
         ]
 
-    async def _complete(
-        self, uow: UnitOfWork, record: CalibrationRecord, result: dict[str, Any], items: FittedItems
-    ) -> None:
-        ready = await uow.calibrations.complete(record.id, record.lease_epoch, result, items)
+    async def _complete(self, uow: UnitOfWork, record: CalibrationRecord, fruit: _Fruit) -> None:
+        ready = await uow.calibrations.complete(record.id, record.lease_epoch, *fruit)
         if ready is not None:
             await self._queue.enqueue(uow, ready)
 

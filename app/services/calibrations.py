@@ -57,6 +57,17 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
+class AbilityRow:
+    """One examinee's whole-bank ability, NaN where unknown."""
+
+    position: int
+    examinee: str
+    theta: float
+    se: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class FittedRow:
     """One calibrated item; `columns` as in the repository, NaN where unknown."""
 
@@ -166,6 +177,35 @@ class CalibrationService:
         return [
             FittedRow(position, fitted.keys[position], _row(fitted, position))
             for position in range(len(fitted.keys))[after + 1 : stop]
+        ]
+
+    async def abilities(
+        self, calibration_id: str, *, after: int = -1, limit: int | None = None
+    ) -> list[AbilityRow]:
+        """Examinees behind position `after` with their reference abilities, in their order.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It is not completed, or made no report card.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.calibrations.get(calibration_id)
+            found = await uow.calibrations.examinees(calibration_id)
+        if found is None:
+            raise InvalidStateError(
+                f"Calibration {record.id} is {record.status} without reference abilities; they "
+                "come with a report card."
+            )
+        stop = None if limit is None else after + 1 + limit
+        return [
+            AbilityRow(
+                position,
+                found.names[position],
+                float(found.theta[position]),
+                float(found.se[position]),
+                float(found.score[position]),
+            )
+            for position in range(len(found.names))[after + 1 : stop]
         ]
 
     async def cancel(self, calibration_id: str) -> CalibrationRecord:

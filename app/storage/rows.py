@@ -436,6 +436,9 @@ class CalibrationRow(Base):
     item_columns: Mapped[list[str] | None] = mapped_column(deferred=True)
     #: Parameters, standard errors and fit of the items, float64 little-endian, column by column.
     item_values: Mapped[bytes | None] = mapped_column(deferred=True)
+    #: Whole-bank abilities: theta, its SE and the mean score, float64 as above.
+    examinee_names: Mapped[list[str] | None] = mapped_column(deferred=True)
+    examinee_values: Mapped[bytes | None] = mapped_column(deferred=True)
     failure: Mapped[Json | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]

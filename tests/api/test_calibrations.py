@@ -25,7 +25,8 @@ async def recorded(client: Client, text: str | None = None) -> None:
 
 
 async def started(client: Client, **settings: Any) -> dict[str, Any]:
-    response = await client.post(URL, json={"response_set": "arc", **settings})
+    asked = {"response_set": "arc", "report_card": False, **settings}
+    response = await client.post(URL, json=asked)
     assert response.status_code == 202, response.text
     made: dict[str, Any] = response.json()
     assert response.headers["location"] == f"{URL}/{made['id']}"
@@ -51,7 +52,11 @@ async def run(app: FastAPI, calibration_id: str) -> None:
 async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> None:
     await recorded(client)
     made = await started(
-        client, model="2pl", filters={"least_point_biserial": None}, compare=["1pl", "2pl"]
+        client,
+        model="2pl",
+        filters={"least_point_biserial": None},
+        compare=["1pl", "2pl"],
+        report_card=True,
     )
     assert (made["status"], made["result"], made["failure"]) == ("queued", None, None)
     assert made["settings"]["filters"]["least_point_biserial"] is None
@@ -75,9 +80,15 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     assert item["b"] == pytest.approx(-item["intercept"] / item["a"])
     assert item["se_c"] is None
 
+    assert [row["design"] for row in result["report_card"]["rows"]][-2:] == ["default", "random"]
+    page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=297")).json()
+    assert [row["position"] for row in page["data"]] == [298, 299]
+    assert (page["last_position"], page["has_more"]) == (299, False)
+
     published = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "arc"})
     assert published.status_code == 201, published.text
     version = published.json()
+    assert version["knowledge"] == result["knowledge"]
     assert version["calibration"]["id"] == made["id"]
     assert not version["provisional"]
     assert (await client.get(published.headers["location"])).json() == version

@@ -299,3 +299,39 @@ async def test_what_a_calibration_stands_on_cannot_be_deleted(services: Services
     await services.calibrations.publish(record.id, Publication(bank="arc"))
     with pytest.raises(InvalidStateError, match="was made of it"):
         await services.calibrations.delete(record.id)
+
+
+async def test_what_held_out_examinees_teach_goes_with_the_version(services: Services) -> None:
+    await imported(services, csv_of(answers(80)))
+    record = await completed(services, CalibrationPlan(report_card=True), imports=False)
+    result = record.result or {}
+    assert result["report_card"]["n_examinees"] == 80
+    assert {row["design"] for row in result["report_card"]["rows"]} >= {"default", "se_0.3"}
+    rows = await services.calibrations.abilities(record.id)
+    assert [row.examinee for row in rows[:2]] == ["model-1", "model-2"]
+    assert len(rows) == 80
+    best = max(rows, key=lambda row: row.score)
+    assert best.theta > 1
+    assert best.se > 0
+    page = await services.calibrations.abilities(record.id, after=70, limit=3)
+    assert [row.position for row in page] == [71, 72, 73]
+    version = await services.calibrations.publish(record.id, Publication(bank="arc"))
+    assert version.knowledge == result["knowledge"]
+    loaded = await services.banks.load_version(version.id)
+    assert loaded.learned.interval_correction is not None
+    assert loaded.learned.interval_correction.n_examinees == 80
+
+
+async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:
+    record = await completed(services)
+    assert (record.result or {})["knowledge"] == {}
+    with pytest.raises(InvalidStateError, match="come with a report card"):
+        await services.calibrations.abilities(record.id)
+
+
+async def test_too_few_examinees_are_calibrated_without_a_card(services: Services) -> None:
+    await imported(services, csv_of(answers(39)))
+    plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
+    result = (await completed(services, plan, imports=False)).result or {}
+    assert "at least 40 examinees, got 39" in result["warnings"][-1]
+    assert "interval_correction" not in result["knowledge"]

@@ -11,6 +11,8 @@ from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.calibrations import (
+    AbilityList,
+    AbilityRead,
     AfterEvent,
     AfterPosition,
     CalibrationCreate,
@@ -140,6 +142,27 @@ async def calibration_events(
             request, fetch, _is_last, after=after, check=lambda: identify(request)
         )
     return await event_list(fetch, _is_last, after=after)
+
+
+@router.get(
+    "/{calibration_id}/abilities",
+    dependencies=[caller("read")],
+    responses=errors(InvalidStateError),
+)
+async def list_abilities(
+    calibration_id: CalibrationId,
+    calibrations: Calibrations,
+    after: Annotated[AfterPosition, Query(description="Start behind this position.")] = -1,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> AbilityList:
+    """Whole-bank abilities of the examinees that a calibration with a report card was made from."""
+    rows = await calibrations.abilities(calibration_id, after=after, limit=limit + 1)
+    data = [AbilityRead.of(row) for row in rows[:limit]]
+    return AbilityList(
+        data=data,
+        last_position=data[-1].position if data else after,
+        has_more=len(rows) > limit,
+    )
 
 
 @router.post(

@@ -20,7 +20,7 @@ from app.api.schemas.versions import (
 )
 from app.calibration.filters import FilterSettings
 from app.services.calibration_plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
-from app.services.calibrations import FittedRow, Publication
+from app.services.calibrations import AbilityRow, FittedRow, Publication
 from app.storage.repositories.calibrations import CalibrationRecord
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -135,6 +135,11 @@ class CalibrationCreate(Input):
         description="Continuous scores by the published closed forms, for comparison: difficulties "
         "from mean scores, ranges from the lowest and highest score, one dispersion.",
     )
+    report_card: bool = Field(
+        default=True,
+        description="Test examinees on banks calibrated without them: how well short tests do, and "
+        "how wide their intervals must be to hold. Takes about as long again.",
+    )
     filters: FilterCreate = Field(default_factory=FilterCreate)
     link: LinkCreate | None = Field(
         default=None, description="Onto the scale of this version; null: onto a new scale."
@@ -183,7 +188,9 @@ class PublicationCreate(Input):
 class ProgressRead(Output):
     """How far a calibration is; null where its phase has no such figure."""
 
-    phase: Literal["reading", "calibrating", "checking_fit", "comparing", "joining"] | None = None
+    phase: (
+        Literal["reading", "calibrating", "checking_fit", "comparing", "joining", "testing"] | None
+    ) = None
     n_parts: int | None = Field(
         default=None, description="Parts that are calibrated each for itself."
     )
@@ -262,6 +269,45 @@ class LinkedRead(LinkRead):
     anchors: list[str] = Field(description=f"The first {MAX_LISTED}.")
 
 
+class CardRowRead(Output):
+    """How simulated tests by one design did on examinees that the bank had not seen.
+
+    Coverage is the share of 95 % intervals that held what the examinee's whole record gives;
+    `..._raw` that of the model's own intervals.
+    """
+
+    design: str
+    se_target: float | None
+    n_examinees: int
+    items_mean: float
+    items_max: int
+    theta_mae: float
+    theta_bias: float
+    theta_rmse: float
+    coverage95: float
+    coverage95_raw: float
+    accuracy_mae: float
+    accuracy_coverage95: float
+    accuracy_coverage95_raw: float
+    exposure_mean: float
+    exposure_max: float
+    overlap: float
+    ies: float | None = Field(
+        description="100 random items times their theta MAE, over this design's items times its "
+        "theta MAE; null for a bank of no more than 100 items."
+    )
+
+
+class ReportCardRead(Output):
+    """Tests of held-out examinees, each on a bank calibrated without them."""
+
+    n_examinees: int
+    n_folds: int
+    reference: str
+    rows: list[CardRowRead]
+    seconds: float
+
+
 class CalibrationResult(Output):
     """What came out; the items are at `/items`."""
 
@@ -295,6 +341,7 @@ class CalibrationResult(Output):
     drift: DriftFigures | None = Field(
         default=None, description="Of the old items, where it was looked for."
     )
+    report_card: ReportCardRead | None = None
     knowledge: dict[str, Any] = Field(
         default_factory=dict, description="Goes with the bank version into every test on it."
     )
@@ -411,6 +458,36 @@ class FittedItemRead(Output):
         a, intercept = row.columns["a"], row.columns["intercept"]
         b = -intercept / a if a else None
         return cls.model_validate({**values, "position": row.position, "key": row.key, "b": b})
+
+
+class AbilityRead(Output):
+    """What one examinee's whole record says on the calibrated bank."""
+
+    position: int
+    examinee: str
+    theta: float = Field(description="Weighted likelihood estimate.")
+    se: float | None
+    score: float = Field(description="Mean over the answers given.")
+
+    @classmethod
+    def of(cls, row: AbilityRow) -> Self:
+        """The outgoing shape."""
+        return cls(
+            position=row.position,
+            examinee=row.examinee,
+            theta=row.theta,
+            se=row.se if math.isfinite(row.se) else None,
+            score=row.score,
+        )
+
+
+class AbilityList(Output):
+    """One page of a calibration's examinees."""
+
+    object: Literal["list"] = "list"
+    data: list[AbilityRead]
+    last_position: int = Field(description="Ask next with `?after=<last_position>`.")
+    has_more: bool
 
 
 class FittedItemList(Output):

@@ -71,6 +71,23 @@ class CalibrationEvent:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class FittedExaminees:
+    """What the whole records of the calibrated examinees say.
+
+    Attributes:
+        names: Of the examinees.
+        theta: Whole-bank ability, shape (n_examinees,), as below.
+        se: Its standard error, NaN where there is no information.
+        score: Mean score over the answers given.
+    """
+
+    names: tuple[str, ...]
+    theta: NDArray[np.float64]
+    se: NDArray[np.float64]
+    score: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class FittedItems:
     """Parameters of the calibrated items, with standard errors and fit.
 
@@ -201,6 +218,15 @@ class CalibrationRepository:
         table = np.frombuffer(row.item_values, "<f8").reshape(len(names), -1)
         return FittedItems(tuple(row.item_keys), dict(zip(names, table, strict=True)))
 
+    async def examinees(self, calibration_id: str) -> FittedExaminees | None:
+        """The abilities of a completed calibration's examinees; None where there are none."""
+        query = select(CalibrationRow.examinee_names, CalibrationRow.examinee_values)
+        row = (await self._db.execute(query.where(CalibrationRow.id == calibration_id))).one()
+        if row.examinee_names is None:
+            return None
+        table = np.frombuffer(row.examinee_values, "<f8").reshape(3, -1)
+        return FittedExaminees(tuple(row.examinee_names), *table)
+
     async def claim(
         self, calibration_id: str, *, worker_id: str, lease: timedelta
     ) -> CalibrationRecord | None:
@@ -300,7 +326,12 @@ class CalibrationRepository:
             await self._note(calibration_id, "progress", progress)
 
     async def complete(
-        self, calibration_id: str, epoch: int, result: Mapping[str, Any], items: FittedItems
+        self,
+        calibration_id: str,
+        epoch: int,
+        result: Mapping[str, Any],
+        items: FittedItems,
+        examinees: FittedExaminees | None = None,
     ) -> str | None:
         """Write what came out, all of it at once.
 
@@ -312,6 +343,11 @@ class CalibrationRepository:
         """
         parent_id = await self._lock_parent(calibration_id)
         table = np.array(list(items.columns.values()))
+        abilities: dict[str, Any] = {}
+        if examinees is not None:
+            columns = np.array([examinees.theta, examinees.se, examinees.score])
+            abilities["examinee_names"] = list(examinees.names)
+            abilities["examinee_values"] = columns.astype("<f8").tobytes()
         await self._write(
             calibration_id,
             epoch,
@@ -320,6 +356,7 @@ class CalibrationRepository:
             item_keys=list(items.keys),
             item_columns=list(items.columns),
             item_values=table.astype("<f8").tobytes(),
+            **abilities,
             lease_expires_at=None,
             finished_at=func.now(),
         )
