@@ -59,6 +59,31 @@ class Compared(_Part):
     bic: Finite
 
 
+class CardRow(_Part):
+    """Tests of held-out examinees by one design; see `app.calibration.report_card`."""
+
+    design: str
+    se_target: Finite | None = None
+    items_mean: Finite | None = None
+    items_max: int | None = None
+    theta_mae: Finite | None = None
+    coverage95: Finite | None = None
+    coverage95_raw: Finite | None = None
+    accuracy_mae: Finite | None = None
+    accuracy_coverage95: Finite | None = None
+    accuracy_coverage95_raw: Finite | None = None
+    exposure_max: Finite | None = None
+    overlap: Finite | None = None
+    ies: Finite | None = None
+
+
+class Card(_Part):
+    """Tests of held-out examinees by several designs."""
+
+    n_examinees: int
+    rows: tuple[CardRow, ...]
+
+
 class Figures(_Part):
     """What every calibration tells, in a file or in the database."""
 
@@ -72,6 +97,7 @@ class Figures(_Part):
     local_dependence: LocalDependence | None = None
     warnings: tuple[str, ...] = ()
     comparison: tuple[Compared, ...] = ()
+    report_card: Card | None = None
 
 
 class _Dropped(_Part):

@@ -23,7 +23,7 @@ from app.reports.facts import (
     Identity,
     ItemCurve,
     Precision,
-    SimulatedTest,
+    SimulatedTests,
     VersionReport,
 )
 
@@ -51,7 +51,8 @@ def version_report(
     findings: Sequence[Finding],
     *,
     calibration: CalibrationFacts | None = None,
-    simulated: Sequence[SimulatedTest] | None = None,
+    abilities: Sequence[float] | None = None,
+    simulated: SimulatedTests | None = None,
     correction: IntervalCorrection | None = None,
 ) -> VersionReport:
     """The report of a bank.
@@ -62,6 +63,8 @@ def version_report(
         active: Those that tests ask, shape (n_items,).
         findings: What is wrong with items.
         calibration: Where the parameters come from.
+        abilities: Quantiles of the examinees' abilities, evenly spaced from the least to the
+            greatest, if they are known.
         simulated: Tests of held-out examinees, if there were any.
         correction: Of intervals, if one is stored with the version.
 
@@ -85,12 +88,13 @@ def version_report(
         precision=_precision(bank, items, correction),
         bin_edges=_floats(edges),
         difficulties=tuple(np.histogram(placed, edges)[0].tolist()),
+        abilities=None if abilities is None else _binned(abilities, edges),
         examples=_examples(bank, items, theta, flagged),
         flags=dict(Counter(finding.code for finding in findings).most_common()),
         n_flagged=len(flagged),
         flagged=tuple(flagged[:MAX_ROWS]),
         calibration=calibration,
-        simulated=None if simulated is None else tuple(simulated),
+        simulated=simulated,
         correction=None if correction is None else correction.to_dict(),
     )
 
@@ -162,6 +166,13 @@ def _se(information: FloatArray) -> FloatArray:
     return 1.0 / np.sqrt(1.0 + information)
 
 
+def _binned(quantiles: Sequence[float], edges: FloatArray) -> tuple[float, ...]:
+    """Shares of a distribution in bins; what lies beyond is in the outermost."""
+    below = np.interp(edges, quantiles, np.linspace(0, 1, len(quantiles)))
+    below[0], below[-1] = 0.0, 1.0
+    return _floats(np.diff(below))
+
+
 def _best_range(theta: FloatArray, information: FloatArray) -> tuple[float, float]:
     """The thetas around the peak with at least half of its information.
 
@@ -190,7 +201,9 @@ def _precision(
     ordered = [
         np.cumsum(np.sort(bank.information(theta, items))[::-1]) for theta in PRECISION_THETAS
     ]
-    lengths = [*(n for n in _LENGTHS if n < len(items)), len(items)]
+    lengths = [n for n in _LENGTHS if n < len(items)]
+    if correction is None or not lengths:  # corrected, all items tell their own result exactly
+        lengths.append(len(items))
     return tuple(
         Precision(
             n_items=n,

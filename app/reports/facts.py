@@ -57,8 +57,8 @@ class Precision:
 
     Attributes:
         n_items: Length.
-        half_width: Half of the 95 % interval at each of `PRECISION_THETAS`, truer than the model's
-            own where a correction is known.
+        half_width: Half of the 95 % interval at each of `PRECISION_THETAS`; where a correction is
+            known, of the interval for what all items would tell.
     """
 
     n_items: int
@@ -136,10 +136,26 @@ class CalibrationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedTest:
-    """Tests of held-out examinees on their own recorded answers, stopped at one SE."""
+    """Tests of held-out examinees on their own recorded answers, by one design.
 
-    label: str
+    Attributes:
+        design: Its name.
+        se_target: The standard error that it stops at, if at one.
+        figures: Such as `items_mean`, `theta_mae` and `coverage95`, by name; of those of the
+            intervals, `..._raw` is what the model alone gives.
+    """
+
+    design: str
+    se_target: float | None
     figures: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedTests:
+    """The same by several designs."""
+
+    n_examinees: int
+    rows: tuple[SimulatedTest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +165,7 @@ class VersionReport:
     Attributes:
         difficulties: Counts of active items in the bins whose edges are `bin_edges`; what lies
             beyond the edges is in the outermost bins.
-        abilities: Counts of examinees in the same bins, where they are known.
+        abilities: Examinees in the same bins, from their quantiles, where they are known.
         flags: Code to number of items.
         flagged: The first of them, those kept out of tests before the others.
         simulated: None where it was not computed.
@@ -162,13 +178,13 @@ class VersionReport:
     precision: tuple[Precision, ...]
     bin_edges: tuple[float, ...]
     difficulties: tuple[int, ...]
-    abilities: tuple[int, ...] | None = None
+    abilities: tuple[float, ...] | None = None
     examples: tuple[ItemCurve, ...]
     flags: Mapping[str, int]
     n_flagged: int
     flagged: tuple[FlaggedItem, ...]
     calibration: CalibrationFacts | None = None
-    simulated: tuple[SimulatedTest, ...] | None = None
+    simulated: SimulatedTests | None = None
     correction: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:

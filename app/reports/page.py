@@ -4,21 +4,27 @@ All text is escaped by `app.reports.markup`; the page forbids itself every other
 """
 
 import math
-from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from app.reports.build import FLAGGED
+from app.reports.card import simulated_tests
 from app.reports.charts import Line, histogram, line_chart
-from app.reports.facts import PRECISION_THETAS, CalibrationFacts, VersionReport
+from app.reports.facts import PRECISION_THETAS, VersionReport
+from app.reports.fit import fit_of_model
 from app.reports.markup import Markup, Node, el, join
+from app.reports.parts import (
+    capped,
+    reasons,
+    section,
+    table,
+)
 from app.reports.style import STYLE
-from app.reports.words import FIT_WORDS, FLAG_WORDS, correction_sentence, signed, summary
+from app.reports.words import FLAG_WORDS, signed, summary
 
 #: What the page may load: its own style sheet and nothing else.
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _ABILITY = "ability (theta)"
-_NOT_COMPUTED = "Not computed for this bank."
 
 
 def render(report: VersionReport) -> str:
@@ -44,10 +50,10 @@ def render(report: VersionReport) -> str:
             _summary(report),
             _precision(report),
             _targeting(report),
-            _fit(report.calibration),
+            fit_of_model(report.calibration),
             _flags(report),
             _examples(report),
-            _simulated(report),
+            simulated_tests(report),
             _drift(report),
             _provenance(report),
             _glossary(),
@@ -58,7 +64,7 @@ def render(report: VersionReport) -> str:
 
 def _summary(report: VersionReport) -> Markup:
     sentences = [el("li", sentence) for sentence in summary(report)]
-    return _section("In short", el("ul", *sentences, class_="short"))
+    return section("In short", el("ul", *sentences, class_="short"))
 
 
 def _precision(report: VersionReport) -> Markup:
@@ -93,7 +99,7 @@ def _precision(report: VersionReport) -> Markup:
         for row in report.precision
     ]
     heads = ["questions", *(f"at {signed(theta, 0)}" for theta in PRECISION_THETAS)]
-    return _section(
+    return section(
         "How exactly it measures",
         el(
             "p",
@@ -109,9 +115,14 @@ def _precision(report: VersionReport) -> Markup:
             "p",
             "Half of the 95\u00a0% interval if the test asks the questions that tell most at that "
             "ability; a real test, which has to find the ability first, comes close."
-            + (" The correction described below is included." if report.correction else ""),
+            + (
+                " The interval is for the result that all questions of the bank would give, with "
+                "the correction described below."
+                if report.correction
+                else ""
+            ),
         ),
-        _table("What tests of different lengths leave open", heads, rows),
+        table("What tests of different lengths leave open", heads, rows),
     )
 
 
@@ -121,7 +132,7 @@ def _targeting(report: VersionReport) -> Markup:
         shape = tuple(math.exp(-((left + right) ** 2) / 8) for left, right in pairwise(edges))
         who = "models, taken as normally distributed"
     else:
-        shape, who = tuple(map(float, abilities)), "models of the calibration"
+        shape, who = abilities, "models of the calibration"
     chart = histogram(
         edges,
         shape,
@@ -142,7 +153,7 @@ def _targeting(report: VersionReport) -> Markup:
         y_label="expected score, %",
         top=100.0,
     )
-    return _section(
+    return section(
         "Whom the questions suit",
         el(
             "p",
@@ -155,111 +166,9 @@ def _targeting(report: VersionReport) -> Markup:
     )
 
 
-def _fit(facts: CalibrationFacts | None) -> Markup:
-    if facts is None:
-        return _section(
-            "Does the model fit?",
-            el("p", _NOT_COMPUTED, " The parameters were imported, without the answers."),
-        )
-    fit = facts.fit
-    word = str(fit.get("verdict") or "unknown")
-    rows: list[list[Node]] = [
-        ["Overall", _word(word), FIT_WORDS.get(word, "")],
-        [
-            "RMSEA (misfit per degree of freedom)",
-            _number(fit.get("rmsea"), 3),
-            f"90\u00a0% interval {_number(fit.get('rmsea_lo'), 3)} to "
-            f"{_number(fit.get('rmsea_hi'), 3)}, from {fit.get('m2_items')} questions"
-            if fit.get("rmsea") is not None
-            else str(fit.get("m2_missing") or ""),
-        ],
-        [
-            "SRMSR (difference of correlations)",
-            _number(fit.get("srmsr"), 3),
-            "how far the questions go together otherwise than the model says",
-        ],
-        [
-            "Questions whose answers follow their curve",
-            ", ".join(f"{n:,} {name}" for name, n in facts.item_verdicts.items()) or "-",
-            "RMSEA of S-X2 of each question, in the same words",
-        ],
-        [
-            "Pairs that share more than ability",
-            "-" if facts.n_dependent_pairs is None else f"{facts.n_dependent_pairs:,}",
-            "Q3 above its mean by 0.2; such questions count partly double"
-            + (
-                ". The strongest: "
-                + ", ".join(f"{a} and {b} ({q:.2f})" for a, b, q in facts.dependent_pairs[:3])
-                if facts.dependent_pairs
-                else ""
-            ),
-        ],
-    ]
-    parts: list[Node] = [
-        el(
-            "p",
-            "All numbers rest on a model of how answers come about. These figures tell how far the "
-            "recorded answers agree with it: below 0.05 ",
-            _word("good"),
-            ", below 0.08 ",
-            _word("acceptable"),
-            ", below 0.10 ",
-            _word("marginal"),
-            ", else ",
-            _word("poor"),
-            ".",
-        ),
-        _table("Fit of the model", ["what", "value", "meaning"], rows),
-    ]
-    parts += [el("p", el("b", "Note: "), warning) for warning in facts.warnings]
-    if facts.worst_items:
-        shown = facts.worst_items
-        judged = sum(facts.item_verdicts.values())
-        parts += [
-            el("h3", "Questions that follow their curve least"),
-            _table(
-                "Fit of single questions, the worst first",
-                ["question", "discrimination a", "difficulty b", "RMSEA", "p", "fit"],
-                [
-                    [
-                        item.key,
-                        _with_error(item.a, item.se_a),
-                        _with_error(item.b, item.se_b),
-                        _number(item.rmsea, 3),
-                        "< 0.001" if item.p_value < 0.001 else _number(item.p_value, 3),
-                        _word(item.verdict),
-                    ]
-                    for item in shown
-                ],
-                names=True,
-            ),
-            _capped(len(shown), judged, "questions that could be judged"),
-        ]
-    if facts.comparison:
-        parts += [
-            el("h3", "Other models on the same answers"),
-            el("p", "The lower AIC and BIC, the better the balance of fit and simplicity."),
-            _table(
-                "Comparison of models",
-                ["model", "log-likelihood", "parameters", "AIC", "BIC"],
-                [
-                    [
-                        str(other.get("model")),
-                        _number(other.get("log_likelihood"), 1),
-                        _number(other.get("n_parameters"), 0),
-                        _number(other.get("aic"), 1),
-                        _number(other.get("bic"), 1),
-                    ]
-                    for other in facts.comparison
-                ],
-            ),
-        ]
-    return _section("Does the model fit?", *parts)
-
-
 def _flags(report: VersionReport) -> Markup:
     if not report.flagged:
-        return _section("Flagged questions", el("p", "None: no question has a known fault."))
+        return section("Flagged questions", el("p", "None: no question has a known fault."))
     kinds: list[list[Node]] = [
         [code.replace("_", " "), f"{n:,}", *FLAG_WORDS.get(code, ("", ""))]
         for code, n in report.flags.items()
@@ -272,13 +181,13 @@ def _flags(report: VersionReport) -> Markup:
         ]
         for item in report.flagged
     ]
-    return _section(
+    return section(
         "Flagged questions",
         el("p", "Questions with a serious fault are never asked; the others are in use."),
-        _table("Kinds of faults", ["fault", "questions", "meaning", "what to do"], kinds),
+        table("Kinds of faults", ["fault", "questions", "meaning", "what to do"], kinds),
         el("h3", "Question by question"),
-        _table("Flagged questions", ["question", "state", "why"], rows, names=True),
-        _capped(len(report.flagged), report.n_flagged, "flagged questions"),
+        table("Flagged questions", ["question", "state", "why"], rows, names=True),
+        capped(len(report.flagged), report.n_flagged, "flagged questions"),
     )
 
 
@@ -313,7 +222,7 @@ def _examples(report: VersionReport) -> Markup:
                 ),
             )
         )
-    return _section(
+    return section(
         "A few questions as examples",
         el(
             "p",
@@ -330,37 +239,17 @@ def _examples(report: VersionReport) -> Markup:
     )
 
 
-def _simulated(report: VersionReport) -> Markup:
-    parts: list[Node] = [
-        el(
-            "p",
-            "Models that took no part in the calibration are tested again on their own recorded "
-            "answers, and the result of the short test is compared with that of all questions.",
-        )
-    ]
-    if report.simulated:
-        names = list(dict.fromkeys(name for row in report.simulated for name in row.figures))
-        rows: list[list[Node]] = [
-            [row.label, *(_number(row.figures.get(name), 3) for name in names)]
-            for row in report.simulated
-        ]
-        parts.append(_table("Simulated tests", ["test", *names], rows))
-    else:
-        parts.append(el("p", _NOT_COMPUTED))
-    parts += [el("h3", "How far intervals can be trusted"), el("p", correction_sentence(report))]
-    return _section("Tests tried on models that were held out", *parts)
-
-
 def _drift(report: VersionReport) -> Markup | None:
-    moved = {code: n for code, n in report.flags.items() if code in ("drift", "contamination")}
+    moved = report.flags.get("drift")
     if not moved:
         return None
-    return _section(
+    meaning, advice = FLAG_WORDS["drift"]
+    return section(
         "Change over time",
         el(
             "p",
-            "; ".join(f"{n:,} questions: {FLAG_WORDS[code][0]}" for code, n in moved.items()),
-            " They are listed among the flagged questions.",
+            f"Questions that are no longer what they were: {moved:,}. {meaning} {advice} They are "
+            "listed among the flagged questions.",
         ),
     )
 
@@ -385,8 +274,8 @@ def _provenance(report: VersionReport) -> Markup:
                 "Calibrated on",
                 f"{facts.n_examinees:,} models, {facts.n_items:,} questions{answers}",
             ],
-            ["Left out, questions", _reasons(facts.dropped_items)],
-            ["Left out, models", _reasons(facts.dropped_examinees)],
+            ["Left out, questions", reasons(facts.dropped_items)],
+            ["Left out, models", reasons(facts.dropped_examinees)],
             [
                 "Estimation",
                 f"{'converged' if facts.converged else 'NOT converged'}; log-likelihood "
@@ -397,7 +286,7 @@ def _provenance(report: VersionReport) -> Markup:
         rows.append(["Published", identity.created_at])
     if identity.parameters_hash:
         rows.append(["SHA-256 of the parameters", el("code", identity.parameters_hash)])
-    return _section("Where this comes from", _table("Origin", ["what", "value"], rows))
+    return section("Where this comes from", table("Origin", ["what", "value"], rows))
 
 
 def _glossary() -> Markup:
@@ -428,62 +317,4 @@ def _glossary() -> Markup:
         ),
     )
     pairs = [join(el("dt", term), el("dd", meaning)) for term, meaning in terms]
-    return _section("Words", el("dl", *pairs))
-
-
-def _section(title: str, *parts: Node) -> Markup:
-    return el("section", el("h2", title), *parts)
-
-
-def _table(
-    caption: str,
-    heads: Sequence[str],
-    rows: Iterable[Sequence[Node]],
-    *,
-    names: bool = False,
-) -> Markup:
-    """A table whose rows begin with their head; it scrolls by itself where the page is narrow."""
-    row_head = "name" if names else None
-    body = [
-        el(
-            "tr",
-            el("th", row[0], scope="row", class_=row_head),
-            *(el("td", cell) for cell in row[1:]),
-        )
-        for row in rows
-    ]
-    table = el(
-        "table",
-        el("caption", caption),
-        el("thead", el("tr", *(el("th", head, scope="col") for head in heads))),
-        el("tbody", *body),
-    )
-    return el("div", table, class_="wide", role="region", aria_label=caption, tabindex=0)
-
-
-def _capped(shown: int, total: int, what: str) -> Markup | None:
-    if total <= shown:
-        return None
-    return el("p", f"The first {shown:,} of {total:,} {what}.", class_="note")
-
-
-def _word(verdict: str) -> Markup:
-    return el("span", verdict, class_=f"word {verdict if verdict in FIT_WORDS else 'unknown'}")
-
-
-def _with_error(value: float | None, error: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" + ("" if error is None else f" ± {error:.2f}")
-
-
-def _number(value: object, digits: int) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "-"
-    return f"{value:,.{digits}f}"
-
-
-def _reasons(counts: object) -> str:
-    if not isinstance(counts, dict) or not counts:
-        return "none"
-    return ", ".join(f"{n:,} {str(reason).replace('_', ' ')}" for reason, n in counts.items())
+    return section("Words", el("dl", *pairs))

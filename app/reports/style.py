@@ -49,7 +49,7 @@ table { border-collapse: collapse; width: 100%; font-size: .93rem; }
 caption { text-align: left; color: var(--soft); font-size: .85rem; padding-bottom: .3rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .8rem .35rem 0;
   border-bottom: 1px solid var(--rule); font-variant-numeric: tabular-nums; }
-thead th { color: var(--soft); font-weight: 600; border-bottom-width: 2px; white-space: nowrap; }
+thead th { color: var(--soft); font-weight: 600; border-bottom-width: 2px; vertical-align: bottom; }
 tbody th { font-weight: 600; }
 th.name { overflow-wrap: anywhere; min-width: 8rem; max-width: 20rem; white-space: pre-wrap; }
 td { min-width: 4rem; }

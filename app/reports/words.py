@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from app.reports.facts import PRECISION_THETAS, VersionReport
+from app.reports.facts import PRECISION_THETAS, SimulatedTests, VersionReport
 
 _SHOWN_FACTORS = 6
 
@@ -40,6 +40,10 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
         "Even the ablest models often fail it.",
         "Check the answer key and how answers are marked.",
     ),
+    "high_dispersion": (
+        "Its scores scatter more than right and wrong answers would.",
+        "Look at how its answers are scored.",
+    ),
     "no_variance": (
         "All recorded answers are alike.",
         "It tells nothing about these models.",
@@ -54,10 +58,6 @@ FLAG_WORDS: Mapping[str, tuple[str, str]] = {
     "drift": (
         "New answers leave the curve that old answers gave it.",
         "The models may have seen it in training. Consider retiring it.",
-    ),
-    "contamination": (
-        "Models answer it better than their ability explains.",
-        "They may have seen it in training. Consider retiring it.",
     ),
 }
 
@@ -94,6 +94,8 @@ def summary(report: VersionReport) -> list[str]:
             f"{_count(identity.n_quarantined, 'question')} with serious faults "
             f"{'is' if identity.n_quarantined == 1 else 'are'} kept out of tests."
         )
+    if report.simulated is not None:
+        said += _tried(report.simulated)
     said.append(
         "Intervals are corrected so that they hold for models like those that were held out: see "
         "below."
@@ -120,8 +122,9 @@ def correction_sentence(report: VersionReport) -> str:
     shown = factors if len(factors) <= _SHOWN_FACTORS else [factors[0], "...", factors[-1]]
     return (
         f"Short tests were tried on {correction['n_examinees']:,} models whose answers to all "
-        "questions are known, so that it shows how far each test missed. From this the intervals "
-        f"of ability are multiplied by {', '.join(shown)} (for an interval of usual width). "
+        "questions are known, so that it shows how far each test missed the result of all "
+        "questions. For intervals to hold that result, those of ability are multiplied by "
+        f"{', '.join(shown)} (where they are of usual width). "
         "With this, 95\u00a0% intervals hold for about 95\u00a0% of models like those; for "
         "models of a very different kind nobody can promise it."
     )
@@ -133,13 +136,26 @@ def signed(value: float, digits: int) -> str:
     return text[1:] if not float(f"{value:.{digits}f}") else text
 
 
+def _tried(card: SimulatedTests) -> list[str]:
+    row = next((row for row in card.rows if row.design == "default"), card.rows[0])
+    items, held = row.figures.get("items_mean"), row.figures.get("coverage95")
+    if items is None or held is None:
+        return []
+    return [
+        f"Tried on {card.n_examinees:,} models that were held out, a default test took "
+        f"{items:.0f} questions on average, and {100 * held:.0f} of 100 intervals of 95\u00a0% "
+        "held the result of all questions."
+    ]
+
+
 def _length_sentence(report: VersionReport, place: str) -> str:
     shown = next((row for row in report.precision if row.n_items == 50), report.precision[-1])
     widths = dict(zip(PRECISION_THETAS, shown.half_width, strict=True))
+    told = "finds the whole-bank result of" if report.correction else "places"
     return (
-        f"A test of {_count(shown.n_items, 'well chosen question')} places {place} (ability 0) "
-        f"within ±{widths[0.0]:.2f}; at ability −1 within ±{widths[-1.0]:.2f}, at +1 within "
-        f"±{widths[1.0]:.2f} (95\u00a0% intervals)."
+        f"A test of {_count(shown.n_items, 'well chosen question')} {told} {place} (ability 0) "
+        f"to within ±{widths[0.0]:.2f}; at ability −1 to within ±{widths[-1.0]:.2f}, at +1 to "
+        f"within ±{widths[1.0]:.2f} (95\u00a0% intervals)."
     )
 
 

@@ -13,7 +13,13 @@ from app.engine.lint import Finding, lint, quarantine
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, Figures
 from app.reports.build import judged_items, version_report
-from app.reports.facts import CalibrationFacts, Identity, VersionReport
+from app.reports.facts import (
+    CalibrationFacts,
+    Identity,
+    SimulatedTest,
+    SimulatedTests,
+    VersionReport,
+)
 from app.services.banks import BankService
 from app.services.calibrations import misfits
 from app.services.version_draft import response_model_of
@@ -74,6 +80,8 @@ class VersionReports:
             loaded.active,
             [Finding(item_id=key, **flag) for key, flag in flags],
             calibration=None if record is None or fitted is None else _stored(record, fitted),
+            abilities=_abilities(found.knowledge),
+            simulated=None if record is None else _simulated(Figures.model_validate(record.result)),
             correction=VersionLearning.from_dict(found.knowledge).interval_correction,
         )
 
@@ -122,7 +130,36 @@ def file_report(
         active,
         findings,
         calibration=facts,
+        abilities=None if calibration is None else _abilities(calibration.knowledge),
+        simulated=None if calibration is None else _simulated(calibration),
         correction=None if calibration is None else _correction(calibration),
+    )
+
+
+def _abilities(knowledge: Mapping[str, Any]) -> tuple[float, ...] | None:
+    known = knowledge.get("reference_abilities")
+    quantiles = known.get("quantiles") if isinstance(known, Mapping) else None
+    if not isinstance(quantiles, Sequence) or len(quantiles) < 2:
+        return None
+    if not all(isinstance(value, int | float) for value in quantiles):
+        return None
+    return tuple(map(float, quantiles))
+
+
+def _simulated(figures: Figures) -> SimulatedTests | None:
+    card = figures.report_card
+    if card is None or not card.rows:
+        return None
+    return SimulatedTests(
+        n_examinees=card.n_examinees,
+        rows=tuple(
+            SimulatedTest(
+                design=row.design,
+                se_target=row.se_target,
+                figures=row.model_dump(exclude={"design", "se_target"}),
+            )
+            for row in card.rows
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from app.engine.bank import ItemBank
 from app.engine.correction import IntervalCorrection, Stretch
-from app.engine.lint import Finding, lint, quarantine
+from app.engine.lint import CODES, Finding, lint, quarantine
 from app.errors import InvalidInputError
 from app.reports.build import MAX_ROWS, judged_items, version_report
 from app.reports.facts import (
@@ -19,6 +19,7 @@ from app.reports.facts import (
     FittedItem,
     Identity,
     SimulatedTest,
+    SimulatedTests,
     VersionReport,
 )
 from app.reports.page import render
@@ -83,6 +84,13 @@ def facts(**fields: Any) -> CalibrationFacts:
         ),
     } | fields
     return CalibrationFacts(**values)
+
+
+def card(design: str = "default", **fields: Any) -> SimulatedTests:
+    figures = {"items_mean": 21.4, "coverage95": 0.95} | fields
+    target = figures.pop("se_target", None)
+    row = SimulatedTest(design=design, se_target=target, figures=figures)
+    return SimulatedTests(n_examinees=300, rows=(row,))
 
 
 CORRECTION = IntervalCorrection(
@@ -158,6 +166,7 @@ def test_longer_tests_leave_less_open_and_all_items_the_least() -> None:
 def test_a_correction_widens_what_a_test_leaves_open() -> None:
     plain, corrected = report().precision[2], report(correction=CORRECTION).precision[2]
     assert plain.n_items == 50
+    assert [row.n_items for row in report(correction=CORRECTION).precision] == [10, 20, 50]
     expected = 1.3 * np.array(plain.half_width)
     np.testing.assert_allclose(corrected.half_width, expected, rtol=1e-9)
 
@@ -222,7 +231,7 @@ def test_the_worst_items_come_first_and_unjudged_ones_not_at_all() -> None:
         {},
         {"calibration": facts(), "correction": CORRECTION},
         {"calibration": facts(fit={}, worst_items=(), item_verdicts={}, warnings=(NASTY,))},
-        {"simulated": [SimulatedTest(label=NASTY, figures={"coverage": 0.95, "x": None})]},
+        {"simulated": card(design=NASTY, coverage95=None)},
         {"findings": [Finding(code=c, severity="info", item_id="q1", field="a", value=None,
                               message=NASTY) for c in (*FLAG_WORDS, "unheard_of")
                       if c not in {"negative_slope", "no_variance"}]},
@@ -261,9 +270,7 @@ def test_the_summary_speaks_plainly() -> None:
     said = " ".join(summary(report(calibration=facts(), correction=CORRECTION)))
     assert "60 questions (items) in use, calibrated on the answers of 1,200 models" in said
     assert "tells models apart best when their ability lies between" in said
-    assert re.search(
-        r"A test of 50 well chosen questions places an average model .* ±0\.\d\d", said
-    )
+    assert re.search(r"A test of 50 well chosen questions finds the whole-bank .* ±0\.\d\d", said)
     assert "How well the model fits: good" in said
     assert "corrected so that they hold" in said
     alone = ItemBank.from_intercepts(a=[1.0], intercept=[0.0])
@@ -277,9 +284,27 @@ def test_the_correction_is_told_in_words() -> None:
 
 
 def test_simulated_tests_stand_in_a_table() -> None:
-    rows = [SimulatedTest(label="SE 0.3", figures={"items": 21.5, "coverage": 0.948, "ies": None})]
-    text = render(report(simulated=rows))
-    assert '<th scope="row">SE 0.3</th><td>21.500</td><td>0.948</td><td>-</td>' in text
+    found = report(simulated=card(coverage95_raw=0.834))
+    page = Page(render(found))
+    assert "Simulated tests of 300 models" in page.text
+    assert "95\u00a0% (83)" in page.text
+    assert "a default test took 21 questions on average, and 95 of 100" in " ".join(summary(found))
+    other = Page(render(report(simulated=card(design="se_0.3", se_target=0.3))))
+    assert "until SE\u00a00.3" in other.text
+
+
+def test_known_abilities_stand_over_the_difficulties() -> None:
+    quantiles = np.quantile(np.random.default_rng(0).normal(size=5000), np.linspace(0, 1, 101))
+    found = report(abilities=quantiles.tolist())
+    assert found.abilities is not None
+    assert sum(found.abilities) == pytest.approx(1.0)
+    inside = np.array(found.abilities)[np.abs(np.array(found.bin_edges[:-1]) + 0.125) < 1]
+    assert inside.sum() == pytest.approx(0.68, abs=0.02)
+    assert "models of the calibration" in Page(render(found)).text
+
+
+def test_every_code_of_lint_is_explained() -> None:
+    assert set(FLAG_WORDS) == set(CODES)
 
 
 def test_a_bank_of_100_000_items_makes_a_page_of_ordinary_size() -> None:

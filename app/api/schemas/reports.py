@@ -12,7 +12,7 @@ from app.reports.facts import (
     Identity,
     ItemCurve,
     Precision,
-    SimulatedTest,
+    SimulatedTests,
     VersionReport,
 )
 from app.reports.words import summary
@@ -33,7 +33,7 @@ class VersionReportRead(Output):
     )
     bin_edges: list[float]
     difficulties: list[int] = Field(description="Active items in the bins.")
-    abilities: list[int] | None = Field(description="Examinees in the bins, where known.")
+    abilities: list[float] | None = Field(description="Shares of examinees in the bins.")
     examples: list[ItemCurve]
     flags: dict[str, int] = Field(description="Code to number of items.")
     n_flagged: int
@@ -41,7 +41,7 @@ class VersionReportRead(Output):
     calibration: CalibrationFacts | None = Field(
         description="Fit and origin; null where the parameters were imported."
     )
-    simulated: list[SimulatedTest] | None = Field(
+    simulated: SimulatedTests | None = Field(
         description="Tests of held-out examinees; null where not computed."
     )
     correction: dict[str, Any] | None = Field(

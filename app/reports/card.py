@@ -1,0 +1,71 @@
+"""Tests of examinees that the bank had not seen: how well they did, and whether intervals held."""
+
+from collections.abc import Callable
+
+from app.reports.facts import SimulatedTest, VersionReport
+from app.reports.markup import Markup, Node, el
+from app.reports.parts import NOT_COMPUTED, number, section, table
+from app.reports.words import correction_sentence
+
+
+def _held(row: SimulatedTest, name: str) -> str:
+    """Share of intervals that held, and that of the model alone in brackets."""
+    true, raw = row.figures.get(name), row.figures.get(f"{name}_raw")
+    if true is None:
+        return "-"
+    alone = "" if raw is None else f" ({100 * raw:.0f})"
+    return f"{100 * true:.0f}\u00a0%{alone}"
+
+
+def _design(row: SimulatedTest) -> str:
+    if row.design == "default":
+        return "default design"
+    if row.design == "random":
+        return "random questions"
+    return row.design if row.se_target is None else f"until SE\u00a0{row.se_target:g}"
+
+
+_COLUMNS: tuple[tuple[str, Callable[[SimulatedTest], str]], ...] = (
+    ("questions", lambda row: number(row.figures.get("items_mean"), 1)),
+    ("at most", lambda row: number(row.figures.get("items_max"), 0)),
+    ("error of ability", lambda row: number(row.figures.get("theta_mae"), 3)),
+    ("intervals that hold", lambda row: _held(row, "coverage95")),
+    ("error of score", lambda row: number(row.figures.get("accuracy_mae"), 3)),
+    ("score intervals that hold", lambda row: _held(row, "accuracy_coverage95")),
+    ("most used question", lambda row: number(row.figures.get("exposure_max"), 2)),
+    ("overlap", lambda row: number(row.figures.get("overlap"), 2)),
+    ("saving", lambda row: number(row.figures.get("ies"), 1)),
+)
+
+
+def simulated_tests(report: VersionReport) -> Markup:
+    """The section about tests of held-out examinees, and about intervals."""
+    card = report.simulated
+    parts: list[Node] = [
+        el(
+            "p",
+            "Models that took no part in the calibration are tested again on their own recorded "
+            "answers, and the result of the short test is compared with that of all questions.",
+        )
+    ]
+    if card is None:
+        parts.append(el("p", NOT_COMPUTED))
+    else:
+        heads = ["test", *(head for head, _ in _COLUMNS)]
+        rows: list[list[Node]] = [
+            [_design(row), *(shown(row) for _, shown in _COLUMNS)] for row in card.rows
+        ]
+        parts += [
+            table(f"Simulated tests of {card.n_examinees:,} models", heads, rows),
+            el(
+                "p",
+                "Error: mean distance from the result of all questions. Intervals that hold: of "
+                "100 intervals of 95\u00a0%, how many held that result, with the correction below "
+                "and (in brackets) as the model alone gives them. Overlap: share of a test's "
+                "questions that another test asks, too. Saving: how many times the work of 100 "
+                "random questions it saves for the same error.",
+                class_="note",
+            ),
+        ]
+    parts += [el("h3", "How far intervals can be trusted"), el("p", correction_sentence(report))]
+    return section("Tests tried on models that were held out", *parts)

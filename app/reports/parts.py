@@ -1,0 +1,72 @@
+"""What sections of the page are made of: tables, words, numbers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from app.reports.markup import Markup, Node, el
+from app.reports.words import FIT_WORDS
+
+NOT_COMPUTED = "Not computed for this bank."
+
+
+def section(title: str, *parts: Node) -> Markup:
+    """One part of the page."""
+    return el("section", el("h2", title), *parts)
+
+
+def table(
+    caption: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Node]],
+    *,
+    names: bool = False,
+) -> Markup:
+    """A table whose rows begin with their head; it scrolls by itself where the page is narrow."""
+    row_head = "name" if names else None
+    body = [
+        el(
+            "tr",
+            el("th", row[0], scope="row", class_=row_head),
+            *(el("td", cell) for cell in row[1:]),
+        )
+        for row in rows
+    ]
+    table = el(
+        "table",
+        el("caption", caption),
+        el("thead", el("tr", *(el("th", head, scope="col") for head in heads))),
+        el("tbody", *body),
+    )
+    return el("div", table, class_="wide", role="region", aria_label=caption, tabindex=0)
+
+
+def capped(shown: int, total: int, what: str) -> Markup | None:
+    """Says that a table does not show all, where it does not."""
+    if total <= shown:
+        return None
+    return el("p", f"The first {shown:,} of {total:,} {what}.", class_="note")
+
+
+def word(verdict: str) -> Markup:
+    """A verdict, coloured."""
+    return el("span", verdict, class_=f"word {verdict if verdict in FIT_WORDS else 'unknown'}")
+
+
+def with_error(value: float | None, error: float | None) -> str:
+    """An estimate with its standard error."""
+    if value is None:
+        return "-"
+    return f"{value:.2f}" + ("" if error is None else f" ± {error:.2f}")
+
+
+def number(value: object, digits: int) -> str:
+    """A number, or a dash where there is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "-"
+    return f"{value:,.{digits}f}"
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """Counts by reason in one line."""
+    if not counts:
+        return "none"
+    return ", ".join(f"{n:,} {str(reason).replace('_', ' ')}" for reason, n in counts.items())
