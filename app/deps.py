@@ -20,6 +20,7 @@ from app.services.endpoints import EndpointService
 from app.services.gates import GateService
 from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
+from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionService
 from app.services.version_reports import VersionReports
@@ -76,6 +77,7 @@ ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.resp
 Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
 Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
 Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
+Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 

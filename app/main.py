@@ -23,6 +23,7 @@ from app.api.routers import (
     gates,
     health,
     leaderboards,
+    rankings,
     response_sets,
     scorers,
     sessions,
@@ -51,6 +52,7 @@ _ROUTERS = (
     comparisons,
     gates,
     leaderboards,
+    rankings,
     scorers,
     api_keys,
 )

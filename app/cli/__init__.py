@@ -11,6 +11,7 @@ COMMANDS = {
     "demo": "Run one adaptive test against a scripted model; nothing to set up.",
     "run": "Measure one endpoint from the shell, with live progress.",
     "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
+    "rank": "Rank several endpoints from the shell.",
     "serve": "Serve the API and a worker in one process.",
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",

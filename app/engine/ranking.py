@@ -51,6 +51,9 @@ from app.engine.stopping import Stop, StopReason
 from app.errors import InvalidInputError, ScaleMismatchError
 
 _NORMAL = NormalDist()
+#: Share of the most worthy member's worth below which a free one is not asked beside a busy one:
+#: asking in parallel saves time, and should not cost much more.
+_WORTH_ASKING = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +288,8 @@ class Ranking:
             free: Members who can take one more item now; None means all.
 
         Returns:
-            None where somebody is to be asked, but nobody who is free.
+            None where somebody is to be asked, but nobody who is free: or they are worth so much
+            less that they had better wait for those who are busy.
         """
         rivals = self._rivals(state)
         wanted = [member for member in rivals if self._remaining(state, member)]
@@ -299,10 +303,11 @@ class Ranking:
                 f"{state.n_asked} items, {spent.usd:g} usd and {spent.tokens} tokens spent; the "
                 "next item would go beyond the budget.",
             )
-        for member in sorted(affordable, key=lambda member: -self._worth(state, member)):
-            if free is None or member in free:
-                item = self._item(state, member, rivals[member], seed)
-                return RankingAsk(member, item)
+        worths = {member: self._worth(state, member) for member in affordable}
+        least = 0.0 if self._cold(state) else _WORTH_ASKING * max(worths.values())
+        for member in sorted(affordable, key=lambda member: -worths[member]):
+            if (free is None or member in free) and worths[member] >= least:
+                return RankingAsk(member, self._item(state, member, rivals[member], seed))
         return None
 
     def _se(self, state: RankingState, member: int) -> float:
@@ -317,13 +322,7 @@ class Ranking:
 
     def _rivals(self, state: RankingState) -> dict[int, list[int]]:
         """Who needs answers, and to be compared with whom; the warm-up before all else."""
-        cold = [
-            member
-            for member, test in enumerate(state.members)
-            if test.n_scored + len(test.pending) < self.rules.min_items
-            and self._remaining(state, member)
-        ]
-        if cold:
+        if cold := self._cold(state):
             others = range(len(state.members))
             return {member: [other for other in others if other != member] for member in cold}
         rivals: dict[int, list[int]] = {}
@@ -332,6 +331,15 @@ class Ranking:
                 rivals.setdefault(pair.above, []).append(pair.below)
                 rivals.setdefault(pair.below, []).append(pair.above)
         return rivals
+
+    def _cold(self, state: RankingState) -> list[int]:
+        """Who has too few answers to be compared."""
+        return [
+            member
+            for member, test in enumerate(state.members)
+            if test.n_scored + len(test.pending) < self.rules.min_items
+            and self._remaining(state, member)
+        ]
 
     def _worth(self, state: RankingState, member: int) -> float:
         """Variance that one more item is expected to take away, for its cost."""

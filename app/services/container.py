@@ -17,6 +17,7 @@ from app.services.endpoints import EndpointService
 from app.services.gates import GateService
 from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
+from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionQueue, SessionService
 from app.services.version_reports import VersionReports
@@ -43,6 +44,7 @@ class Services:
     collector: Collector
     calibrations: CalibrationService
     sessions: SessionService
+    rankings: RankingService
     manual_sessions: ManualSessions
     comparisons: ComparisonService
     gates: GateService
@@ -96,6 +98,13 @@ async def open_services(
                     database=database, response_sets=response_sets, banks=banks, queue=queue
                 ),
                 sessions=sessions,
+                rankings=RankingService(
+                    database=database,
+                    banks=banks,
+                    endpoints=endpoints,
+                    sessions=sessions,
+                    queue=queue,
+                ),
                 manual_sessions=ManualSessions(
                     database=database, banks=banks, endpoints=endpoints, transport=transport
                 ),

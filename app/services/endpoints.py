@@ -123,7 +123,7 @@ class EndpointService:
             BlockedAddressError: Its URL names an address that this server does not call.
             AlreadyExistsError: Another endpoint has this name.
         """
-        self._check(spec)
+        self.check(spec)
         sealed = self._sealed(spec)
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.add(new_id("end"), spec.settings, sealed)
@@ -164,7 +164,7 @@ class EndpointService:
         async with self._database.unit_of_work() as uow:
             present = await uow.endpoints.get(endpoint_id)
             spec = self._changed(present, change)
-            self._check(spec)
+            self.check(spec)
             return await uow.endpoints.replace(
                 endpoint_id, spec.settings, self._sealed(spec), expected_revision=expected_revision
             )
@@ -250,7 +250,7 @@ class EndpointService:
                     )
         return spec
 
-    def _check(self, spec: EndpointSpec) -> None:
+    def check(self, spec: EndpointSpec) -> None:
         """Build the adapter once, so that what cannot work is said now."""
         adapters.build(_config(spec), self._transport)
         if not spec.settings.base_url:

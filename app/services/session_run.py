@@ -160,6 +160,11 @@ class SessionRun:
                 self._absorb(item.step, item.closing)
 
     @property
+    def test(self) -> AdaptiveTest:
+        """The test that it runs."""
+        return self._test
+
+    @property
     def state(self) -> CatState:
         """The engine's state."""
         return self._state
@@ -175,6 +180,16 @@ class SessionRun:
         }
 
     @property
+    def spent_usd(self) -> float | None:
+        """What the calls cost; None where a price or a count of tokens is unknown."""
+        return self._usd
+
+    @property
+    def spent_tokens(self) -> tuple[int, int]:
+        """Tokens of prompts and of answers."""
+        return self._tokens_in, self._tokens_out
+
+    @property
     def precision_reached(self) -> bool | None:
         """Whether SE is at its target; None when the design sets none."""
         target = self._design.stopping.se
@@ -184,8 +199,8 @@ class SessionRun:
         """The item that was asked at `step`."""
         return self._steps[step]
 
-    def next_item(self, *, elapsed_s: float) -> AskedItem | Stop:
-        """Choose the next item and mark it as asked, or say why the test is over."""
+    def blocked(self) -> Stop | None:
+        """Why nothing more can be asked of this examinee, whatever the test says."""
         if (stop := self._unmarkable() or self._too_many_failures()) is not None:
             return stop
         if self._is_unmetered:
@@ -194,6 +209,12 @@ class SessionRun:
                 "The endpoint does not say how many tokens an answer took, so the budget cannot be "
                 "kept: it counts as spent.",
             )
+        return None
+
+    def next_item(self, *, elapsed_s: float) -> AskedItem | Stop:
+        """Choose the next item and mark it as asked, or say why the test is over."""
+        if (stop := self.blocked()) is not None:
+            return stop
         # Counted in items of the test: with or without items in pretest, the test is the same.
         nth = self._state.n_asked
         decision = self._test.ask(
@@ -201,14 +222,22 @@ class SessionRun:
         )
         if isinstance(decision, Stop):
             return decision
-        step = len(self._steps) + 1
         due = self._pretest.due(nth)
         if due is not None:
+            step = len(self._steps) + 1
             self._administer(step, ItemIndex(due))
             return AskedItem(step=step, position=due)
-        self._administer(step, decision.item)
-        self._information = decision.information
-        return AskedItem(step=step, position=int(decision.item), information=decision.information)
+        return self.ask_item(decision.item)
+
+    def ask_item(self, item: ItemIndex) -> AskedItem:
+        """Mark an item as asked that was chosen here or, in a ranking, for all its members."""
+        step = len(self._steps) + 1
+        bank = self._test.bank
+        self._information = bank.model.item_information(
+            bank.parameters, item, self._state.belief.theta
+        )
+        self._administer(step, item)
+        return AskedItem(step=step, position=int(item), information=self._information)
 
     def close(self, step: int, closing: Closing) -> Closing:
         """Take in how an asked item ended; returns the closing with theta and SE after it."""

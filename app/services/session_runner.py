@@ -44,6 +44,12 @@ from app.storage.repositories.session_values import (
 
 logger = structlog.get_logger(__name__)
 
+#: What people are told of a fault that is not theirs.
+FAULT = (
+    "An unexpected fault ended it; the server's log has the details under its id. The answers so "
+    "far are kept."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSession:
@@ -117,7 +123,7 @@ class SessionRunner:
         """Go on with a claimed session until it ends, or until the lease is lost."""
         with structlog.contextvars.bound_contextvars(session_id=record.id):
             try:
-                live = await patiently(lambda: self._prepare(record))
+                live = await patiently(lambda: self.prepare(record))
                 await self._loop(live)
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
@@ -125,10 +131,21 @@ class SessionRunner:
                 logger.exception("session_failed")
                 await self._fail(record, error)
 
-    async def _prepare(self, record: SessionRecord) -> LiveSession:
+    async def prepare(
+        self, record: SessionRecord, version: LoadedVersion | None = None
+    ) -> LiveSession:
+        """A claimed session with all it takes to go on, rebuilt from what is stored.
+
+        Args:
+            record: The session.
+            version: Its bank version, where the caller has it: tests on one are compared.
+
+        Raises:
+            SextantError: It has no endpoint, or one that cannot be opened.
+        """
         if record.endpoint_id is None:
             raise SextantError(f"Session {record.id} has no endpoint to ask.")
-        version = await self._banks.load_version(record.bank_version_id)
+        version = version or await self._banks.load_version(record.bank_version_id)
         version = version.asking_as(record.provenance["asking"])
         endpoint = await self._endpoints.ready(record.endpoint_id)
         async with self._database.unit_of_work() as uow:
@@ -167,7 +184,7 @@ class SessionRunner:
     async def _loop(self, live: LiveSession) -> None:
         run = live.run
         calls: dict[asyncio.Task[Closing], int] = {
-            asyncio.create_task(self._ask(live, step)): step for step in run.pending
+            asyncio.create_task(self.ask(live, step)): step for step in run.pending
         }
         closed: dict[int, Closing] = {}
         try:
@@ -179,7 +196,7 @@ class SessionRunner:
                 if ending is not None:
                     return
                 for item in asked:
-                    calls[asyncio.create_task(self._ask(live, item.step))] = item.step
+                    calls[asyncio.create_task(self.ask(live, item.step))] = item.step
                 closed = await self._next_closed(live, calls)
         finally:
             for call in calls:
@@ -217,7 +234,7 @@ class SessionRunner:
             await asyncio.gather(*late, return_exceptions=True)
         return {step: live.run.close(step, closing) for step, closing in closed.items()}
 
-    async def _ask(self, live: LiveSession, step: int) -> Closing:
+    async def ask(self, live: LiveSession, step: int) -> Closing:
         """Put one item to the endpoint and mark the answer."""
         position = int(live.run.position(step))
         item = (await patiently(lambda: self._banks.items_at(live.version, [position])))[position]
@@ -337,14 +354,7 @@ class SessionRunner:
 
     async def _fail(self, record: SessionRecord, error: Exception) -> None:
         known = isinstance(error, SextantError)
-        detail = (
-            error.detail
-            if isinstance(error, SextantError)
-            else (
-                "An unexpected fault ended the session; the server's log has the details under "
-                "its id. The answers so far are kept."
-            )
-        )
+        detail = error.detail if isinstance(error, SextantError) else FAULT
         async with self._database.unit_of_work() as uow:
             stored = await uow.sessions.get(record.id)
         ending = Ending(

@@ -117,6 +117,15 @@ class SessionService:
             InvalidInputError: A design that makes no sense for this bank or endpoint.
             NotFoundError: No such endpoint or bank version.
         """
+        return await self._start(*await self.draft(spec))
+
+    async def draft(self, spec: SessionSpec) -> tuple[NewSession, LoadedVersion, SessionPlan]:
+        """A session that is checked and not stored yet; an endpoint given in place is.
+
+        Raises:
+            InvalidInputError: A design that makes no sense for this bank or endpoint.
+            NotFoundError: No such endpoint or bank version.
+        """
         version_id = spec.bank_version_id
         if version_id is None:
             version_id = await self._banks.resolve_version(spec.bank or "")
@@ -152,7 +161,7 @@ class SessionService:
             metadata=dict(spec.metadata),
             provenance=self._provenance(version, endpoint, seed, markers),
         )
-        return await self._start(new, version, plan)
+        return new, version, plan
 
     async def get(self, session_id: str) -> SessionRecord:
         """One session.

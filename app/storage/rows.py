@@ -221,6 +221,9 @@ class SessionRow(Base):
     seed: Mapped[int] = mapped_column(BigInteger)
     parent_id: Mapped[str | None] = mapped_column(ForeignKey("sessions.id"), index=True)
     relation: Mapped[str | None]
+    #: A member of a ranking is asked by the ranking's worker, under the ranking's lease.
+    ranking_id: Mapped[str | None] = mapped_column(ForeignKey("rankings.id"), index=True)
+    ranking_member: Mapped[int | None]
     details: Mapped[Json] = mapped_column("metadata", server_default=_EMPTY_OBJECT)
     provenance: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
 
@@ -245,6 +248,54 @@ class SessionRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
+
+
+class RankingRow(Base):
+    """Several endpoints on one bank version, ranked; each is a session with this `ranking_id`."""
+
+    __tablename__ = "rankings"
+    __table_args__ = (
+        CheckConstraint(
+            "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
+        ),
+        Index(None, "status", "lease_expires_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
+    #: Rules, shared budget, and how each endpoint is asked.
+    settings: Mapped[Json]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    details: Mapped[Json] = mapped_column("metadata", server_default=_EMPTY_OBJECT)
+    status: Mapped[str]
+
+    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    lease_expires_at: Mapped[datetime | None]
+    worker_id: Mapped[str | None]
+
+    #: The figures that `GET` shows: order, pairs, ties, progress, usage.
+    summary: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
+    stop_reason: Mapped[str | None]
+    stop_detail: Mapped[str | None]
+    failure: Mapped[Json | None]
+    event_seq: Mapped[int] = mapped_column(server_default=text("0"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class RankingEventRow(Base):
+    """Something that happened in a ranking; `seq` is the id of the server-sent event."""
+
+    __tablename__ = "ranking_events"
+
+    ranking_id: Mapped[str] = mapped_column(
+        ForeignKey("rankings.id", ondelete="CASCADE"), primary_key=True
+    )
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    type: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
 class AdministrationRow(Base):

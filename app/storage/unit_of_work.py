@@ -16,6 +16,7 @@ from app.storage.repositories.collected import CollectedRepository
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.gates import GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
+from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
 from app.storage.repositories.sessions import SessionRepository
 
@@ -51,6 +52,7 @@ class UnitOfWork:
         self.banks = BankRepository(self._db)
         self.sessions = SessionRepository(self._db)
         self.gates = GateRepository(self._db)
+        self.rankings = RankingRepository(self._db)
         self.response_sets = ResponseSetRepository(self._db)
         self.collected = CollectedRepository(self._db)
         self.calibrations = CalibrationRepository(self._db)

@@ -20,10 +20,11 @@ from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
 from app.services.calibration_runner import CalibrationRunner
 from app.services.container import Services
+from app.services.ranking_runner import RankingRunner
 from app.services.session_runner import Networks, SessionRunner
 from app.settings import Settings
 from app.worker.fleet import Fleet, Leased
-from app.worker.queue import CALIBRATION, SESSION, JobKind, JobQueue, queue_app
+from app.worker.queue import CALIBRATION, RANKING, SESSION, JobKind, JobQueue, queue_app
 
 logger = structlog.get_logger(__name__)
 
@@ -34,6 +35,8 @@ _POLL_S = 0.5
 #: Pause before the queue's worker is started again, seconds: first and longest.
 _RESTART_S = (0.2, 2.0)
 _STALLED_WORKER_S = 60.0
+#: Rankings of one worker process at a time; each asks all its endpoints at once.
+_RANKINGS = 8
 #: Calibrations of one worker process at a time: each takes all the cores and memory it can use.
 _CALIBRATIONS = 1
 #: Seconds between two removals of old Idempotency-Keys.
@@ -58,7 +61,7 @@ async def running_worker(services: Services) -> AsyncIterator[None]:
 
 
 async def work(services: Services) -> None:
-    """Run sessions and calibrations until cancelled."""
+    """Run sessions, rankings and calibrations until cancelled."""
     settings = services.settings
     lease = timedelta(seconds=settings.lease_s)
     worker_id = worker_name()
@@ -82,6 +85,19 @@ async def work(services: Services) -> None:
             lease=lease,
             heartbeat_s=settings.heartbeat_s,
         )
+        rankings = Fleet(
+            database=services.database,
+            runner=RankingRunner(
+                database=services.database,
+                banks=services.banks,
+                sessions=runner,
+                worker_id=worker_id,
+                lease=lease,
+            ),
+            leases=lambda uow: uow.rankings,
+            lease=lease,
+            heartbeat_s=settings.heartbeat_s,
+        )
         calibrations = Fleet(
             database=services.database,
             runner=CalibrationRunner(
@@ -100,12 +116,14 @@ async def work(services: Services) -> None:
             async with asyncio.TaskGroup() as tasks:
                 n_sessions = settings.worker_concurrency
                 tasks.create_task(_take_jobs(services, SESSION, sessions, n_sessions))
+                tasks.create_task(_take_jobs(services, RANKING, rankings, _RANKINGS))
                 tasks.create_task(_take_jobs(services, CALIBRATION, calibrations, _CALIBRATIONS))
                 tasks.create_task(sessions.keep_leases())
+                tasks.create_task(rankings.keep_leases())
                 tasks.create_task(calibrations.keep_leases())
                 tasks.create_task(_rescue(services, queue))
         finally:
-            await asyncio.gather(sessions.stop(), calibrations.stop())
+            await asyncio.gather(sessions.stop(), rankings.stop(), calibrations.stop())
 
 
 def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
@@ -154,6 +172,7 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
         try:
             async with services.database.unit_of_work() as uow:
                 stalled = await uow.sessions.stalled(grace=grace)
+                stalled += await uow.rankings.stalled(grace=grace)
                 stalled += await uow.calibrations.stalled(grace=grace)
             for resource_id in stalled:
                 logger.info("rescued", id=resource_id)

@@ -24,8 +24,9 @@ class JobKind:
 
 SESSION = JobKind("sextant.run_session", "sessions")
 CALIBRATION = JobKind("sextant.run_calibration", "calibrations")
+RANKING = JobKind("sextant.run_ranking", "rankings")
 #: By what the prefix of an id names.
-_KIND_OF = {"ses": SESSION, "cal": CALIBRATION}
+_KIND_OF = {"ses": SESSION, "cal": CALIBRATION, "rnk": RANKING}
 
 #: Connections of one worker to the queue: listener, heartbeat, fetch, and some for finishing jobs.
 _POOL_SIZE = 6
@@ -40,7 +41,7 @@ def queue_app(database: Database) -> procrastinate.App:
 
 
 class JobQueue:
-    """Asks the workers to run a session or a calibration."""
+    """Asks the workers to run a session, a ranking or a calibration."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

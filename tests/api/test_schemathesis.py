@@ -77,6 +77,9 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         endpoint = await post("/endpoints", {"name": "simulated", "kind": "scripted"})
         session = await post("/sessions", {"mode": "manual", "bank": "demo"})
         gate = await post("/gates", {"session_id": session["id"], "threshold": 0.0})
+        other = await post("/endpoints", {"name": "another", "kind": "scripted"})
+        ranked = [{"endpoint_id": each["id"]} for each in (endpoint, other)]
+        ranking = await post("/rankings", {"bank": "demo", "endpoints": ranked, "min_items": 2})
     return {
         "bank": "demo",
         "response_set": "recorded",
@@ -86,6 +89,7 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         "endpoint_id": endpoint["id"],
         "session_id": session["id"],
         "gate_id": gate["id"],
+        "ranking_id": ranking["id"],
         "name": "numeric",
     }
 

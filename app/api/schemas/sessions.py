@@ -317,6 +317,7 @@ class SessionRead(Output):
     seed: int
     parent_id: str | None
     relation: Literal["extend", "replay"] | None
+    ranking_id: str | None = Field(description="The ranking that it is a member of.")
     provenance: dict[str, Any]
     metadata: dict[str, str]
     created_at: datetime
@@ -361,6 +362,7 @@ class SessionRead(Output):
                 "seed": record.seed,
                 "parent_id": record.parent_id,
                 "relation": record.relation,
+                "ranking_id": record.ranking_id,
                 "provenance": provenance,
                 "metadata": record.metadata,
                 "created_at": record.created_at,

@@ -29,6 +29,8 @@ class SessionRecord:
     seed: int
     parent_id: str | None
     relation: str | None
+    ranking_id: str | None
+    ranking_member: int | None
     metadata: dict[str, str]
     provenance: dict[str, Any]
     lease_epoch: int
@@ -61,6 +63,8 @@ class NewSession:
     seed: int
     parent_id: str | None = None
     relation: str | None = None
+    ranking_id: str | None = None
+    ranking_member: int | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     provenance: dict[str, Any] = field(default_factory=dict)
     active_s: float = 0.0

@@ -183,11 +183,15 @@ class SessionRepository:
     async def claim(
         self, session_id: str, *, worker_id: str, lease: timedelta
     ) -> SessionRecord | None:
-        """Become the one who runs this session, unless it has ended or a live worker has it."""
+        """Become the one who runs this session, unless it has ended or a live worker has it.
+
+        A member of a ranking is run with the ranking, under its lease.
+        """
         claimed = await self._db.execute(
             update(SessionRow)
             .where(
                 SessionRow.id == session_id,
+                SessionRow.ranking_id.is_(None),
                 SessionRow.status.in_(LIVE),
                 func.coalesce(SessionRow.lease_expires_at, func.now()) <= func.now(),
             )
@@ -242,6 +246,7 @@ class SessionRepository:
         due = (
             select(SessionRow.id)
             .where(
+                SessionRow.ranking_id.is_(None),
                 SessionRow.status.in_(LIVE),
                 func.coalesce(SessionRow.lease_expires_at, SessionRow.created_at) + grace
                 < func.now(),
@@ -361,6 +366,7 @@ class SessionRepository:
             InvalidStateError: Its state is not among `allowed`.
         """
         record = await self.get(session_id, for_update=True)
+        _require_own(record)
         if record.status not in allowed:
             raise InvalidStateError(
                 f"Session {session_id} is {record.status}; this needs it to be "
@@ -398,6 +404,7 @@ class SessionRepository:
             InvalidStateError: It has not ended, or others were made from it.
         """
         record = await self.get(session_id, for_update=True)
+        _require_own(record)
         if record.status not in ENDED:
             raise InvalidStateError(
                 f"Session {session_id} is {record.status}; cancel it before deleting it."
@@ -462,6 +469,13 @@ class SessionRepository:
             SessionEvent(row.type, row.data, row.seq, row.created_at)
             for row in (await self._db.execute(query)).scalars()
         ]
+
+
+def _require_own(record: SessionRecord) -> None:
+    if record.ranking_id is not None:
+        raise InvalidStateError(
+            f"Session {record.id} belongs to ranking {record.ranking_id}; cancel or delete that."
+        )
 
 
 _JOINED: dict[str, Any] = {

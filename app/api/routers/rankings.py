@@ -1,0 +1,137 @@
+"""Rankings: several endpoints on one bank, asked until their order is known."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import Path, Query, Request, Response
+
+from app.api.errors import errors
+from app.api.events import StoredEvent, event_list, event_stream, wants_stream
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.common import EventList, ListRead
+from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
+from app.api.schemas.sessions import AfterStep
+from app.deps import Rankings, caller, identify
+from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
+from app.storage.repositories.session_values import SessionEvent
+
+router = make_router("/rankings", tag="rankings")
+
+RankingId = Annotated[
+    str, Path(pattern=r"^rnk_[0-9a-z]{26}$", examples=["rnk_01jd0000000000000000000000"])
+]
+BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
+#: Events behind which nothing follows, unless somebody joins.
+_LAST_EVENTS = {"ranking.completed", "ranking.failed", "ranking.cancelled"}
+
+
+@router.post(
+    "",
+    status_code=202,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(NotFoundError, BlockedAddressError, UnknownNameError),
+)
+async def create_ranking(
+    body: RankingCreate, response: Response, rankings: Rankings
+) -> RankingRead:
+    """Rank several endpoints with as few items as possible; those that are close come out tied.
+
+    The answer comes at once; a worker asks all endpoints side by side. Poll, or read the events.
+    """
+    created = await rankings.create(body.to_domain())
+    response.headers["Location"] = f"/v1/rankings/{created.id}"
+    return RankingRead.of(created)
+
+
+@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def list_rankings(
+    page: Paging,
+    rankings: Rankings,
+    status: Annotated[RankingStatus | None, Query()] = None,
+    bank_id: BankId | None = None,
+) -> ListRead[RankingRead]:
+    """Rankings, the newest first."""
+    found = await rankings.list_page(page, status=status, bank_id=bank_id)
+    return list_of(found, RankingRead.of, identify=lambda record: record.id)
+
+
+@router.get("/{ranking_id}", dependencies=[caller("read")])
+async def get_ranking(ranking_id: RankingId, rankings: Rankings) -> RankingRead:
+    """Where a ranking stands: order with tie groups and rank ranges, pairs, cost."""
+    return RankingRead.of(await rankings.get(ranking_id))
+
+
+@router.delete(
+    "/{ranking_id}",
+    status_code=204,
+    dependencies=[caller("run")],
+    responses=errors(InvalidStateError),
+)
+async def delete_ranking(ranking_id: RankingId, rankings: Rankings) -> None:
+    """Remove an ended ranking with its endpoints' sessions and answers."""
+    await rankings.delete(ranking_id)
+
+
+@router.get(
+    "/{ranking_id}/events",
+    dependencies=[caller("read")],
+    response_model=EventList,
+    responses={
+        200: {
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+        },
+        204: {"description": "The stream ended and the client has seen its last event."},
+    },
+)
+async def ranking_events(
+    ranking_id: RankingId,
+    request: Request,
+    rankings: Rankings,
+    after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
+) -> Response | EventList:
+    """What happens in a ranking. `Last-Event-ID` or `after` resumes the stream."""
+    await rankings.get(ranking_id)
+    followed: set[int] = set()
+
+    async def fetch(seq: int) -> Sequence[SessionEvent]:
+        events = await rankings.events(ranking_id, after=seq)
+        followed.update(event.seq for event in events[:-1])
+        return events
+
+    def is_last(event: StoredEvent) -> bool:
+        return event.type in _LAST_EVENTS and event.seq not in followed
+
+    if wants_stream(request):
+        return await event_stream(
+            request, fetch, is_last, after=after, check=lambda: identify(request)
+        )
+    return await event_list(fetch, is_last, after=after)
+
+
+@router.post(
+    "/{ranking_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
+)
+async def cancel_ranking(ranking_id: RankingId, rankings: Rankings) -> RankingRead:
+    """End a ranking where it stands. The answers so far are kept."""
+    return RankingRead.of(await rankings.cancel(ranking_id))
+
+
+@router.post(
+    "/{ranking_id}:join",
+    status_code=202,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError, BlockedAddressError, UnknownNameError),
+)
+async def join_ranking(
+    ranking_id: RankingId, body: RankingJoin, response: Response, rankings: Rankings
+) -> RankingRead:
+    """Add an endpoint to a completed ranking: only that one is asked.
+
+    The others keep their answers; all pairs are judged anew.
+    """
+    joined = await rankings.join(ranking_id, body.to_domain(), body.budget.to_domain())
+    response.headers["Location"] = f"/v1/rankings/{joined.id}"
+    return RankingRead.of(joined)

@@ -1,0 +1,283 @@
+"""Rankings as JSON."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from app.api.schemas.common import Input, Metadata, Name, Output
+from app.api.schemas.designs import Count, EstimatorInput, FailuresInput, Positive, SelectionInput
+from app.api.schemas.endpoints import EndpointCreate
+from app.api.schemas.sessions import FailureRead, Seed
+from app.engine import StopReason
+from app.engine.ranking import RankingBudget, RankingRules
+from app.services.rankings import MAX_ENDPOINTS, EndpointChoice, RankingSpec
+from app.storage.repositories.rankings import RankingRecord
+
+RankingStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
+_RULES = RankingRules()
+
+
+class RankedEndpoint(Input):
+    """Who is ranked: exactly one of the two."""
+
+    endpoint_id: Name | None = Field(default=None, description="A saved endpoint.")
+    endpoint: EndpointCreate | None = Field(
+        default=None, description="Or an endpoint in place, stored with the ranking."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.endpoint_id is None) == (self.endpoint is None):
+            raise ValueError("give exactly one of endpoint and endpoint_id")
+        return self
+
+    def to_domain(self) -> EndpointChoice:
+        """As the service takes it."""
+        if self.endpoint is not None:
+            return self.endpoint.to_spec()
+        return self.endpoint_id or ""
+
+
+class RankingBudgetInput(Input):
+    """Caps over all endpoints together; calls in flight are still paid."""
+
+    items: Count | None = Field(
+        default=None, description="By default half of `max_items` for each endpoint."
+    )
+    usd: Positive | None = None
+    tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
+
+    def to_domain(self) -> RankingBudget:
+        """As the engine takes it."""
+        return RankingBudget(**self.model_dump())
+
+
+class RankingCreate(Input):
+    """Several endpoints on one bank, and when their order is known well enough."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "bank": "demo",
+                    "endpoints": [
+                        {"endpoint_id": "end_01jd0000000000000000000000"},
+                        {"endpoint_id": "end_01jd0000000000000000000001"},
+                        {
+                            "endpoint": {
+                                "kind": "openai_chat",
+                                "base_url": "http://127.0.0.1:8080/v1",
+                                "model": "my-model",
+                            }
+                        },
+                    ],
+                    "confidence": 0.95,
+                    "budget": {"items": 150},
+                }
+            ]
+        }
+    )
+
+    endpoints: list[RankedEndpoint] = Field(
+        min_length=1, max_length=MAX_ENDPOINTS, description="At least two, each once."
+    )
+    bank_version_id: Name | None = Field(default=None, description="A certain version.")
+    bank: Name | None = Field(
+        default=None, description="Or the newest version of a bank, by its id or name."
+    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        default=_RULES.confidence, description="With which a pair is decided."
+    )
+    correction: Literal["none", "holm"] = Field(
+        default="none", description="`holm`: the confidence holds for all pairs together."
+    )
+    min_items: Count = Field(
+        default=_RULES.min_items, description="Warm-up: scored answers of each endpoint."
+    )
+    max_items: Count = Field(default=_RULES.max_items, description="Most items of one endpoint.")
+    tie_width: Annotated[float, Field(ge=0, le=50)] = Field(
+        default=_RULES.tie_width, description="Difference in logits that does not matter."
+    )
+    futility: Annotated[float, Field(ge=0, lt=0.5)] = Field(
+        default=_RULES.futility,
+        description="Give a pair up that all items left would decide with a smaller probability.",
+    )
+    shared_items: bool = Field(
+        default=_RULES.shared_items, description="Prefer items that a rival has answered."
+    )
+    budget: RankingBudgetInput = Field(default_factory=RankingBudgetInput)
+    estimator: EstimatorInput | None = None
+    selection: SelectionInput | None = None
+    concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1, description="Items in flight at once, of each endpoint."
+    )
+    failures: FailuresInput | None = None
+    seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
+    metadata: Metadata = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_bank(self) -> Self:
+        if (self.bank_version_id is None) == (self.bank is None):
+            raise ValueError("give exactly one of bank and bank_version_id")
+        return self
+
+    def to_domain(self) -> RankingSpec:
+        """The same for the service.
+
+        Raises:
+            InvalidInputError: Rules that contradict each other.
+        """
+        asking = self.model_dump(
+            include={"estimator", "selection", "concurrency", "failures"}, exclude_unset=True
+        )
+        return RankingSpec(
+            endpoints=[endpoint.to_domain() for endpoint in self.endpoints],
+            bank_version_id=self.bank_version_id,
+            bank=self.bank,
+            rules=RankingRules(
+                confidence=self.confidence,
+                holm=self.correction == "holm",
+                min_items=self.min_items,
+                max_items=self.max_items,
+                tie_width=self.tie_width,
+                futility=self.futility,
+                shared_items=self.shared_items,
+            ),
+            budget=self.budget.to_domain(),
+            asking={name: section for name, section in asking.items() if section is not None},
+            seed=self.seed,
+            metadata=self.metadata,
+        )
+
+
+class RankingJoin(RankedEndpoint):
+    """One more endpoint for a completed ranking."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"endpoint_id": "end_01jd0000000000000000000002"}]}
+    )
+
+    budget: RankingBudgetInput = Field(
+        default_factory=RankingBudgetInput,
+        description="What it may cost; `items` is `max_items` by default.",
+    )
+
+
+class RankedRead(Output):
+    """One endpoint's place. Within a tie group the order means nothing."""
+
+    endpoint_id: str
+    name: str | None
+    model: str
+    session_id: str = Field(description="Its answers.")
+    rank_lo: int = Field(description="Best rank that the decided pairs leave open; 1 is best.")
+    rank_hi: int = Field(description="Worst such rank.")
+    group: int = Field(description="Tie group, counted from the top.")
+    theta: float | None
+    se: float | None
+    items: int
+    scored: int
+    in_flight: int
+    usd: float | None = Field(description="What it cost; null where a price is unknown.")
+
+
+class RankedPair(Output):
+    """Two endpoints by id, `a` with the higher theta."""
+
+    a: str
+    b: str
+    p_a_above_b: float = Field(description="From their posteriors, as if looked at once.")
+    p_value: float = Field(
+        description="Probability that equals would ever be that far apart, at any look."
+    )
+    decided: bool
+
+
+class RankingProgress(Output):
+    """Items of all endpoints."""
+
+    items: int
+    scored: int
+    in_flight: int
+
+
+class RankingUsage(Output):
+    """What all endpoints took. `usd` is null when a price or a token count is unknown."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    usd: float | None
+
+
+class RankingBank(Output):
+    """What is asked from."""
+
+    id: str
+    name: str
+    version: int
+    version_id: str
+
+
+class RankingRead(Output):
+    """One ranking: where it stands."""
+
+    id: str
+    object: Literal["ranking"] = "ranking"
+    status: RankingStatus
+    bank: RankingBank
+    order: list[RankedRead] = Field(description="By falling theta; empty before the first step.")
+    ties: list[list[str]] = Field(description="Ids of endpoints that cannot be told apart.")
+    pairs: list[RankedPair]
+    decided: bool = Field(description="Whether every pair of neighbours is decided.")
+    progress: RankingProgress
+    usage: RankingUsage
+    rules: dict[str, Any]
+    budget: dict[str, Any]
+    asking: dict[str, Any] = Field(description="How each endpoint is asked.")
+    seed: int
+    stop_reason: StopReason | None
+    stop_detail: str | None
+    failure: FailureRead | None
+    metadata: dict[str, str]
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, record: RankingRecord) -> "RankingRead":
+        """From the stored ranking."""
+        figures = record.summary or _NOTHING_YET
+        return cls.model_validate(
+            {
+                **figures,
+                **record.settings,
+                "id": record.id,
+                "status": record.status,
+                "bank": {
+                    "id": record.bank_id,
+                    "name": record.bank_name,
+                    "version": record.bank_version,
+                    "version_id": record.bank_version_id,
+                },
+                "seed": record.seed,
+                "stop_reason": record.stop_reason,
+                "stop_detail": record.stop_detail,
+                "failure": record.failure,
+                "metadata": record.metadata,
+                "created_at": record.created_at,
+                "started_at": record.started_at,
+                "finished_at": record.finished_at,
+            }
+        )
+
+
+_NOTHING_YET: dict[str, Any] = {
+    "order": [],
+    "ties": [],
+    "pairs": [],
+    "decided": False,
+    "progress": {"items": 0, "scored": 0, "in_flight": 0},
+    "usage": {"calls": 0, "tokens_in": 0, "tokens_out": 0, "usd": 0.0},
+}

@@ -1,0 +1,176 @@
+"""`sextant rank`: rank several endpoints from the shell."""
+
+from contextlib import AsyncExitStack
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from app.cli.client import ApiClient
+from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.run import FAILED, given, own_client, run_to_the_end
+from app.cli.server import serving
+from app.errors import InvalidInputError
+from app.observability import configure_logging
+from app.settings import Settings
+
+
+@fail_clearly
+def command(
+    endpoint: Annotated[
+        list[str],
+        typer.Option(
+            metavar="URL MODEL",
+            help="Base URL and model name, as 'URL MODEL' in one argument, or the id of a saved "
+            "endpoint; once for each that is ranked.",
+        ),
+    ],
+    bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
+    kind: Annotated[
+        str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
+    ] = "openai_chat",
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoints; better set by the variable."
+        ),
+    ] = None,
+    confidence: Annotated[
+        float | None, typer.Option(help="With which a pair is decided; 0.95 by default.")
+    ] = None,
+    holm: Annotated[
+        bool, typer.Option("--holm", help="Confidence for all pairs together, not for each.")
+    ] = False,
+    min_items: Annotated[int | None, typer.Option(help="Warm-up: items of each.")] = None,
+    max_items: Annotated[int | None, typer.Option(help="Most items of one endpoint.")] = None,
+    tie_width: Annotated[
+        float | None, typer.Option(help="Difference in logits that does not matter.")
+    ] = None,
+    budget_items: Annotated[int | None, typer.Option(help="Most items of all.")] = None,
+    budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
+    budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
+    selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
+    concurrency: Annotated[int, typer.Option(help="Items in flight, of each endpoint.")] = 1,
+    seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
+    ] = None,
+    server_key: Annotated[
+        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the ranking as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Rank several endpoints, as surely as asked for and with as few items as possible.
+
+    Prices differ between endpoints: save them (POST /v1/endpoints) and give their ids.
+    """
+    body: dict[str, Any] = {
+        "bank": bank,
+        "endpoints": [_choice(text, kind, api_key) for text in endpoint],
+        "concurrency": concurrency,
+        **given(
+            confidence=confidence,
+            correction="holm" if holm else None,
+            min_items=min_items,
+            max_items=max_items,
+            tie_width=tie_width,
+            seed=seed,
+            budget=given(items=budget_items, usd=budget_usd, tokens=budget_tokens),
+            selection=given(criterion=selector.replace("-", "_") if selector else None),
+        ),
+    }
+
+    async def rank() -> dict[str, Any]:
+        async with AsyncExitStack() as stack:
+            if server is not None:
+                client = await stack.enter_async_context(ApiClient(server, server_key))
+            else:
+                settings = Settings(port=0, host="127.0.0.1", log_level="warning")
+                configure_logging(settings)
+                local = await stack.enter_async_context(serving(settings))
+                if bank == "demo":
+                    await local.services.banks.ensure_demo_bank()
+                client = await stack.enter_async_context(await own_client(local))
+            created = await client.post("/v1/rankings", body)
+            return await _watch(client, created["id"])
+
+    ranking = run_to_the_end(rank)
+    if json != "-":
+        out.print(_table(ranking))
+        for tie in ranking["ties"]:
+            out.print(f"Tied: {', '.join(_names(ranking, tie))}.", markup=False)
+        out.print(_cost(ranking), markup=False)
+        out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}", markup=False)
+    write_json(json, ranking)
+    if ranking["status"] != "completed":
+        failure = ranking["failure"] or {"detail": ranking["stop_detail"]}
+        err.print(f"Error: {failure['detail']}", style="red", markup=False)
+        raise typer.Exit(FAILED)
+
+
+def _choice(text: str, kind: str, api_key: str | None) -> dict[str, Any]:
+    words = text.split()
+    if len(words) == 1 and words[0].startswith("end_"):
+        return {"endpoint_id": words[0]}
+    if len(words) != 2:
+        raise InvalidInputError(
+            f"--endpoint: expected 'URL MODEL' or the id of a saved endpoint, got {text!r}."
+        )
+    url, model = words
+    return {"endpoint": given(kind=kind, base_url=url, model=model, api_key=api_key)}
+
+
+async def _watch(client: ApiClient, ranking_id: str) -> dict[str, Any]:
+    """Show a ranking until it ends; progress goes to stderr, so that stdout is free."""
+    events = client.events(f"/v1/rankings/{ranking_id}/events")
+    if err.is_terminal:
+        with Live(console=err, auto_refresh=False) as live:
+            async for _, data in events:
+                if "order" in data:
+                    live.update(_table(data), refresh=True)
+    else:
+        shown = 0
+        async for _, data in events:
+            items = data.get("progress", {}).get("items", 0)
+            if items >= shown + _EVERY:
+                shown = items
+                leading = " > ".join(entry["model"] for entry in data["order"])
+                err.print(f"{items} items: {leading}", markup=False, soft_wrap=True)
+    return await client.get(f"/v1/rankings/{ranking_id}")
+
+
+#: Items between two lines of progress where a table cannot be redrawn.
+_EVERY = 10
+
+
+def _table(ranking: dict[str, Any]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("rank", "endpoint", "theta", "SE", "items", "scored", "cost"):
+        table.add_column(name, justify="left" if name == "endpoint" else "right")
+    for entry in ranking["order"]:
+        lo, hi = entry["rank_lo"], entry["rank_hi"]
+        table.add_row(
+            f"{lo}" if lo == hi else f"{lo}-{hi}",
+            entry["name"] or entry["model"],
+            "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
+            "?" if entry["se"] is None else f"{entry['se']:.2f}",
+            str(entry["items"]),
+            str(entry["scored"]),
+            "" if entry["usd"] is None else f"${entry['usd']:.4f}",
+        )
+    return table
+
+
+def _names(ranking: dict[str, Any], ids: list[str]) -> list[str]:
+    named = {e["endpoint_id"]: e["name"] or e["model"] for e in ranking["order"]}
+    return [named[endpoint_id] for endpoint_id in ids]
+
+
+def _cost(ranking: dict[str, Any]) -> str:
+    usage, items = ranking["usage"], ranking["progress"]["items"]
+    usd = "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
+    tokens = usage["tokens_in"] + usage["tokens_out"]
+    return f"{items} items, {usage['calls']} calls, {tokens} tokens, {usd}."

@@ -1,0 +1,408 @@
+"""Rankings: their row, their members' sessions, their events, and the lease of who runs them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, delete, func, insert, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import InvalidStateError, LeaseLostError, NotFoundError
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories import session_values
+from app.storage.repositories.session_values import SessionEvent, SessionRecord
+from app.storage.repositories.sessions import SessionRepository
+from app.storage.rows import (
+    BankRow,
+    BankVersionRow,
+    RankingEventRow,
+    RankingRow,
+    SessionEventRow,
+    SessionRow,
+)
+
+#: States in which a worker may hold the ranking.
+LIVE = ("queued", "running")
+#: States in which nothing is asked any more; a completed one goes on when somebody joins.
+ENDED = ("completed", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingRecord:
+    """One ranking as stored; names as in the table `rankings`."""
+
+    id: str
+    bank_version_id: str
+    bank_id: str
+    bank_name: str
+    bank_version: int
+    settings: dict[str, Any]
+    seed: int
+    metadata: dict[str, str]
+    status: str
+    lease_epoch: int
+    summary: dict[str, Any]
+    stop_reason: str | None
+    stop_detail: str | None
+    failure: dict[str, Any] | None
+    event_seq: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingEnd:
+    """How a ranking ended."""
+
+    status: str
+    stop_reason: str
+    stop_detail: str
+    failure: dict[str, Any] | None = None
+
+
+class RankingRepository:
+    """Questions and changes about rankings, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(
+        self,
+        ranking_id: str,
+        *,
+        bank_version_id: str,
+        settings: Mapping[str, Any],
+        seed: int,
+        metadata: Mapping[str, str],
+    ) -> None:
+        """Store a new ranking, queued, with its first event; its members come after it."""
+        self._db.add(
+            RankingRow(
+                id=ranking_id,
+                bank_version_id=bank_version_id,
+                settings=dict(settings),
+                seed=seed,
+                details=dict(metadata),
+                status="queued",
+            )
+        )
+        await self._db.flush()
+        await self._note(ranking_id, [SessionEvent("ranking.created", {"status": "queued"})])
+
+    async def get(self, ranking_id: str, *, for_update: bool = False) -> RankingRecord:
+        """One ranking.
+
+        Args:
+            ranking_id: Its id.
+            for_update: Lock its row until the transaction ends.
+
+        Raises:
+            NotFoundError: No such ranking.
+        """
+        query = _RANKINGS.where(RankingRow.id == ranking_id)
+        if for_update:
+            query = query.with_for_update(of=RankingRow)
+        row = (await self._db.execute(query)).mappings().one_or_none()
+        if row is None:
+            raise NotFoundError("ranking", ranking_id)
+        return RankingRecord(**row)
+
+    async def list_page(
+        self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
+    ) -> Page[RankingRecord]:
+        """One page of rankings that pass every filter given.
+
+        Raises:
+            NotFoundError: No ranking has the id `request.after`.
+        """
+        query = _RANKINGS
+        if status is not None:
+            query = query.where(RankingRow.status == status)
+        if bank_id is not None:
+            query = query.where(BankVersionRow.bank_id == bank_id)
+        if request.after is not None:
+            await self.get(request.after)
+            query = query.where(
+                RankingRow.id < request.after
+                if request.descending
+                else RankingRow.id > request.after
+            )
+        order = RankingRow.id.desc() if request.descending else RankingRow.id.asc()
+        rows = await self._db.execute(query.order_by(order).limit(request.limit + 1))
+        records = [RankingRecord(**row) for row in rows.mappings()]
+        return Page(items=tuple(records[: request.limit]), has_more=len(records) > request.limit)
+
+    async def members(self, ranking_id: str) -> list[SessionRecord]:
+        """The sessions of its endpoints, in the order in which they were given."""
+        query = (
+            select(SessionRow.id)
+            .where(SessionRow.ranking_id == ranking_id)
+            .order_by(SessionRow.ranking_member)
+        )
+        sessions = SessionRepository(self._db)
+        return [await sessions.get(member) for member in (await self._db.scalars(query)).all()]
+
+    async def claim(
+        self, ranking_id: str, *, worker_id: str, lease: timedelta
+    ) -> RankingRecord | None:
+        """Become the one who runs this ranking, unless it has ended or a live worker has it.
+
+        Its members' sessions get the same epoch, so that whoever ran it before writes nothing more.
+        """
+        claimed = await self._db.execute(
+            update(RankingRow)
+            .where(
+                RankingRow.id == ranking_id,
+                RankingRow.status.in_(LIVE),
+                func.coalesce(RankingRow.lease_expires_at, func.now()) <= func.now(),
+            )
+            .values(
+                status="running",
+                lease_epoch=RankingRow.lease_epoch + 1,
+                lease_expires_at=func.now() + lease,
+                worker_id=worker_id,
+                started_at=func.coalesce(RankingRow.started_at, func.now()),
+            )
+            .returning(RankingRow.lease_epoch)
+        )
+        epoch = claimed.scalar_one_or_none()
+        if epoch is None:
+            return None
+        await self._db.execute(
+            update(SessionRow)
+            .where(_live_members(ranking_id))
+            .values(
+                status="running",
+                lease_epoch=epoch,
+                worker_id=worker_id,
+                waiting_until=None,
+                waiting_reason=None,
+                started_at=func.coalesce(SessionRow.started_at, func.now()),
+                revision=SessionRow.revision + 1,
+            )
+        )
+        return await self.get(ranking_id)
+
+    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
+        """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
+        rows = await self._db.execute(
+            update(RankingRow)
+            .where(_held(leases))
+            .values(lease_expires_at=func.now() + lease)
+            .returning(RankingRow.id)
+        )
+        return set(rows.scalars())
+
+    async def release(self, leases: Mapping[str, int]) -> None:
+        """Give up leases (id -> epoch) so that another worker goes on at once."""
+        await self._db.execute(
+            update(RankingRow)
+            .where(_held(leases))
+            .values(status="queued", lease_expires_at=None, worker_id=None)
+        )
+
+    async def stalled(self, *, grace: timedelta, limit: int = 100) -> list[str]:
+        """Live rankings that nobody runs: their lease, or their wait in the queue, ran out.
+
+        Each is marked as queued from now, so that it is reported once per grace period.
+        """
+        waiting_since = func.coalesce(RankingRow.lease_expires_at, RankingRow.created_at)
+        due = (
+            select(RankingRow.id)
+            .where(RankingRow.status.in_(LIVE), waiting_since + grace < func.now())
+            .order_by(RankingRow.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        ids = list((await self._db.execute(due)).scalars())
+        if ids:
+            # A lease that ends now is over: the next worker may claim the ranking.
+            await self._db.execute(
+                update(RankingRow)
+                .where(RankingRow.id.in_(ids))
+                .values(lease_expires_at=func.now(), status="queued")
+            )
+        return ids
+
+    async def advance(
+        self,
+        ranking_id: str,
+        epoch: int,
+        *,
+        summary: Mapping[str, Any],
+        events: Sequence[SessionEvent],
+        end: RankingEnd | None = None,
+    ) -> None:
+        """Write the figures after a step, if the lease `epoch` is still the present one.
+
+        Raises:
+            LeaseLostError: It was cancelled, or another worker has it.
+        """
+        values: dict[str, Any] = {"summary": dict(summary)}
+        if end is not None:
+            values |= {f.name: getattr(end, f.name) for f in fields(end)}
+            values |= {"lease_expires_at": None, "finished_at": func.now()}
+        written = await self._db.execute(
+            update(RankingRow)
+            .where(_held({ranking_id: epoch}))
+            .values(**values)
+            .returning(RankingRow.id)
+        )
+        if written.one_or_none() is None:
+            raise LeaseLostError(f"Ranking {ranking_id} is no longer run under lease {epoch}.")
+        await self._note(ranking_id, events)
+
+    async def reopen(
+        self, ranking_id: str, *, settings: Mapping[str, Any], event: SessionEvent
+    ) -> None:
+        """Queue a completed ranking again, because somebody joins."""
+        await self._db.execute(
+            update(RankingRow)
+            .where(RankingRow.id == ranking_id)
+            .values(
+                status="queued",
+                settings=dict(settings),
+                stop_reason=None,
+                stop_detail=None,
+                finished_at=None,
+                # It waits in the queue from now, not from when it was made.
+                lease_expires_at=func.now(),
+            )
+        )
+        await self._note(ranking_id, [event])
+
+    async def cancel(self, ranking_id: str, *, detail: str) -> RankingRecord:
+        """End a ranking and its members' sessions from outside; whoever runs it loses the lease.
+
+        Raises:
+            NotFoundError: No such ranking.
+            InvalidStateError: It has ended.
+        """
+        record = await self.get(ranking_id, for_update=True)
+        if record.status not in LIVE:
+            raise InvalidStateError(f"Ranking {ranking_id} is {record.status}; it has ended.")
+        stopped = {"status": "cancelled", "stop_reason": "cancelled", "stop_detail": detail}
+        epoch = record.lease_epoch + 1
+        await self._db.execute(
+            update(RankingRow)
+            .where(RankingRow.id == ranking_id)
+            .values(
+                **stopped,
+                lease_epoch=epoch,
+                lease_expires_at=None,
+                worker_id=None,
+                finished_at=func.now(),
+            )
+        )
+        members = await self._db.execute(
+            update(SessionRow)
+            .where(_live_members(ranking_id))
+            .values(
+                **stopped,
+                lease_epoch=epoch,
+                worker_id=None,
+                waiting_until=None,
+                waiting_reason=None,
+                event_seq=SessionRow.event_seq + 1,
+                revision=SessionRow.revision + 1,
+                finished_at=func.now(),
+            )
+            .returning(SessionRow.id, SessionRow.event_seq)
+        )
+        data = {"stop_reason": "cancelled", "stop_detail": detail}
+        ended = [
+            {"session_id": row.id, "seq": row.event_seq, "type": "session.cancelled", "data": data}
+            for row in members
+        ]
+        if ended:
+            await self._db.execute(insert(SessionEventRow), ended)
+        await self._note(ranking_id, [SessionEvent("ranking.cancelled", data)])
+        return await self.get(ranking_id)
+
+    async def delete(self, ranking_id: str) -> None:
+        """Remove an ended ranking with its members' sessions.
+
+        Raises:
+            NotFoundError: No such ranking.
+            InvalidStateError: It has not ended, or a session was made from a member's.
+        """
+        record = await self.get(ranking_id, for_update=True)
+        if record.status in LIVE:
+            raise InvalidStateError(
+                f"Ranking {ranking_id} is {record.status}; cancel it before deleting it."
+            )
+        members = select(SessionRow.id).where(SessionRow.ranking_id == ranking_id)
+        child = await self._db.scalar(
+            select(SessionRow.id).where(SessionRow.parent_id.in_(members)).limit(1)
+        )
+        if child is not None:
+            raise InvalidStateError(
+                f"A session of ranking {ranking_id} is the source of {child}; delete that first."
+            )
+        await self._db.execute(delete(SessionRow).where(SessionRow.ranking_id == ranking_id))
+        await self._db.execute(delete(RankingRow).where(RankingRow.id == ranking_id))
+
+    async def events(
+        self, ranking_id: str, *, after: int = 0, limit: int = 500
+    ) -> list[SessionEvent]:
+        """Events with seq above `after`, in order."""
+        query = (
+            select(RankingEventRow)
+            .where(RankingEventRow.ranking_id == ranking_id, RankingEventRow.seq > after)
+            .order_by(RankingEventRow.seq)
+            .limit(limit)
+        )
+        return [
+            SessionEvent(row.type, row.data, row.seq, row.created_at)
+            for row in (await self._db.execute(query)).scalars()
+        ]
+
+    async def _note(self, ranking_id: str, events: Sequence[SessionEvent]) -> None:
+        if not events:
+            return
+        last = await self._db.scalar(
+            update(RankingRow)
+            .where(RankingRow.id == ranking_id)
+            .values(event_seq=RankingRow.event_seq + len(events))
+            .returning(RankingRow.event_seq)
+        )
+        first = (last or 0) - len(events) + 1
+        await self._db.execute(
+            insert(RankingEventRow),
+            [
+                {"ranking_id": ranking_id, "seq": seq, "type": event.type, "data": event.data}
+                for seq, event in enumerate(events, first)
+            ],
+        )
+
+
+_JOINED: dict[str, Any] = {
+    "bank_id": BankVersionRow.bank_id,
+    "bank_name": BankRow.name,
+    "bank_version": BankVersionRow.number,
+}
+_RANKINGS = (
+    select(
+        *(
+            getattr(RankingRow, f.name)
+            for f in fields(RankingRecord)
+            if f.name not in {*_JOINED, "metadata"}
+        ),
+        RankingRow.details.label("metadata"),
+        *(column.label(name) for name, column in _JOINED.items()),
+    )
+    .join(BankVersionRow, BankVersionRow.id == RankingRow.bank_version_id)
+    .join(BankRow, BankRow.id == BankVersionRow.bank_id)
+)
+
+
+def _held(leases: Mapping[str, int]) -> ColumnElement[bool]:
+    mine = tuple_(RankingRow.id, RankingRow.lease_epoch).in_(list(leases.items()))
+    return mine & (RankingRow.status == "running")
+
+
+def _live_members(ranking_id: str) -> ColumnElement[bool]:
+    live = SessionRow.status.in_(session_values.LIVE)
+    return (SessionRow.ranking_id == ranking_id) & live

@@ -1,0 +1,38 @@
+"""Helpers of the ranking tests."""
+
+import asyncio
+from typing import Any
+
+from app.services.container import Services
+from app.services.rankings import RankingSpec
+from app.storage.repositories.rankings import ENDED, RankingRecord
+from tests.services.sessions import scripted
+
+THETAS = (-1.6, 1.6, 0.0)
+
+
+def contest(*thetas: float, **changes: Any) -> RankingSpec:
+    """Simulated examinees on the demo bank."""
+    given: dict[str, Any] = {
+        "bank": "demo",
+        "endpoints": [
+            scripted(theta=theta, seed=position) for position, theta in enumerate(thetas or THETAS)
+        ],
+        "seed": 5,
+    }
+    return RankingSpec(**{**given, **changes})
+
+
+async def ranked(services: Services, ranking_id: str, limit_s: float = 60) -> RankingRecord:
+    """The ranking once it has ended."""
+    async with asyncio.timeout(limit_s):
+        while True:
+            record = await services.rankings.get(ranking_id)
+            if record.status in ENDED:
+                return record
+            await asyncio.sleep(0.02)
+
+
+def places(record: RankingRecord) -> list[str]:
+    """Session ids of the members, best first."""
+    return [entry["session_id"] for entry in record.summary["order"]]

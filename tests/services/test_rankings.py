@@ -1,0 +1,123 @@
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.engine.ranking import RankingBudget, RankingRules
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.services.container import Services
+from app.services.endpoints import EndpointSpec
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.endpoints import EndpointSettings, Price
+from tests.services.rankings import contest
+from tests.services.sessions import opened, scripted
+
+PAGE = PageRequest(limit=20, after=None, descending=True)
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+def priced(model: str, usd_per_1m: float) -> EndpointSpec:
+    return EndpointSpec(
+        settings=EndpointSettings(
+            kind="openai_chat",
+            model=model,
+            base_url="http://127.0.0.1:9/v1",
+            price=Price(input_per_1m=usd_per_1m, output_per_1m=usd_per_1m),
+        )
+    )
+
+
+async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(services: Services) -> None:
+    created = await services.rankings.create(contest())
+
+    async with services.database.unit_of_work() as uow:
+        members = await uow.rankings.members(created.id)
+    assert created.status == "queued"
+    assert [member.ranking_member for member in members] == [0, 1, 2]
+    assert {(member.status, member.ranking_id) for member in members} == {("queued", created.id)}
+    assert len({member.seed for member in members}) == 3
+    assert created.settings["budget"]["items"] == 150  # half of 100 items for each of three
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"endpoints": [scripted(theta=0.0)]}, "at least two examinees, got 1"),
+        ({"endpoints": [scripted(theta=0.0), scripted(theta=0.0)]}, "in the ranking twice"),
+        ({"budget": RankingBudget(items=29)}, "too small for the warm-up"),
+        ({"budget": RankingBudget(tokens=29)}, "too small for the warm-up"),
+        (
+            {
+                "endpoints": [priced("a", 1000.0), priced("b", 1000.0)],
+                "budget": RankingBudget(usd=0.1),
+            },
+            "are expected to take",
+        ),
+        ({"budget": RankingBudget(usd=1.0)}, "needs the endpoint's price"),
+        ({"asking": {"selection": {"content": {"targets": {"law": 1.0}}}}}, "law"),
+        ({"endpoints": [scripted(theta=0.0), priced("a", 1.0), scripted(nonsense=1)]}, "nonsense"),
+    ],
+)
+async def test_what_cannot_be_ranked_is_refused_and_nothing_is_stored(
+    services: Services, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        await services.rankings.create(contest(**changes))
+
+    assert (await services.rankings.list_page(PAGE)).items == ()
+    assert (await services.sessions.list_page(PAGE)).items == ()
+
+
+async def test_saved_endpoints_are_ranked_by_their_ids(services: Services) -> None:
+    saved = [await services.endpoints.create(scripted(theta=theta)) for theta in (0.0, 1.0)]
+    created = await services.rankings.create(contest(endpoints=[each.id for each in saved]))
+    async with services.database.unit_of_work() as uow:
+        members = await uow.rankings.members(created.id)
+    assert [member.endpoint_id for member in members] == [each.id for each in saved]
+
+    with pytest.raises(InvalidInputError, match="twice"):
+        await services.rankings.create(contest(endpoints=[saved[0].id, saved[0].id]))
+    with pytest.raises(NotFoundError):
+        await services.rankings.create(contest(endpoints=[saved[0].id, "end_" + "0" * 26]))
+
+
+async def test_nobody_joins_a_ranking_that_is_not_completed(services: Services) -> None:
+    created = await services.rankings.create(contest())
+    with pytest.raises(InvalidStateError, match="only a completed one"):
+        await services.rankings.join(created.id, scripted(theta=0.1), RankingBudget())
+
+
+async def test_a_running_ranking_is_cancelled_before_it_is_deleted(services: Services) -> None:
+    created = await services.rankings.create(contest(rules=RankingRules(confidence=0.9)))
+    with pytest.raises(InvalidStateError, match="cancel it before"):
+        await services.rankings.delete(created.id)
+
+    await services.rankings.cancel(created.id)
+    await services.rankings.delete(created.id)
+
+    assert (await services.rankings.list_page(PAGE)).items == ()
+    assert (await services.sessions.list_page(PAGE)).items == ()
+    with pytest.raises(NotFoundError):
+        await services.rankings.get(created.id)
+
+
+async def test_rankings_are_listed_by_state_and_bank(services: Services) -> None:
+    first, second = [await services.rankings.create(contest()) for _ in range(2)]
+    await services.rankings.cancel(first.id)
+
+    queued = await services.rankings.list_page(PAGE, status="queued")
+    of_bank = await services.rankings.list_page(PAGE, bank_id=first.bank_id)
+    after = await services.rankings.list_page(
+        PageRequest(limit=1, after=second.id, descending=True)
+    )
+
+    assert [record.id for record in queued.items] == [second.id]
+    assert [record.id for record in of_bank.items] == [second.id, first.id]
+    assert [record.id for record in after.items] == [first.id]

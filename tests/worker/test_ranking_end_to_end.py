@@ -1,0 +1,120 @@
+"""Four models over HTTP, a judge that cannot always write JSON, a worker that is killed."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fastapi import FastAPI, Request, Response
+from starlette.middleware.base import RequestResponseEndpoint
+
+from app.demo.bank import DemoItem, demo_bank
+from app.demo.model_server import create_model_server
+from app.engine.bank import ItemBank
+from app.engine.ranking import RankingRules
+from app.exchange.item_record import ItemRecord
+from app.items import ScorerSpec
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
+from app.services.container import Services
+from app.settings import Settings
+from tests.servers import serving
+from tests.services.judged import marker
+from tests.services.rankings import contest, ranked
+from tests.worker.test_live_sessions import model_at
+from tests.worker.test_recovery import worker_process
+
+THETAS = {"weakest": -2.0, "weak": -0.7, "strong": 0.7, "strongest": 2.0}
+
+
+@pytest.fixture
+def calls() -> Counter[str]:
+    """Requests by path."""
+    return Counter()
+
+
+@pytest.fixture
+def url(calls: Counter[str]) -> Iterator[str]:
+    app = FastAPI()
+
+    @app.middleware("http")
+    async def count(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        calls[request.url.path.split("/")[1]] += 1
+        return await call_next(request)
+
+    for name, theta in THETAS.items():
+        app.mount(f"/{name}", create_model_server(theta=theta, seed=3, latency_s=0.02))
+    app.mount("/judge", create_model_server(theta=0.0, seed=1, judge_faults=0.2))
+    with serving(app) as address:
+        yield address
+
+
+async def judged_questions(services: Services) -> None:
+    """The demo bank's open questions, marked by a judge that is asked once an answer."""
+    asked: list[DemoItem] = [item for item in demo_bank().items if not item.content.choices]
+    parameters = ItemBank.from_difficulties(
+        a=np.array([item.a for item in asked]),
+        b=np.array([item.b for item in asked]),
+        item_ids=[item.key for item in asked],
+    )
+    await services.banks.import_bank(
+        BankSpec(
+            name="judged",
+            default_scorer=ScorerSpec("judge", {"judges": ["judge"], "attempts": 1}),
+        ),
+        BankImport(
+            items=[ItemRecord(key=item.key, content=item.content) for item in asked],
+            parameters=parameters,
+        ),
+    )
+
+
+@pytest.mark.slow
+async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fails_at_times(
+    services: Services, settings: Settings, url: str, calls: Counter[str]
+) -> None:
+    await marker(services, f"{url}/judge/v1")
+    await judged_questions(services)
+    created = await services.rankings.create(
+        contest(
+            bank="judged",
+            endpoints=[model_at(f"{url}/{name}/v1", model=name) for name in THETAS],
+            rules=RankingRules(min_items=12, max_items=60),
+            asking={"concurrency": 2},
+        )
+    )
+    with worker_process(settings) as process:
+        async with asyncio.timeout(60):
+            while (await services.rankings.get(created.id)).event_seq < 12:  # noqa: ASYNC110 - in another process
+                await asyncio.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    with worker_process(settings):
+        ended = await ranked(services, created.id)
+
+    assert ended.status == "completed", ended.failure
+    assert [entry["model"] for entry in ended.summary["order"]] == [
+        "strongest", "strong", "weak", "weakest",
+    ]  # fmt: skip
+    missing = 0
+    for entry in ended.summary["order"]:
+        rows = await services.sessions.responses(entry["session_id"])
+        closings = [row.administration.closing for row in rows]
+        n_items = len(rows)
+        # Nothing is lost and nothing doubled: every step is there once, and every arrival.
+        assert [row.administration.step for row in rows] == list(range(1, n_items + 1))
+        assert sorted(row.administration.arrival or 0 for row in rows) == list(
+            range(1, n_items + 1)
+        )
+        assert len({row.item_key for row in rows}) == n_items == entry["items"]
+        unread = [c for c in closings if c is not None and c.outcome == "error"]
+        assert {c.error_code for c in unread} <= {"judge_unreadable"}
+        assert all(c.score is None and c.answer_text for c in unread)
+        assert entry["scored"] == n_items - len(unread)
+        missing += len(unread)
+        # At most the calls in flight are repeated after the kill.
+        assert n_items <= calls[entry["model"]] <= n_items + 2
+    total = ended.summary["progress"]["items"]
+    assert 0.1 * total < missing < 0.35 * total
+    assert set(calls) == {*THETAS, "judge"}

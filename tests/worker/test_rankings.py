@@ -1,0 +1,206 @@
+"""Rankings from the queue to the result, by the real worker on the real database."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.engine.ranking import RankingBudget, RankingRules
+from app.errors import InvalidStateError
+from app.services.container import Services
+from app.storage.repositories.endpoints import Price
+from app.storage.repositories.rankings import RankingRecord
+from tests.servers.fault_server import FaultServer
+from tests.services.rankings import contest, places, ranked
+from tests.services.sessions import scripted
+from tests.worker.test_live_sessions import model_at
+
+
+async def member_ids(services: Services, ranking_id: str) -> list[str]:
+    async with services.database.unit_of_work() as uow:
+        return [member.id for member in await uow.rankings.members(ranking_id)]
+
+
+async def test_endpoints_are_ranked_and_each_has_a_session_of_its_own(working: Services) -> None:
+    created = await working.rankings.create(contest())
+
+    ended = await ranked(working, created.id)
+
+    lowest, highest, middle = await member_ids(working, created.id)
+    assert ended.status == "completed", ended.failure
+    assert ended.stop_reason == "decision_reached"
+    assert places(ended) == [highest, middle, lowest]
+    assert [(entry["rank_lo"], entry["rank_hi"]) for entry in ended.summary["order"]] == [
+        (1, 1), (2, 2), (3, 3),
+    ]  # fmt: skip
+    for entry in ended.summary["order"]:
+        session = await working.sessions.get(entry["session_id"])
+        assert session.status == "completed"
+        assert session.stop_reason == "decision_reached"
+        assert session.summary["progress"]["items"] == entry["items"] >= 10
+        assert session.summary["estimate"]["theta"] == entry["theta"]
+
+
+async def test_the_same_seed_and_answers_give_the_same_ranking(working: Services) -> None:
+    first, second = [
+        await ranked(working, (await working.rankings.create(contest())).id) for _ in range(2)
+    ]
+
+    def figures(record: RankingRecord) -> list[tuple[Any, ...]]:
+        return [(e["theta"], e["items"], e["rank_lo"]) for e in record.summary["order"]]
+
+    assert figures(first) == figures(second)
+
+
+async def test_two_names_of_one_model_tie(working: Services) -> None:
+    twins = [scripted(theta=0.2, seed=9), scripted(theta=0.2, seed=9, latency_ms=1)]
+    rest = [scripted(theta=-2.0, seed=1), scripted(theta=2.2, seed=2)]
+    created = await working.rankings.create(contest(endpoints=[*twins, *rest]))
+
+    ended = await ranked(working, created.id)
+
+    endpoint_of = {e["session_id"]: e["endpoint_id"] for e in ended.summary["order"]}
+    ids = [endpoint_of[member] for member in await member_ids(working, created.id)]
+    assert any(set(ids[:2]) <= set(tie) for tie in ended.summary["ties"])
+
+
+async def test_events_tell_how_the_order_came_about(working: Services) -> None:
+    created = await working.rankings.create(contest())
+    ended = await ranked(working, created.id)
+
+    events = await working.rankings.events(created.id, limit=1000)
+
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert events[0].type == "ranking.created"
+    assert {event.type for event in events[1:-1]} == {"ranking.updated"}
+    assert events[-1].type == "ranking.completed"
+    assert events[-1].data["order"] == ended.summary["order"]
+
+
+async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: str) -> None:
+    endpoints = [model_at(f"{faults_url}/slow/v1", model=name) for name in "abcd"]
+    rules = RankingRules(min_items=5, max_items=5)
+    created = await working.rankings.create(contest(endpoints=endpoints, rules=rules))
+
+    await ranked(working, created.id)
+
+    rows = [
+        row.administration
+        for member in await member_ids(working, created.id)
+        for row in await working.sessions.responses(member)
+    ]
+    under_way = [
+        sum(row.asked_at <= moment.asked_at < (row.answered_at or row.asked_at) for row in rows)
+        for moment in rows
+    ]
+    assert max(under_way) == 4
+
+
+async def test_the_shared_budget_is_kept_and_dear_endpoints_are_asked_less(
+    working: Services, faults_url: str
+) -> None:
+    endpoints = [
+        model_at(f"{faults_url}/ok/v1", model=name, price=Price(input_per_1m=usd, output_per_1m=0))
+        for name, usd in (("a", 1.0), ("b", 1.0), ("c", 50.0), ("d", 50.0))
+    ]
+    created = await working.rankings.create(
+        contest(
+            endpoints=endpoints,
+            rules=RankingRules(min_items=5, max_items=80, futility=0.0),
+            budget=RankingBudget(items=80),
+        )
+    )
+
+    ended = await ranked(working, created.id)
+
+    items = {entry["model"]: entry["items"] for entry in ended.summary["order"]}
+    assert ended.summary["progress"]["items"] <= 80
+    assert items["a"] + items["b"] > 2 * (items["c"] + items["d"])
+    assert ended.summary["usage"]["usd"] == pytest.approx(
+        sum(entry["usd"] for entry in ended.summary["order"])
+    )
+
+
+async def test_an_endpoint_that_fails_is_left_behind_and_the_others_are_ranked(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    faults.api_key = "right"
+    broken = model_at(f"{faults_url}/ok/v1")
+    created = await working.rankings.create(
+        contest(endpoints=[scripted(theta=-1.8, seed=1), broken, scripted(theta=1.8, seed=2)])
+    )
+
+    ended = await ranked(working, created.id)
+
+    low, failed, high = await member_ids(working, created.id)
+    assert ended.status == "completed"
+    session = await working.sessions.get(failed)
+    assert session.status == "failed"
+    assert session.summary["outcomes"]["error"] <= 2
+    assert places(ended).index(high) < places(ended).index(low)
+    by_id = {entry["session_id"]: entry for entry in ended.summary["order"]}
+    assert (by_id[failed]["rank_lo"], by_id[failed]["rank_hi"]) == (1, 3)
+
+
+async def test_a_ranking_of_which_nobody_answers_fails_and_says_why(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    faults.api_key = "right"
+    endpoints = [model_at(f"{faults_url}/ok/v1", model=name) for name in "ab"]
+    created = await working.rankings.create(contest(endpoints=endpoints))
+
+    ended = await ranked(working, created.id)
+
+    assert ended.status == "failed"
+    assert ended.failure is not None
+    assert "Only 0 of 2 endpoints" in ended.failure["detail"]
+
+
+async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None:
+    slow = [scripted(theta=theta, seed=1, latency_ms=100) for theta in (0.0, 0.1)]
+    created = await working.rankings.create(contest(endpoints=slow))
+    await asyncio.sleep(0.5)
+
+    cancelled = await working.rankings.cancel(created.id)
+
+    members = await member_ids(working, created.id)
+    assert cancelled.status == "cancelled"
+    assert {(await working.sessions.get(member)).status for member in members} == {"cancelled"}
+    before = await working.rankings.events(created.id)
+    await asyncio.sleep(0.3)
+    assert await working.rankings.events(created.id) == before
+    assert before[-1].type == "ranking.cancelled"
+    with pytest.raises(InvalidStateError):
+        await working.rankings.cancel(created.id)
+
+
+async def test_one_who_joins_costs_only_its_own_items(working: Services) -> None:
+    created = await working.rankings.create(contest(-1.8, 1.8))
+    first = await ranked(working, created.id)
+
+    await working.rankings.join(created.id, scripted(theta=0.0, seed=7), RankingBudget())
+    second = await ranked(working, created.id)
+
+    low, high, joined = await member_ids(working, created.id)
+    assert second.status == "completed"
+    assert places(second) == [high, joined, low]
+    items = {entry["session_id"]: entry["items"] for entry in second.summary["order"]}
+    for entry in first.summary["order"]:
+        assert items[entry["session_id"]] == entry["items"]
+    assert items[joined] >= 10
+    kinds = [event.type for event in await working.rankings.events(created.id, limit=1000)]
+    assert kinds.count("ranking.completed") == 2
+    assert kinds.count("ranking.joined") == 1
+
+
+async def test_sessions_of_a_ranking_are_steered_by_the_ranking_alone(working: Services) -> None:
+    slow = [scripted(theta=theta, seed=1, latency_ms=50) for theta in (0.0, 0.1)]
+    created = await working.rankings.create(contest(endpoints=slow))
+    member, _ = await member_ids(working, created.id)
+
+    for steer in (working.sessions.cancel, working.sessions.pause, working.sessions.delete):
+        with pytest.raises(InvalidStateError, match=f"belongs to ranking {created.id}"):
+            await steer(member)
+
+    await working.rankings.cancel(created.id)
+    await working.rankings.delete(created.id)
