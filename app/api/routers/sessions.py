@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
+from app.api.downloads import attachment, file_responses
 from app.api.errors import errors
 from app.api.events import event_list, event_stream, wants_stream
 from app.api.idempotency import IDEMPOTENT
@@ -24,7 +25,7 @@ from app.api.schemas.sessions import (
     Status,
     Trajectory,
 )
-from app.deps import ManualSessionsDep, Sessions, caller, identify
+from app.deps import Banks, Caller, ManualSessionsDep, Sessions, caller, identify
 from app.errors import (
     BlockedAddressError,
     InvalidStateError,
@@ -32,6 +33,8 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
+from app.services.session_exports import SessionFormat, export_session
+from app.storage.repositories.api_keys import Scope
 from app.storage.repositories.session_values import SessionEvent
 
 router = make_router("/sessions", tag="sessions")
@@ -117,6 +120,38 @@ async def list_responses(
 async def get_trajectory(session_id: SessionId, sessions: Sessions) -> Trajectory:
     """Theta and SE after each answer, in the order in which answers came."""
     return Trajectory.of(await sessions.responses(session_id))
+
+
+@router.get(
+    "/{session_id}/export",
+    response_class=Response,
+    responses={
+        **file_responses(kind.media_type for kind in SessionFormat),
+        **errors(InvalidStateError),
+    },
+)
+async def export_ended_session(
+    session_id: SessionId,
+    sessions: Sessions,
+    banks: Banks,
+    who: Annotated[Caller, caller("read")],
+    file_format: Annotated[
+        SessionFormat,
+        Query(
+            alias="format",
+            description="`eee`: Every Eval Ever's object of a test; `eee-items`: its line an item.",
+        ),
+    ] = SessionFormat.EEE,
+) -> Response:
+    """An ended session in a form that other tools read.
+
+    Items that ended without a score are counted in the object and have no line. Content of a
+    withheld bank is left out for keys without `banks:write`.
+    """
+    reveal = who.may(Scope.BANKS_WRITE)
+    made = await export_session(sessions, banks, session_id, file_format, reveal=reveal)
+    headers = {"Content-Disposition": attachment(made.name)}
+    return Response(made.content, media_type=made.media_type, headers=headers)
 
 
 @router.get(

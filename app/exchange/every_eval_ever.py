@@ -1,0 +1,234 @@
+"""Results as Every Eval Ever keeps them: one JSON object a test, and a line for each scored item.
+
+Source: its `eval.schema.json` and `instance_level_eval.schema.json`, version 0.2.2.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from app.items import ItemContent
+
+SCHEMA_VERSION = "0.2.2"
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A figure with its uncertainty."""
+
+    value: float
+    se: float | None
+    lo: float | None
+    hi: float | None
+    method: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedTest:
+    """One adaptive test that has ended.
+
+    Attributes:
+        model: Name under which the examinee was called.
+        theta: Its ability; None where nothing was scored.
+        accuracy: Its predicted score on the whole bank; None where nothing was scored.
+        not_scored: Outcome to number of items that have no score.
+        details: What else is known, in words.
+    """
+
+    id: str
+    model: str
+    bank: str
+    bank_version: int
+    bank_version_id: str
+    library_version: str
+    ended_at: datetime
+    theta: Measured | None
+    accuracy: Measured | None
+    n_scored: int
+    not_scored: Mapping[str, int] = field(default_factory=dict)
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def evaluation_id(self) -> str:
+        """What its lines name it by."""
+        return f"{self.bank}/{self.model}/{self.timestamp}/{self.id}"
+
+    @property
+    def timestamp(self) -> str:
+        """Seconds since 1970, as text."""
+        return str(int(self.ended_at.timestamp()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedItem:
+    """One scored item of a test; `content` is None where it is withheld or unknown."""
+
+    key: str
+    step: int
+    content: ItemContent | None
+    score: float
+    raw: str | None = None
+    reasoning: str | None = None
+    extracted: str | None = None
+    extractor: str | None = None
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    latency_ms: float | None = None
+
+
+def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
+    """The object of a test.
+
+    Args:
+        test: What came out.
+        lines: Its items as `instance_lines` wrote them, which it then refers to.
+    """
+    results = []
+    if test.accuracy is not None:
+        results.append(
+            _result(
+                test,
+                "accuracy",
+                test.accuracy,
+                {
+                    "evaluation_description": "Predicted mean score on the whole item bank.",
+                    "metric_id": "accuracy",
+                    "metric_kind": "accuracy",
+                    "metric_unit": "proportion",
+                    "score_type": "continuous",
+                    "min_score": 0.0,
+                    "max_score": 1.0,
+                },
+            )
+        )
+    if test.theta is not None:
+        results.append(
+            _result(
+                test,
+                "theta",
+                test.theta,
+                {
+                    "evaluation_description": "Ability on the bank's scale, in logits.",
+                    "metric_id": "sextant.theta",
+                    "metric_unit": "logits",
+                },
+            )
+        )
+    document: dict[str, Any] = {
+        "schema_version": SCHEMA_VERSION,
+        "evaluation_id": test.evaluation_id,
+        "evaluation_timestamp": test.timestamp,
+        "retrieved_timestamp": test.timestamp,
+        "source_metadata": {
+            "source_name": "Sextant",
+            "source_type": "evaluation_run",
+            "source_organization_name": "unknown",
+            "evaluator_relationship": "other",
+        },
+        "eval_library": {"name": "sextant", "version": test.library_version},
+        "model_info": {"name": test.model, "id": test.model},
+        "evaluation_results": results,
+    }
+    if lines is not None:
+        document["detailed_evaluation_results"] = {
+            "format": "jsonl",
+            "file_path": f"{test.id}.eee.jsonl",
+            "hash_algorithm": "sha256",
+            "checksum": hashlib.sha256(lines).hexdigest(),
+            "total_rows": lines.count(b"\n"),
+        }
+    return _json(document)
+
+
+def instance_lines(test: EvaluatedTest, items: list[EvaluatedItem]) -> bytes:
+    """A line for each scored item. Others have none, because a line must hold a score."""
+    return b"".join(_json(_instance(test, item)) for item in items)
+
+
+def _result(
+    test: EvaluatedTest, name: str, figure: Measured, metric: Mapping[str, Any]
+) -> dict[str, Any]:
+    uncertainty: dict[str, Any] = {"num_samples": test.n_scored}
+    if figure.se is not None:
+        uncertainty["standard_error"] = {"value": figure.se, "method": figure.method}
+    if figure.lo is not None and figure.hi is not None:
+        uncertainty["confidence_interval"] = {
+            "lower": figure.lo,
+            "upper": figure.hi,
+            "confidence_level": _CONFIDENCE,
+            "method": figure.method,
+        }
+    not_scored = {f"not_scored_{outcome}": str(n) for outcome, n in test.not_scored.items() if n}
+    return {
+        "evaluation_result_id": f"{test.evaluation_id}#{name}",
+        "evaluation_name": test.bank,
+        "source_data": {
+            "dataset_name": test.bank,
+            "source_type": "other",
+            "source_id": test.bank_version_id,
+            "source_version": str(test.bank_version),
+        },
+        "metric_config": {"metric_name": name, "lower_is_better": False, **metric},
+        "score_details": {
+            "score": figure.value,
+            "details": {**test.details, **not_scored},
+            "uncertainty": uncertainty,
+        },
+    }
+
+
+def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, Any]:
+    content = item.content
+    asked: dict[str, Any] = {"raw": "", "reference": []}
+    sample_hash = None
+    if content is not None:
+        turns = "\n\n".join(f"{turn.role}: {turn.content}" for turn in content.messages)
+        asked = {"raw": content.prompt or turns, "reference": list(content.target)}
+        text = json.dumps(asked, sort_keys=True)
+        sample_hash = hashlib.sha256(text.encode()).hexdigest()
+        asked["choices"] = list(content.choices) or None
+    line: dict[str, Any] = {
+        "schema_version": f"instance_level_eval_{SCHEMA_VERSION}",
+        "evaluation_id": test.evaluation_id,
+        "evaluation_result_id": f"{test.evaluation_id}#accuracy",
+        "model_id": test.model,
+        "evaluation_name": test.bank,
+        "sample_id": item.key,
+        "sample_hash": sample_hash,
+        "interaction_type": "single_turn",
+        "input": asked,
+        "output": {
+            "raw": [] if item.raw is None else [item.raw],
+            "reasoning_trace": None if item.reasoning is None else [item.reasoning],
+        },
+        "answer_attribution": [],
+        "evaluation": {"score": item.score, "is_correct": item.score == 1.0},
+        "metadata": {"step": str(item.step)},
+    }
+    if item.extracted is not None:
+        line["answer_attribution"] = [
+            {
+                "turn_idx": 0,
+                "source": "output.raw",
+                "extracted_value": item.extracted,
+                "extraction_method": item.extractor or "custom",
+                "is_terminal": True,
+            }
+        ]
+    if item.tokens_in is not None and item.tokens_out is not None:
+        line["token_usage"] = {
+            "input_tokens": item.tokens_in,
+            "output_tokens": item.tokens_out,
+            "total_tokens": item.tokens_in + item.tokens_out,
+        }
+    if item.latency_ms is not None:
+        line["performance"] = {"latency_ms": item.latency_ms}
+    return line
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"

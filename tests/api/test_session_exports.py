@@ -1,0 +1,115 @@
+"""Ended sessions as Every Eval Ever keeps results."""
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Client, NewClient
+
+ITEMS = [
+    {"key": f"q{n}", "prompt": f"{n} + 1 = ?", "target": str(n + 1), "scorer": "exact"}
+    for n in range(4)
+]
+
+
+async def session_of(client: Client, *answers: dict[str, Any], visibility: str = "open") -> str:
+    await client.post("/v1/banks", json={"name": "sums", "visibility": visibility})
+    parameters = "item,a,b,c,d\n" + "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(4))
+    made = await client.post(
+        "/v1/banks/sums/imports",
+        json={
+            "items": {"content": "\n".join(map(json.dumps, ITEMS))},
+            "parameters": {"content": parameters},
+        },
+    )
+    assert made.status_code == 201, made.text
+    session = await client.post(
+        "/v1/sessions",
+        json={
+            "mode": "manual",
+            "bank": "sums",
+            "stopping": {"se": None, "min_items": 1, "max_items": max(len(answers), 1)},
+            "metadata": {"model": "org/mine"},
+            "seed": 1,
+        },
+    )
+    assert session.status_code == 201, session.text
+    identifier: str = session.json()["id"]
+    for answer in answers:
+        step = (await client.get(f"/v1/sessions/{identifier}/next-item")).json()
+        given = await client.post(
+            f"/v1/sessions/{identifier}/responses",
+            json={"step_token": step["step_token"], **answer},
+        )
+        assert given.status_code == 201, given.text
+    return identifier
+
+
+async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(client: Client) -> None:
+    answers = ({"response": "2"}, {"outcome": "refused"}, {"score": 1.0})
+    identifier = await session_of(client, *answers)
+    url = f"/v1/sessions/{identifier}/export"
+    whole = await client.get(url)
+    lines = await client.get(url, params={"format": "eee-items"})
+    assert whole.headers["content-type"] == "application/json"
+    assert lines.headers["content-type"] == "application/x-ndjson"
+    assert f'filename="{identifier}.eee.jsonl"' in lines.headers["content-disposition"]
+
+    document = whole.json()
+    session = (await client.get(f"/v1/sessions/{identifier}")).json()
+    assert document["model_info"] == {"name": "org/mine", "id": "org/mine"}
+    assert document["eval_library"]["name"] == "sextant"
+    accuracy, theta = document["evaluation_results"]
+    assert accuracy["score_details"]["score"] == session["accuracy"]["value"]
+    assert theta["score_details"]["score"] == session["estimate"]["theta"]
+    assert theta["score_details"]["details"]["not_scored_refused"] == "1"
+    interval = theta["score_details"]["uncertainty"]["confidence_interval"]
+    assert [interval["lower"], interval["upper"]] == session["estimate"]["ci"]
+    details = document["detailed_evaluation_results"]
+    assert details["checksum"] == hashlib.sha256(lines.content).hexdigest()
+    assert details["total_rows"] == 2
+
+    rows = [json.loads(line) for line in lines.text.splitlines()]
+    assert [row["evaluation_id"] for row in rows] == [document["evaluation_id"]] * 2
+    assert {row["evaluation_result_id"] for row in rows} == {accuracy["evaluation_result_id"]}
+    first = rows[0]
+    number = int(first["sample_id"][1:])
+    assert first["input"] == {
+        "raw": f"{number} + 1 = ?",
+        "reference": [str(number + 1)],
+        "choices": None,
+    }
+    asked = {"raw": first["input"]["raw"], "reference": first["input"]["reference"]}
+    expected = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    assert first["sample_hash"] == expected
+    assert first["output"]["raw"] == ["2"]
+    assert first["evaluation"]["is_correct"] == (first["evaluation"]["score"] == 1.0)
+    assert rows[1]["output"]["raw"] == []
+
+
+async def test_content_of_a_withheld_bank_stays_inside(
+    client: Client, client_with: NewClient
+) -> None:
+    identifier = await session_of(client, {"response": "2"}, visibility="withheld")
+    reader = await client_with("read")
+    url = f"/v1/sessions/{identifier}/export?format=eee-items"
+    shown, whole = (await reader.get(url)).json(), (await client.get(url)).json()
+    assert (shown["input"], shown["sample_hash"]) == ({"raw": "", "reference": []}, None)
+    assert whole["input"]["raw"].endswith(" + 1 = ?")
+    assert shown["evaluation"] == whole["evaluation"]
+
+
+@pytest.mark.parametrize("query", ["", "?format=eee-items"])
+async def test_a_session_that_goes_on_is_not_given_out(client: Client, query: str) -> None:
+    identifier = await session_of(client)
+    response = await client.get(f"/v1/sessions/{identifier}/export{query}")
+    assert (response.status_code, response.json()["code"]) == (409, "invalid_state")
+
+
+async def test_a_session_without_a_score_has_no_result(client: Client) -> None:
+    identifier = await session_of(client, {"outcome": "error"})
+    document = (await client.get(f"/v1/sessions/{identifier}/export")).json()
+    assert document["evaluation_results"] == []
+    assert document["detailed_evaluation_results"]["total_rows"] == 0
