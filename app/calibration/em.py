@@ -23,6 +23,7 @@ _FIRST_STEPS = 5
 _STEPS = 2  # damped steps a cycle: more cost time and bring EM no further
 _LOOK_AROUND = (1, 3, 6, 10, 20, 40)  # cycles before which every item is searched globally
 _LAST_LOOKS = 4  # searches after convergence, each of which must find something to go on
+_OFF_SCALE = 0.5  # standard errors of mean or log sd; nearer, EM's own steps do
 _STILL_CYCLES = 25  # cycles that together gain less than a tenth of the tolerance: a standstill
 _STILL_DISTANCE = 10  # times the gradient tolerance; steps on a grid have no smooth top
 
@@ -195,11 +196,33 @@ class _Run:
         return _State(x, density, counts, counts.log_likelihood + self.problem.log_prior(x))
 
     def look_around(self, state: _State) -> tuple[_State, bool]:
+        """Leave what single steps cannot; whether there was something to leave."""
+        state, moved = self._rescaled(state)
         settled = self.problem.settled(state.x)
         x, jumps = leave_poor_optima(settled, state.x, state.counts, state.density.nodes)
         if not jumps:
-            return state, False
+            return state, moved
         return self.at(x, self._next_density(state)), True
+
+    def _rescaled(self, state: _State) -> tuple[_State, bool]:
+        """Move all items at once to where the examinees have mean 0 and sd 1, if that is better.
+
+        EM walks there slowly, and steep items, which are steps between two nodes, block its way.
+
+        Source: the expanded parameters of Liu, Rubin & Wu (1998), Biometrika 85.
+        """
+        settings = self.settings
+        if self.problem.fixed or settings.estimate_density or settings.estimate_population:
+            return state, False
+        moments = state.density.reweighted(state.counts.mass)
+        off = max(abs(moments.mean), np.sqrt(2) * abs(np.log(moments.sd)))
+        if off * np.sqrt(self.matrix.n_examinees) < _OFF_SCALE:
+            return state, False
+        x = _on_scale(state.x, moments, log_slope=self.problem.log_slope)
+        trial = self.at(self._inside(x), state.density)
+        if trial.log_posterior <= state.log_posterior:
+            return state, False
+        return trial, True
 
     def advance(self, state: _State, climbed: Climb, accelerate: Anderson) -> _State:
         """One cycle: the mixed step if the log-posterior rises, otherwise EM's own."""
@@ -259,12 +282,20 @@ class _Run:
 
 def _standardised(result: EmResult) -> EmResult:
     """The same result with theta scaled to mean 0 and sd 1; the likelihood does not change."""
-    mean, sd = result.density.mean, result.density.sd
-    x = result.curves.x.copy()
-    x[:, INTERCEPT] += result.curves.a * mean
-    x[:, SLOPE] = x[:, SLOPE] + np.log(sd) if result.curves.log_slope else x[:, SLOPE] * sd
+    density, log_slope = result.density, result.curves.log_slope
     return replace(
         result,
-        curves=Curves(x, result.curves.log_slope),
-        density=LatentDensity((result.density.nodes - mean) / sd, result.density.weights),
+        curves=Curves(_on_scale(result.curves.x, density, log_slope=log_slope), log_slope),
+        density=LatentDensity((density.nodes - density.mean) / density.sd, density.weights),
     )
+
+
+def _on_scale(x: FloatArray, density: LatentDensity, *, log_slope: bool) -> FloatArray:
+    """The same curves where theta is scaled to mean 0 and sd 1 under the density."""
+    moved = x.copy()
+    moved[:, INTERCEPT] += Curves(x, log_slope).a * density.mean
+    if log_slope:
+        moved[:, SLOPE] += np.log(density.sd)
+    else:
+        moved[:, SLOPE] *= density.sd
+    return moved

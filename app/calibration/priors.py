@@ -21,6 +21,9 @@ USUAL_GUESSING_SD = 0.5
 """flexMIRT's spread of logit c, right for items that all have the same number of options."""
 
 
+_LEAST_SLOPE = 1e-3  # below, a slope of either sign is none: log |a| ends there
+
+
 @dataclass(frozen=True, slots=True)
 class Normal:
     """Normal density.
@@ -55,21 +58,46 @@ class Normal:
 
 
 @dataclass(frozen=True, slots=True)
-class Cauchy:
-    """Cauchy density about 0: holds what runs away, and hardly touches what the answers say.
+class Steepness:
+    """Of slopes of either sign: holds what runs away, and hardly touches what the answers say.
+
+    With r = |a| / scale, the log density of log r is `low` log r - log(1 + r^2): the upper tail of
+    a Cauchy density, and a lower one that is nearly flat. A floating scale leaves the unit of
+    theta alone, which a density of fixed width would stretch where items outnumber examinees.
 
     Attributes:
-        scale: Half of the mass lies within it.
+        scale: In the unit of a; None lets it float with the items.
+        low: Slope of the lower tail. The smaller, the further the floating scale lies above the
+            items' slopes: 3 times at 0.2.
 
     Raises:
-        InvalidInputError: A scale that is not positive.
+        InvalidInputError: A scale that is not positive, or `low` outside (0, 2).
     """
 
-    scale: float
+    scale: float | None = None
+    low: float = 0.2
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale < np.inf:
-            raise InvalidInputError(f"A Cauchy prior needs a scale > 0, got {self.scale}.")
+        if (self.scale is not None and not 0 < self.scale < np.inf) or not 0 < self.low < 2:
+            raise InvalidInputError(
+                "A prior of steepness needs a scale > 0 (or none) and a lower tail between 0 and "
+                f"2, got {self.scale}, {self.low}."
+            )
+
+    def settled(self, a: FloatArray) -> "Steepness":
+        """The same with a floating scale replaced by the most probable one at these slopes.
+
+        There the mean of 2 r^2 / (1 + r^2) equals `low`, the two tails' pulls cancelling.
+        """
+        if self.scale is not None:
+            return self
+        squares = a**2 + _LEAST_SLOPE**2
+        low, high = np.log(squares.min()) - 10, np.log(squares.max()) + 10
+        for _ in range(60):  # of log scale^2, by halving
+            middle = (low + high) / 2
+            too_low = 2 * (squares / (np.exp(middle) + squares)).mean() > self.low
+            low, high = (middle, high) if too_low else (low, middle)
+        return Steepness(float(np.exp(high / 2)), self.low)
 
 
 class PriorTerms(NamedTuple):
@@ -94,14 +122,14 @@ class Priors:
 
     Attributes:
         log_slope: On log a. Needs positive slopes; the 1PL's common slope has none.
-        slope: On a itself, where slopes may be negative.
+        slope: On |a|, where slopes may be negative.
         difficulty: On b, in logits. Needs positive slopes. For small banks, or wide: see above.
         guessing: On logit c.
         ceiling: On the logit of (d - c) / (1 - c), which is logit d where c is small.
     """
 
     log_slope: Normal | None = None
-    slope: Cauchy | None = None
+    slope: Steepness | None = None
     difficulty: Normal | None = None
     guessing: Normal | None = None
     ceiling: Normal | None = None
@@ -119,17 +147,17 @@ class Priors:
         Guessing has flexMIRT's spread, about a mean that the items choose: near 0 for free answers,
         near 1/k for k options; a calibration widens it to the items' own, see `spread`. The prior
         on b is so wide that it only keeps items that nobody masters from running away. Slopes of
-        either sign have neither log a nor, near 0, a b; the heavy tails of their prior leave steep
+        either sign have neither log a nor, near 0, a b; the heavy tail of their prior leaves steep
         items alone.
 
         Source: the forms of BILOG-MG (log-normal slopes with a floating mean) and flexMIRT
         (logit-normal guessing); Mislevy (1986), Psychometrika 51, on why they are needed; Gelman et
-        al. (2008), Annals of Applied Statistics 2, for Cauchy(0, 2.5) on logistic slopes.
+        al. (2008), Annals of Applied Statistics 2, for Cauchy tails on logistic slopes.
         """
         normal_slope = SLOPE in family.free and not negative_slopes
         return cls(
             log_slope=Normal(None, 0.75) if normal_slope else None,
-            slope=Cauchy(2.5) if negative_slopes else None,
+            slope=Steepness() if negative_slopes else None,
             difficulty=None if negative_slopes else Normal(None, 10.0),
             guessing=Normal(None, USUAL_GUESSING_SD) if GUESSING in family.free else None,
             ceiling=Normal(3.0, 1.0) if CEILING in family.free else None,
@@ -140,7 +168,7 @@ class Priors:
         b = -curves.x[:, INTERCEPT] / curves.a if self.difficulty is not None else curves.a
         return Priors(
             log_slope=self.log_slope and self.log_slope.settled(curves.x[:, SLOPE]),
-            slope=self.slope,
+            slope=self.slope and self.slope.settled(curves.x[:, SLOPE]),
             difficulty=self.difficulty and self.difficulty.settled(b),
             guessing=self.guessing and self.guessing.settled(curves.x[:, GUESSING]),
             ceiling=self.ceiling and self.ceiling.settled(curves.x[:, CEILING]),
@@ -171,11 +199,13 @@ class Priors:
             precision[:, column, column] += prior.sd**-2
         if self.slope is not None:
             a = x[:, SLOPE]
-            pull = 2 / (self.slope.scale**2 + a**2)
-            value -= np.log1p((a / self.slope.scale) ** 2)
-            gradient[:, SLOPE] -= pull * a
-            # Of the parabola that touches and never lies above: the true one may be negative.
-            precision[:, SLOPE, SLOPE] += pull
+            steepness, squares = self.slope.settled(a), a**2 + _LEAST_SLOPE**2
+            square = squares / np.square(steepness.scale or np.nan)
+            value += 0.5 * steepness.low * np.log(square) - np.log1p(square)
+            down, up = 2 / squares * square / (1 + square), steepness.low / squares
+            gradient[:, SLOPE] += (up - down) * a
+            # Of parabolas that touch: the true second derivatives may have the other sign.
+            precision[:, SLOPE, SLOPE] += up + down
         if self.difficulty is not None:
             # b = -intercept / a, so db/d(log a) = -b and db/d(intercept) = -1/a.
             prior = self.difficulty

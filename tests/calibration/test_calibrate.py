@@ -9,7 +9,7 @@ from app.calibration.em import Progress
 from app.calibration.expectation import LatentDensity, expect
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.onto import calibrate_onto
-from app.calibration.priors import Cauchy, Normal, Priors
+from app.calibration.priors import Normal, Priors, Steepness
 from app.engine.bank import ItemBank
 from app.errors import CalibrationError, InvalidInputError
 from tests.calibration.simulated import answer, draw_items, simulate
@@ -57,9 +57,11 @@ def test_a_long_test_gets_more_nodes_than_a_short_one() -> None:
     assert len(calibrate(short.matrix).density.nodes) == 61
 
 
-def test_more_items_than_examinees_do_not_shrink_the_scale() -> None:
+@pytest.mark.parametrize("negative_slopes", [False, True])
+def test_more_items_than_examinees_do_not_change_the_scale(negative_slopes: bool) -> None:
     data = simulate(6, Family.TWO_PL, 400, 600)
-    result = calibrate(data.matrix, CalibrationSettings(with_errors=False))
+    settings = CalibrationSettings(negative_slopes=negative_slopes, with_errors=False)
+    result = calibrate(data.matrix, settings)
     theta = result.score(data.matrix).theta
     assert theta.std() == pytest.approx(1, abs=0.02)
     ratio = np.median(result.items.a / (data.items.a * data.theta.std()))
@@ -149,7 +151,7 @@ def test_priors_of_positive_slopes_exclude_negative_ones() -> None:
     with pytest.raises(InvalidInputError, match="need positive slopes"):
         CalibrationSettings(priors=Priors(log_slope=Normal(0, 1)), negative_slopes=True)
     with pytest.raises(InvalidInputError, match="may be negative"):
-        CalibrationSettings(priors=Priors(slope=Cauchy(2.5)))
+        CalibrationSettings(priors=Priors(slope=Steepness()))
 
 
 @pytest.mark.parametrize(

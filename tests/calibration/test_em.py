@@ -11,7 +11,7 @@ from app.calibration.em import EmResult, EmSettings, Progress, maximise
 from app.calibration.expectation import LatentDensity, expect, population, score_examinees
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.maximization import START_DAMPING, Problem, climb, objective
-from app.calibration.priors import Cauchy, Normal, Priors
+from app.calibration.priors import Normal, Priors, Steepness
 from app.calibration.starts import first_counts, leave_poor_optima
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC
@@ -91,7 +91,7 @@ def test_the_e_step_equals_a_sum_over_every_examinee_and_node() -> None:
 def test_the_gradient_of_the_m_step_is_that_of_the_marginal_log_posterior(log_slope: bool) -> None:
     data = simulate(3, Family.FOUR_PL, 60, 5, missing=0.1)
     priors = Priors(
-        slope=None if log_slope else Cauchy(2.5),
+        slope=None if log_slope else Steepness(3.0),
         guessing=Normal(-1.0, 0.5),
         ceiling=Normal(2.0, 1.0),
     )
@@ -238,9 +238,9 @@ def test_a_prior_without_a_spread_is_refused(sd: float) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_cauchy_prior_without_a_scale_is_refused(scale: float) -> None:
+def test_a_prior_of_steepness_without_a_scale_is_refused(scale: float) -> None:
     with pytest.raises(InvalidInputError, match="scale > 0"):
-        Cauchy(scale)
+        Steepness(scale)
 
 
 def test_too_coarse_a_grid_is_refused() -> None:
