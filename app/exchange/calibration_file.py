@@ -29,6 +29,7 @@ class FitFigures(_Part):
     rmsea_lo: Finite | None = None
     rmsea_hi: Finite | None = None
     srmsr: Finite | None = None
+    variance_r2: Finite | None = None
     verdict: str = ""
     m2_items: int | None = None
     m2_missing: str | None = None

@@ -116,8 +116,8 @@ class Choices:
         scorers: inspect scorers to take, `scorer` or `scorer.key`; the first that a sample has.
         examinee: Name of the examinee of every file that holds one examinee.
         refused_no_answer: Count inspect's N (no answer) as refused; inspect itself scores it 0.
-        score_range: Worst and best score of the files; they become 0 and 1. Answers that are
-            marked right or wrong in words are 1 and 0 whatever the range.
+        score_range: Worst and best score of the files, the best may be the lower one; they become 0
+            and 1. Answers that are marked right or wrong in words are 1 and 0 whatever the range.
 
     Raises:
         InvalidInputError: The range is none.
@@ -132,9 +132,9 @@ class Choices:
 
     def __post_init__(self) -> None:
         lo, hi = self.score_range
-        if not (math.isfinite(lo) and math.isfinite(hi - lo) and lo < hi):
+        if not (math.isfinite(lo) and math.isfinite(hi - lo) and lo != hi):
             raise InvalidInputError(
-                f"Expected a score range from the worst to a higher best score, got {lo:g} {hi:g}."
+                f"Expected a score range from the worst to another best score, got {lo:g} {hi:g}."
             )
 
 
@@ -179,8 +179,8 @@ def score_or_reason(value: Any, row: int, choices: Choices) -> float | LeftOut:
         return LeftOut(row, "not_a_number", f"expected a score, got {value!r:.80}")
     if value != value:
         return LeftOut(row, "not_scored", "the score is NaN")
-    if not lo <= value <= hi:
-        expected = f"expected a score in [{lo:g}, {hi:g}]"
+    if not min(lo, hi) <= value <= max(lo, hi):
+        expected = f"expected a score in [{min(lo, hi):g}, {max(lo, hi):g}]"
         return LeftOut(row, "score_out_of_range", f"{expected}, got {value!r:.40}")
     return (value - lo) / (hi - lo)
 

@@ -388,7 +388,7 @@ def _repeated(names: Sequence[str]) -> list[tuple[int, str]]:
 
 
 def _outside(scores: FloatArray, score_range: tuple[float, float] | None) -> tuple[IntArray, ...]:
-    lo, hi = score_range or (-np.inf, np.inf)
+    lo, hi = sorted(score_range or (-np.inf, np.inf))
     # NaN is neither: no answer. An infinite score is never legal.
     return np.nonzero((scores < lo) | (scores > hi) | np.isinf(scores))
 
@@ -396,5 +396,5 @@ def _outside(scores: FloatArray, score_range: tuple[float, float] | None) -> tup
 def _outside_problem(
     name: str, row: int, column: str, score: float, score_range: tuple[float, float] | None
 ) -> FieldProblem:
-    expected = "a number" if score_range is None else f"a score in {list(score_range)}"
+    expected = "a number" if score_range is None else f"a score in {sorted(score_range)}"
     return FieldProblem(f"{name}:{row}:{column}", f"expected {expected}, got {score:g}")

@@ -47,6 +47,9 @@ def fit_of_model(facts: CalibrationFacts | None) -> Markup:
             ),
         ],
     ]
+    if fit.get("variance_r2") is not None:
+        scatter = "how far scores scatter as the model says: 0.9 good, 0.7 acceptable, 0.4 marginal"
+        rows.insert(1, ["Scatter (R2 of the variance)", number(fit["variance_r2"], 3), scatter])
     parts: list[Node] = [
         el(
             "p",

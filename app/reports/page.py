@@ -192,6 +192,9 @@ def _flags(report: VersionReport) -> Markup:
 
 
 def _examples(report: VersionReport) -> Markup:
+    continuous = report.identity.model == "continuous"
+    shown = "mean score" if continuous else "chance of a right answer"
+    start = "lowest score" if continuous else "chance of guessing"
     figures = []
     for item in report.examples:
         b = "none" if item.b is None else f"{item.b:.2f}"
@@ -210,9 +213,9 @@ def _examples(report: VersionReport) -> Markup:
                         )
                     ],
                     title=f"Curve of question {item.key}",
-                    description=f"{item.chosen}; chance of a right answer by ability.",
+                    description=f"{item.chosen}; {shown} by ability.",
                     x_label=_ABILITY,
-                    y_label="chance of a right answer",
+                    y_label=shown,
                     top=1.0,
                 ),
                 el(
@@ -226,12 +229,12 @@ def _examples(report: VersionReport) -> Markup:
         "A few questions as examples",
         el(
             "p",
-            "Each curve is the chance of a right answer by ability. A steep rise tells models "
-            "apart (discrimination ",
+            f"Each curve is the {shown} by ability. A steep rise tells models apart "
+            "(discrimination ",
             el("b", "a"),
             "); where it rises is the difficulty ",
             el("b", "b"),
-            "; where it starts is the chance of guessing ",
+            f"; where it starts is the {start} ",
             el("b", "c"),
             ".",
         ),

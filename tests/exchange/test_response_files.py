@@ -528,7 +528,16 @@ def test_scores_of_another_range_become_scores_between_0_and_1() -> None:
     ]
 
 
-@pytest.mark.parametrize("score_range", [(1, 1), (2, 1), (math.nan, 1), (0, math.inf)])
+def test_where_lower_is_better_the_lowest_score_becomes_1() -> None:
+    file = SourceFile.of_bytes("errors.csv", b"model,q1,q2\nm1,0,4\nm2,5,\n")
+    (part,) = read(file, score_range=(5.0, 0.0))
+    assert isinstance(part, TrialTable)
+    np.testing.assert_allclose(part.table.scores, [[1.0, 0.2], [0.0, np.nan]])
+    with pytest.raises(FileFormatError, match=r"\[0.0, 5.0\], got 6"):
+        read(SourceFile.of_bytes("e.csv", b"model,q1\nm1,6\n"), score_range=(5.0, 0.0))
+
+
+@pytest.mark.parametrize("score_range", [(1, 1), (math.nan, 1), (0, math.inf)])
 def test_a_range_that_is_none_is_refused(score_range: tuple[float, float]) -> None:
     with pytest.raises(InvalidInputError, match="Expected a score range"):
         Choices(score_range=score_range)

@@ -181,7 +181,8 @@ class AnswerImportCreate(Input):
     )
     score_range: Annotated[list[float], Field(min_length=2, max_length=2)] = Field(
         default_factory=lambda: [0.0, 1.0],
-        description="Worst and best score of the files; they become 0 and 1.",
+        description="Worst and best score of the files, the best may be the lower one; they become "
+        "0 and 1.",
     )
     dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
 
