@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.probing import capabilities
@@ -13,7 +13,7 @@ from app.errors import EndpointRejectedError, FieldProblem, InvalidInputError
 
 _CHARS_PER_TOKEN = 4
 _MAX_LATENCY_MS = 600_000.0
-_OPTIONS = frozenset({"theta", "seed", "latency_ms"})
+_OPTIONS = frozenset({"theta", "seed", "latency_ms", "skills"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,14 @@ class Scripted:
         theta: Ability on the bank's scale, logits.
         seed: Another seed is another examinee of the same ability.
         latency_ms: How long each answer takes.
+        skills: Other abilities by the beginning of an item's key, for examinees that are better at
+            one task than at another.
     """
 
     theta: float = 0.0
     seed: int = 0
     latency_ms: float = 0.0
+    skills: Mapping[str, float] = field(default_factory=dict)
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Answer from `request.hints`; see `Examinee.complete`."""
@@ -42,7 +45,11 @@ class Scripted:
             )
         if self.latency_ms:
             await asyncio.sleep(self.latency_ms / 1000)
-        is_right = _uniform(self.seed, hints.key) < hints.probability_right(self.theta)
+        theta = next(
+            (skill for start, skill in self.skills.items() if hints.key.startswith(start)),
+            self.theta,
+        )
+        is_right = _uniform(self.seed, hints.key) < hints.probability_right(theta)
         text = hints.right if is_right else hints.wrong
         prompt_chars = sum(len(turn.content) for turn in request.messages)
         return Completion(
@@ -70,7 +77,7 @@ def _uniform(seed: int, key: str) -> float:
 
 
 def scripted(config: EndpointConfig, transport: Transport) -> Scripted:  # noqa: ARG001
-    """Build from the options `theta`, `seed` and `latency_ms`; the transport is not used.
+    """Build from the options `theta`, `seed`, `latency_ms` and `skills`; the transport is not used.
 
     Raises:
         InvalidInputError: An option is unknown or has a wrong value.
@@ -86,7 +93,15 @@ def scripted(config: EndpointConfig, transport: Transport) -> Scripted:  # noqa:
         theta=_number(options, "theta", 0.0, -100.0, 100.0),
         seed=int(seed),
         latency_ms=_number(options, "latency_ms", 0.0, 0.0, _MAX_LATENCY_MS),
+        skills=_skills(options),
     )
+
+
+def _skills(options: Mapping[str, object]) -> dict[str, float]:
+    given = options.get("skills", {})
+    if not isinstance(given, Mapping):
+        raise _wrong("skills", "an object of abilities", given)
+    return {str(start): _number(given, start, 0.0, -100.0, 100.0) for start in given}
 
 
 def _number(

@@ -97,7 +97,12 @@ def command(
             "--moments", help="Continuous scores by the published closed forms, for comparison."
         ),
     ] = False,
-    dimensions: Annotated[int | None, typer.Option(help="Of the mirt model.")] = None,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(
+            help="Of the models mirt and nested; by default what parallel analysis finds."
+        ),
+    ] = None,
     report_card: Annotated[
         bool,
         typer.Option(
@@ -120,11 +125,10 @@ def command(
         report_card=report_card,
         filters=FilterSettings() if filters else FilterSettings.none(),
         moments=moments,
+        dimensions=dimensions,
         link=None if link_to is None else LinkPlan(method=link_method),
         target=None if link_to is None else load_bank(link_to),
     )
-    if dimensions is not None:
-        raise InvalidInputError("--dimensions belongs to the mirt model.")
     if not out.parent.is_dir():
         raise InvalidInputError(f"{out}: the directory {out.parent} does not exist.")
     marks = score_scale(scale, lower_is_better=lower_is_better)
@@ -263,6 +267,21 @@ def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
             f"observed against predicted variance {known}.",
             markup=False,
         )
+        return
+    if "abilities" in figures:
+        several = figures["abilities"]
+        screen.print(
+            f"{several['dimensions']} dimensions: {', '.join(several['names'])}; fitted by the "
+            f"{several['method']} method.",
+            markup=False,
+        )
+        errors = (several["cross_validated_error"] or {}).get("all", {})
+        for count in ("8", "16", "32", "64"):
+            if count in errors:
+                screen.print(
+                    f"  {count:>3} items predict the whole score to {errors[count]:.1%}.",
+                    markup=False,
+                )
         return
     srmsr = "unknown" if found["srmsr"] is None else f"{found['srmsr']:.3f}"
     screen.print(

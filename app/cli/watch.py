@@ -104,6 +104,8 @@ def report(session: dict[str, Any]) -> None:
             f"{accuracy['value']:.1%} of the whole bank "
             f"(95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%})",
         )
+    for name, text in _profile(session["profile"]):
+        table.add_row(name, text)
     table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")
     unscored = {name: n for name, n in outcomes.items() if n and name != "scored"}
     if unscored:
@@ -128,6 +130,32 @@ def report(session: dict[str, Any]) -> None:
     if session["bank"]["provisional"]:
         table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)
+
+
+def _profile(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Tasks and abilities, in words for someone who knows no item response theory."""
+    if profile is None:
+        return []
+    rows = [
+        (
+            f"  {task['tag']}",
+            f"{task['value']:.1%} expected ({task['lo']:.1%} to {task['hi']:.1%}), "
+            + (
+                f"{task['n_asked']} of {task['n_items']} items asked"
+                if task["n_asked"]
+                else "never asked"
+            ),
+        )
+        for task in profile["tasks"]
+    ]
+    return rows + [
+        (
+            ability["name"].replace("_", " "),
+            f"{ability['value']:+.2f} ± {ability['se']:.2f}: above {ability['above']:.0%} of the "
+            "models that the bank was calibrated on",
+        )
+        for ability in profile["abilities"]
+    ]
 
 
 def _cost(usage: dict[str, Any]) -> str:

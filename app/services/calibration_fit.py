@@ -23,8 +23,15 @@ from app.calibration.partition import calibrate_in_parts
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
+from app.services.calibration_abilities import fit_abilities
 from app.services.calibration_drift import DriftCheck
-from app.services.calibration_plan import CONTINUOUS, CalibrationPlan, LinkPlan, anchors_for
+from app.services.calibration_plan import (
+    CONTINUOUS,
+    SEVERAL_ABILITIES,
+    CalibrationPlan,
+    LinkPlan,
+    anchors_for,
+)
 
 Report = Callable[[dict[str, Any]], None]
 """Takes the progress: the phase, and what it has reached."""
@@ -215,9 +222,15 @@ def _conforms(variance_r2: float | None) -> str:
     return next((word for least, word in words if variance_r2 >= least), "poor")
 
 
+def fit_several(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+    """Calibrate several abilities; see `fit`."""
+    return Fitted(*fit_abilities(matrix, plan, report))
+
+
 FITS: Mapping[str, Fit] = {
     **{family.value: fit_family for family in Family},
     CONTINUOUS: fit_continuous,
+    **dict.fromkeys(SEVERAL_ABILITIES, fit_several),
 }
 """How each response model is calibrated."""
 

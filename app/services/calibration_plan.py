@@ -27,8 +27,9 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, UnknownNameError
 
-CONTINUOUS = "continuous"
-MODELS = (*(family.value for family in Family), CONTINUOUS)
+CONTINUOUS, NESTED, MIRT = "continuous", "nested", "mirt"
+SEVERAL_ABILITIES = (NESTED, MIRT)
+MODELS = (*(family.value for family in Family), CONTINUOUS, *SEVERAL_ABILITIES)
 """Response models that can be calibrated: the rows of `calibration_fit.FITS`."""
 
 
@@ -72,7 +73,8 @@ class CalibrationPlan:
     """What a calibration is told, as it is stored; see `CalibrationSettings`.
 
     Attributes:
-        model: Response model: a family, `1pl` to `4pl`, or `continuous`.
+        model: Response model: a family, `1pl` to `4pl`, `continuous`, or one of several abilities,
+            `nested` or `mirt`.
         priors: Weak priors on slopes and asymptotes; without them maximum likelihood.
         negative_slopes: Items may fall with ability. None: where no filter has removed those that
             do, and the model has a slope for each item.
@@ -85,6 +87,7 @@ class CalibrationPlan:
             intervals must be; takes about as long again.
         filters: Which items and examinees take no part.
         moments: Continuous scores by the published closed forms instead of likelihood.
+        dimensions: Of several abilities; None takes what parallel analysis finds.
         link: Onto the scale of which bank; None: onto a scale of its own.
         target: That bank's items that may carry the link, loaded by whoever runs the plan; it is
             not stored with it.
@@ -107,6 +110,7 @@ class CalibrationPlan:
     report_card: bool = False
     filters: FilterSettings = field(default_factory=FilterSettings)
     moments: bool = False
+    dimensions: int | None = None
     link: LinkPlan | None = None
     target: ItemBank | None = field(default=None, compare=False, repr=False)
     target_se: FloatArray | None = field(default=None, compare=False, repr=False)
@@ -172,9 +176,16 @@ class CalibrationPlan:
 
     def _check_scores(self) -> None:
         """Refuse settings of right and wrong answers for continuous scores, and the reverse."""
-        if self.model != CONTINUOUS:
-            if self.moments:
-                raise InvalidInputError("Moments belong to the continuous model.")
+        if self.dimensions is not None and self.model not in SEVERAL_ABILITIES:
+            raise InvalidInputError(
+                f"Dimensions belong to the models {' and '.join(SEVERAL_ABILITIES)}, not to "
+                f"{self.model}."
+            )
+        if self.dimensions is not None and self.dimensions < 1:
+            raise InvalidInputError(f"A model has at least 1 dimension, got {self.dimensions}.")
+        if self.moments and self.model != CONTINUOUS:
+            raise InvalidInputError("Moments belong to the continuous model.")
+        if self.model in tuple(Family):
             return
         given = {
             "negative_slopes": self.negative_slopes is not None,
@@ -185,7 +196,7 @@ class CalibrationPlan:
         }
         for name, is_given in given.items():
             if is_given:
-                raise InvalidInputError(f"The continuous model has no setting {name}.")
+                raise InvalidInputError(f"The {self.model} model has no setting {name}.")
 
     def _negative_slopes(self) -> bool:
         if self.negative_slopes is not None:

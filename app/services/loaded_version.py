@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.adapters.prompting import PromptStyle
+from app.engine.ability_knowledge import targets_of, with_abilities
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.correction import VersionLearning
 from app.engine.design import Design
 from app.engine.lint import QUARANTINED
+from app.engine.score_model import Target
 from app.engine.simulation import fit_acceptance
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
@@ -71,6 +73,7 @@ class LoadedVersion:
         expected_tokens_out: The same of the answer.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
+        targets: Scores that a score model predicts: of the whole bank, and of each tag.
         pretest_items: How many of those in pretest a session is given if it does not say.
         pretest: Items without parameters; their positions follow those of the bank.
         barred: Ids of those among them that have faults and are not to be asked.
@@ -99,6 +102,7 @@ class LoadedVersion:
     expected_tokens_out: FloatArray
     n_without_content: int
     learned: VersionLearning
+    targets: Mapping[str, Target] = field(default_factory=dict)
     pretest: tuple[PretestItem, ...] = ()
     barred: frozenset[str] = frozenset()
     own_scorers: tuple[ScorerSpec, ...] = ()
@@ -121,13 +125,8 @@ class LoadedVersion:
         active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
         active.flags.writeable = False
         has_content = np.array(columns.has_content, dtype=np.bool_)
-        return cls(
-            id=version.id,
-            number=version.number,
-            response_model=version.response_model,
-            parameters_hash=version.parameters_hash,
-            provisional=version.provisional,
-            bank=ItemBank.from_intercepts(
+        parameters = with_abilities(
+            ItemBank.from_intercepts(
                 a=columns.a,
                 intercept=columns.intercept,
                 c=columns.c,
@@ -136,6 +135,15 @@ class LoadedVersion:
                 item_ids=columns.keys,
                 scale=version.scale,
             ),
+            version.knowledge,
+        )
+        return cls(
+            id=version.id,
+            number=version.number,
+            response_model=version.response_model,
+            parameters_hash=version.parameters_hash,
+            provisional=version.provisional,
+            bank=parameters,
             active=active,
             item_ids=columns.item_ids,
             groups=columns.groups,
@@ -144,6 +152,7 @@ class LoadedVersion:
             expected_tokens_out=_tokens(columns.expected_tokens_out),
             n_without_content=int((active & ~has_content).sum()),
             learned=VersionLearning.from_dict(version.knowledge),
+            targets=targets_of(parameters, version.knowledge, columns.tags),
             pretest=tuple(pretest),
             barred=frozenset(item.id for item in pretest if item.key in faulty),
             own_scorers=tuple(own_scorers),
@@ -247,6 +256,7 @@ class LoadedVersion:
                 costs=costs,
                 exposure=acceptance,
                 learned=self.learned,
+                targets=self.targets,
             )
             self._tests.put(name, test)
         return test

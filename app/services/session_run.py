@@ -30,6 +30,7 @@ from app.items import Outcome
 from app.services.banks import LoadedVersion
 from app.services.marking import Spending
 from app.services.pretest import PretestItems, PretestPlan, window_of
+from app.services.profiles import profile_of
 from app.storage.repositories.session_values import (
     Administration,
     Advance,
@@ -142,6 +143,7 @@ class SessionRun:
         self._last_failure: Closing | None = None
         self._information = math.inf
         self._accuracy: dict[str, Any] | None = None
+        self._profile: dict[str, Any] | None = None
         self._predicted_at_s = -math.inf
         stopping = plan.design.stopping
         self._pretest = PretestItems(
@@ -250,6 +252,7 @@ class SessionRun:
         estimate = self._test.estimate(self._state)
         if final or elapsed_s - self._predicted_at_s >= PREDICTION_INTERVAL_S:
             self._accuracy = self._predicted(final=final)
+            self._profile = profile_of(self._version, self._state)
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
@@ -261,6 +264,7 @@ class SessionRun:
                 "at_bound": estimate.at_bound,
             },
             "accuracy": self._accuracy,
+            "profile": self._profile,
             "progress": {
                 "items": self._closed,
                 "scored": len(self._state.responses),

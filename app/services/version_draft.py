@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from app.engine.ability_knowledge import ABILITIES
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
 from app.engine.models.continuous import CONTINUOUS
@@ -24,7 +25,8 @@ from app.storage.repositories.bank_values import (
 )
 
 _FAMILIES = ("1pl", "2pl", "3pl", "4pl")
-RESPONSE_MODELS = (*_FAMILIES, "continuous")
+SEVERAL_ABILITIES = ("nested", "mirt")
+RESPONSE_MODELS = (*_FAMILIES, "continuous", *SEVERAL_ABILITIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,11 @@ def draft_version(
         raise InvalidInputError(
             f"Lint leaves none of {bank.n_items} items to be asked ({codes}). Repair them, or allow"
             " a code."
+        )
+    if request.response_model in SEVERAL_ABILITIES and ABILITIES not in request.knowledge:
+        raise ItemBankError(
+            f"A {request.response_model} version needs the loadings of its items, which a "
+            "calibration brings along; a table of parameters has none."
         )
     calibrated = {item.id for item in matched.items}
     members += [
@@ -202,6 +209,8 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
         )
     if bank.model is CONTINUOUS:
         return "continuous"
+    if wanted in SEVERAL_ABILITIES:
+        return wanted
     if np.any(bank.d != 1.0):
         smallest = "4pl"
     elif np.any(bank.c != 0.0):

@@ -25,10 +25,11 @@ from app.storage.repositories.calibrations import CalibrationRecord
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Model = Annotated[
-    Literal["1pl", "2pl", "3pl", "4pl", "continuous"],
+    Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
     Field(
         description="Response model: a family for right and wrong answers, of which the 4PL needs "
-        "thousands of examinees, or `continuous` for scores anywhere in [0, 1]."
+        "thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or `mirt` for "
+        "several abilities, with or without a general one."
     ),
 ]
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
@@ -103,6 +104,10 @@ class CalibrationCreate(Input):
 
     response_set: Reference = Field(description="Id or name.")
     model: Model = "2pl"
+    dimensions: Annotated[int, Field(ge=1, le=50)] | None = Field(
+        default=None,
+        description="Of the models nested and mirt; null: what parallel analysis finds.",
+    )
     priors: bool = Field(
         default=True,
         description="Weak priors on slopes and asymptotes, the spread of guessing learned from the "
@@ -327,11 +332,14 @@ class CalibrationResult(Output):
     )
     fit: FitRead
     local_dependence: LocalDependenceRead | None = Field(
-        description="Null where scores are continuous."
+        description="Null where scores are continuous, and where there are several abilities."
     )
     dispersion: float | None = Field(
         default=None,
         description="Of continuous scores: k about which those of the items lie.",
+    )
+    abilities: dict[str, Any] | None = Field(
+        default=None, description="Of the models nested and mirt: dimensions, method, errors."
     )
     warnings: list[str]
     comparison: list[ComparedRead] = Field(

@@ -54,6 +54,10 @@ class SelectionInput(Input):
     quarantine: bool | None = None
     content: ContentInput | None = None
     exposure: ExposureInput | None = None
+    target: dict[Name, Share] | None = Field(
+        default=None,
+        description="What v_optimal is to predict: shares by tag, `all` for the whole bank.",
+    )
 
 
 class CutScoreInput(Input):

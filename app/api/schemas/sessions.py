@@ -183,6 +183,35 @@ class AccuracyRead(Output):
     method: str
 
 
+class AbilityRead(Output):
+    """One ability of several, in units of the models that the bank was calibrated on."""
+
+    name: str
+    value: float
+    se: float
+    lo: float
+    hi: float
+    above: float = Field(description="Share of those models that are thought to have less of it.")
+
+
+class TaskRead(Output):
+    """Predicted score on all items of a tag, asked or never asked, with its 95 % interval."""
+
+    tag: str
+    value: float
+    lo: float
+    hi: float
+    n_items: int
+    n_asked: int
+
+
+class ProfileRead(Output):
+    """Several abilities, and the predicted score of every task."""
+
+    abilities: list[AbilityRead]
+    tasks: list[TaskRead]
+
+
 class ProgressRead(Output):
     """How far the test is."""
 
@@ -302,6 +331,7 @@ class SessionRead(Output):
     endpoint: SessionEndpoint | None
     estimate: EstimateRead
     accuracy: AccuracyRead | None
+    profile: ProfileRead | None = Field(description="Null where the bank measures one ability.")
     progress: ProgressRead
     usage: UsageRead
     outcomes: OutcomesRead
@@ -349,6 +379,7 @@ class SessionRead(Output):
                     "name": record.endpoint_name,
                     "model": record.endpoint_model,
                 },
+                "profile": None,
                 "pretest": None,
                 "person_fit": None,
                 **record.summary,
