@@ -7,9 +7,13 @@ covariance, and by the covariance of the scores.
 """
 
 import argparse
+import os
 import resource
 import sys
 import time
+
+# As where tests are served: on small products threads wait for each other longer than they work.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 

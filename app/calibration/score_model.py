@@ -17,7 +17,15 @@ import numpy as np
 
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
-from app.engine.score_model import NORMAL_95, ScoreModel, Target, Widths, short_form
+from app.engine.score_model import (
+    MOST_FACTORS,
+    NORMAL_95,
+    ScoreModel,
+    Target,
+    Widths,
+    reduced,
+    short_form,
+)
 from app.errors import CalibrationError
 
 SHRINKAGES = (0.05, 0.1, 0.2, 0.35, 0.6, 0.9)
@@ -69,9 +77,7 @@ def covariance_model(scores: FloatArray, shrinkage: float) -> ScoreModel:
     # Pairs are seen less often where answers are missing.
     full = np.sqrt(len(scores) / np.maximum(seen, 1))
     factors = about * full * np.sqrt((1.0 - shrinkage) / max(len(scores) - 1, 1))
-    if len(factors) > factors.shape[1]:
-        values, vectors = np.linalg.eigh(factors.T @ factors)
-        factors = (vectors * np.sqrt(np.maximum(values, 0.0))).T
+    factors = reduced(factors, min(factors.shape[1], MOST_FACTORS))
     noise = np.maximum(variance, raw) - np.einsum("rj,rj->j", factors, factors)
     return ScoreModel(mean=mean, factors=factors, noise=np.maximum(noise, 0.02 * variance))
 

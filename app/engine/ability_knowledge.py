@@ -16,7 +16,7 @@ import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Abilities, Loadings, Population
-from app.engine.score_model import ScoreModel, Target, Widths
+from app.engine.score_model import ScoreModel, Target, Widths, reduced
 from app.engine.selection.design import WHOLE_BANK, target_weights
 
 ABILITIES, PREDICTION = "abilities", "prediction"
@@ -113,13 +113,9 @@ def targets_of(
 
 def _reduced(model: ScoreModel) -> ScoreModel:
     """The largest factors, the variance of each item kept."""
-    n_factors, n_items = model.factors.shape
-    most = max(_MAX_NUMBERS // n_items, 1)
-    if n_factors <= most:
-        return model
-    values, vectors = np.linalg.eigh(model.factors @ model.factors.T)
-    factors = vectors[:, np.argsort(values)[::-1][:most]].T @ model.factors
-    return ScoreModel(model.mean, factors, model.variance - np.einsum("rj,rj->j", factors, factors))
+    factors = reduced(model.factors, max(_MAX_NUMBERS // model.mean.size, 1))
+    noise = model.variance - np.einsum("rj,rj->j", factors, factors)
+    return ScoreModel(model.mean, factors, noise)
 
 
 def _positions(known: Sequence[str], bank: ItemBank) -> list[int] | None:

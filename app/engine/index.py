@@ -159,6 +159,9 @@ def admissible(n_items: int, asked: Collection[int], active: BoolArray | None) -
 
 def largest(values: FloatArray, allowed: BoolArray, count: int) -> list[ItemIndex]:
     """Positions of the `count` largest allowed values: falling value, ties by rising position."""
+    if count == 1:
+        best = int(np.where(allowed, values, -np.inf).argmax())
+        return [ItemIndex(best)] if allowed[best] else []
     positions = np.flatnonzero(allowed)
     kept = values[positions]
     if positions.size > count:

@@ -11,9 +11,9 @@ The best linear prediction of the target is <w, mu> + S_wA S_AA^-1 (y_A - mu_A),
 w' S w - S_wA S_AA^-1 S_Aw. The second does not depend on the answers, so items still in flight
 count like answered ones. An item j lowers it by c_j^2 / d_j, where c is the covariance of every
 item with the target and d every item's variance, both given A: that is V-optimality. Both follow
-one more item by the rank-one (Cholesky) update.
+one more item by the rank-one identity.
 
-S = F' F + diag(noise), so that banks of any size are served by few factors.
+S = F' F + diag(noise), so that a step costs one pass over the factors of the bank.
 
 Source: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.2, for the
 prediction; Krause, Singh & Guestrin (2008), Journal of Machine Learning Research 9, for greedy
@@ -34,8 +34,9 @@ from app.errors import InvalidInputError
 
 #: Half-width of a normal 95 % interval in standard deviations.
 NORMAL_95 = 1.959964
-_LEAST_VARIANCE = 1e-10
-_REMEMBERED = 64  # sets of items, for as many tests at once as a process runs
+#: More would cost time in every step, and say little: the smallest are noise.
+MOST_FACTORS = 400
+_REMEMBERED = 32  # sets of items, for as many tests at once as a process runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,12 +89,6 @@ class ScoreModel:
         total: FloatArray = np.einsum("rj,rj->j", self.factors, self.factors) + self.noise
         return total
 
-    def with_all(self, item: int) -> FloatArray:
-        """Covariance of one item with every item, shape (n_items,)."""
-        row: FloatArray = self.factors[:, item] @ self.factors
-        row[item] += self.noise[item]
-        return row
-
     def with_target(self, weights: FloatArray) -> FloatArray:
         """Covariance of every item with the target, shape (n_items,)."""
         covariance: FloatArray = (self.factors @ weights) @ self.factors + self.noise * weights
@@ -102,39 +97,44 @@ class ScoreModel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """What is left to know about a target once some items are asked.
+    """What is left to know once some items are asked.
+
+    The scores are y = mu + F' z + noise with independent standard normal z; each item asked is one
+    more observation of z.
 
     Attributes:
-        rows: Rows of the Cholesky factor of S for those items, against all items.
-        covariance: c, of every item with the target, shape (n_items,).
-        variance: d, of every item, shape (n_items,).
+        covariance: Of z, shape (n_factors, n_factors).
+        rest: F w over the items not asked, shape (n_factors,): what z adds to the target.
+        variance: d, of every item's score, shape (n_items,); 0 once it is asked.
     """
 
-    rows: tuple[FloatArray, ...]
     covariance: FloatArray
+    rest: FloatArray
     variance: FloatArray
 
-    def gains(self) -> FloatArray:
-        """By how much asking each item would lower the target's variance, shape (n_items,)."""
-        return np.where(
-            self.variance > _LEAST_VARIANCE,
-            self.covariance**2 / np.maximum(self.variance, _LEAST_VARIANCE),
-            0.0,
+    def after(self, target: "Target", item: int) -> "Given":
+        """The same once one more item is asked, in O(n_factors n_items)."""
+        factors = target.model.factors
+        if self.variance[item] <= 0.0:
+            return self
+        direction = self.covariance @ factors[:, item]
+        total = float(self.variance[item])
+        variance = self.variance - (direction @ factors) ** 2 / total
+        variance = np.maximum(variance, np.where(self.variance > 0.0, target.model.noise, 0.0))
+        variance[item] = 0.0
+        return Given(
+            covariance=self.covariance - np.outer(direction, direction) / total,
+            rest=self.rest - target.weights[item] * factors[:, item],
+            variance=variance,
         )
 
-    def after(self, model: ScoreModel, item: int) -> "Given":
-        """The same once one more item is asked."""
-        row = model.with_all(item)
-        if self.rows:
-            rows = np.stack(self.rows)
-            row = row - rows[:, item] @ rows
-        sd = np.sqrt(max(float(self.variance[item]), _LEAST_VARIANCE))
-        row = row / sd
-        return Given(
-            rows=(*self.rows, row),
-            covariance=self.covariance - row * (self.covariance[item] / sd),
-            variance=np.maximum(self.variance - row**2, 0.0),
-        )
+    def gains(self, target: "Target") -> FloatArray:
+        """By how much asking each item would lower the target's variance, shape (n_items,)."""
+        model = target.model
+        open_ = self.variance > 0.0
+        covariance = (self.covariance @ self.rest) @ model.factors + model.noise * target.weights
+        gain: FloatArray = covariance**2 / np.where(open_, self.variance, np.inf)
+        return gain
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +162,11 @@ class Target:
         """Of the target before any answer."""
         return float(self.weights @ self.covariance)
 
+    def nothing_given(self) -> Given:
+        """What there is to know before the first item."""
+        factors = self.model.factors
+        return Given(np.eye(len(factors)), factors @ self.weights, self.model.variance)
+
     def given(self, items: Sequence[int]) -> Given:
         """What is left to know once `items` are asked.
 
@@ -175,11 +180,11 @@ class Target:
                 ((k, last) for k, last in zip(shorter, reversed(items), strict=True) if k), None
             )
             if known is not None:
-                found = known[0].after(self.model, known[1])
+                found = known[0].after(self, known[1])
             else:
-                found = Given((), self.covariance, self.model.variance)
+                found = self.nothing_given()
                 for item in items:
-                    found = found.after(self.model, item)
+                    found = found.after(self, item)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[key] = found
@@ -247,14 +252,14 @@ def short_form(target: Target, count: int, costs: FloatArray | None = None) -> l
         count: Items wanted.
         costs: Of each item, to maximise the gain per cost, shape (n_items,).
     """
-    given = Given((), target.covariance, target.model.variance)
+    given = target.nothing_given()
     chosen: list[int] = []
     for _ in range(min(count, target.weights.size)):
-        worth = given.gains() if costs is None else given.gains() / costs
+        worth = given.gains(target) if costs is None else given.gains(target) / costs
         worth[chosen] = -1.0
         item = int(worth.argmax())
         chosen.append(item)
-        given = given.after(target.model, item)
+        given = given.after(target, item)
     return chosen
 
 
@@ -283,3 +288,18 @@ class ScorePredictor:
             [answer.item for answer in answers], np.array([answer.score for answer in answers])
         )
         return Prediction(value=value, lo=lo, hi=hi, method=self.name)
+
+
+def reduced(factors: FloatArray, most: int) -> FloatArray:
+    """The `most` largest factors of the same covariance, shape (<= most, n_items)."""
+    n_factors, n_items = factors.shape
+    if n_factors <= most:
+        return factors
+    if n_factors < n_items:
+        values, vectors = np.linalg.eigh(factors @ factors.T)
+        turned: FloatArray = vectors[:, np.argsort(values)[::-1][:most]].T @ factors
+        return turned
+    values, vectors = np.linalg.eigh(factors.T @ factors)
+    order = np.argsort(values)[::-1][:most]
+    kept: FloatArray = (vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))).T
+    return kept

@@ -161,7 +161,7 @@ def test_answers_that_cannot_be_calibrated_are_refused_in_one_sentence(
         (["--compare", "2pl,rasch"], "Unknown family 'rasch'"),
         (["--link-to", "{bank}", "--link-method", "haebara"], "Unknown link method 'haebara'"),
         (["--link-to", "{bank}"], "at least 2 common items"),
-        (["--dimensions", "3"], "--dimensions belongs to the mirt model"),
+        (["--dimensions", "3"], "Dimensions belong to the models nested and mirt"),
         (["--partition-size", "50"], "at least 100 items"),
         (["--model", "1pl", "--negative-slopes"], "one common, positive slope"),
     ],

@@ -28,8 +28,8 @@ Model = Annotated[
     Literal["1pl", "2pl", "3pl", "4pl", "continuous", "nested", "mirt"],
     Field(
         description="Response model: a family for right and wrong answers, of which the 4PL needs "
-        "thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or `mirt` for "
-        "several abilities, with or without a general one."
+        "thousands of examinees; `continuous` for scores anywhere in [0, 1]; `nested` or `mirt` "
+        "for several abilities, with or without a general one."
     ),
 ]
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]

@@ -43,7 +43,8 @@ Options = Annotated[
     dict[Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")], JsonValue],
     Field(
         max_length=32,
-        description="Settings of one kind only: of `scripted` `theta`, `seed`, `latency_ms`, `skills`.",
+        description="Settings of one kind only: `theta`, `seed`, `latency_ms` and `skills` of "
+        "`scripted`.",
     ),
 ]
 

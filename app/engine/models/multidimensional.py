@@ -43,6 +43,7 @@ class Loadings:
         loadings: K of each item, shape (n_items, K).
         nested: Whether a general ability stands beside the K others.
         slopes: Slopes in all abilities, shape (n_items, D), the general one first.
+        across: The same turned, shape (D, n_items), for passes over a whole bank.
 
     Raises:
         InvalidInputError: Shapes that do not fit, or a number that is not finite.
@@ -53,6 +54,7 @@ class Loadings:
     loadings: FloatArray
     nested: bool
     slopes: FloatArray = field(init=False, repr=False)
+    across: FloatArray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         n_items = self.a.size
@@ -67,6 +69,7 @@ class Loadings:
         if not (np.isfinite(slopes).all() and np.isfinite(self.intercept).all()):
             raise InvalidInputError("Loadings, slopes and intercepts must be finite numbers.")
         object.__setattr__(self, "slopes", slopes)
+        object.__setattr__(self, "across", np.ascontiguousarray(slopes.T))
 
     @property
     def n_abilities(self) -> int:

@@ -55,7 +55,7 @@ class TargetVariance:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
         """By how much each answer would lower the target's variance."""
-        return self.target.given(counted_items(state)).gains()
+        return self.target.given(counted_items(state)).gains(self.target)
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
         """See `Criterion`."""
@@ -82,24 +82,25 @@ class AbilityDesign:
                 f"{self.optimality} needs the abilities of a bank with loadings, and these answers "
                 "were read for one ability."
             )
-        slopes = abilities_of(bank).items.slopes
-        expected = abilities_of(bank).items.expected_score(belief.profile.mean)
-        weight = expected * (1.0 - expected)
+        items = abilities_of(bank).items
+        slopes, across = items.slopes, items.across
+        small = np.exp(-np.abs(belief.profile.mean @ across + items.intercept))
+        weight = small / (1.0 + small) ** 2  # P Q, without its cancellation
         if self.optimality is Optimality.TRACE:
-            information: FloatArray = weight * np.einsum("jd,jd->j", slopes, slopes)
+            information: FloatArray = weight * (across * across).sum(axis=0)
             return information
         covariance = belief.profile.covariance
         for item in state.pending:
             covariance = with_answer(covariance, slopes[item], float(weight[item]))
-        spread = slopes @ covariance
-        informed = weight * np.einsum("jd,jd->j", spread, slopes)
+        spread = np.linalg.cholesky(covariance).T @ across
+        informed = weight * (spread * spread).sum(axis=0)
         if self.optimality is Optimality.D:
             # log det falls by log(1 + w s' V s).
             return np.asarray(np.log1p(informed))
         if self.optimality is Optimality.A:
-            along = np.einsum("jd,jd->j", spread, spread)
+            along = ((covariance @ across) ** 2).sum(axis=0)
         else:
-            along = (spread @ (slopes.T @ (self.weights * weight))) ** 2
+            along = ((covariance @ (across @ (self.weights * weight))) @ across) ** 2
         gain: FloatArray = weight * along / (1.0 + informed)
         return gain
 
