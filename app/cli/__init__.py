@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "Measure one endpoint from the shell, with live progress.",
     "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
     "rank": "Rank several endpoints from the shell.",
+    "sessions": "Mark the answers of a session again with another scorer.",
     "serve": "Serve the API and a worker in one process.",
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",

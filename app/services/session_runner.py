@@ -31,6 +31,7 @@ from app.services.calls import Paced, patiently
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
+from app.services.rescoring import RESCORE, Rescoring
 from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.storage.database import Database
@@ -123,13 +124,26 @@ class SessionRunner:
         """Go on with a claimed session until it ends, or until the lease is lost."""
         with structlog.contextvars.bound_contextvars(session_id=record.id):
             try:
-                live = await patiently(lambda: self.prepare(record))
-                await self._loop(live)
+                if record.relation == RESCORE:
+                    await self._rescoring(record).run()
+                else:
+                    live = await patiently(lambda: self.prepare(record))
+                    await self._loop(live)
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
             except Exception as error:  # any fault must end the session, or it is run forever
                 logger.exception("session_failed")
                 await self._fail(record, error)
+
+    def _rescoring(self, record: SessionRecord) -> Rescoring:
+        return Rescoring(
+            record=record,
+            database=self._database,
+            banks=self._banks,
+            endpoints=self._endpoints,
+            transport=self._networks.of(record),
+            write=self._write,
+        )
 
     async def prepare(
         self, record: SessionRecord, version: LoadedVersion | None = None

@@ -6,15 +6,17 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
+from app import scorers
 from app.errors import (
     InvalidInputError,
     InvalidStateError,
 )
-from app.items import Outcome
+from app.items import Outcome, ScorerSpec
 from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint
 from app.services.manual_sessions import ask_next
 from app.services.pretest import PretestPlan
+from app.services.rescoring import RESCORE, Change, changes, old_closings
 from app.services.scorer_endpoints import described, scorer_endpoints
 from app.services.session_checks import (
     check_plan,
@@ -27,6 +29,7 @@ from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import scorer_json
 from app.storage.repositories.session_values import (
     ENDED,
     LIVE,
@@ -134,7 +137,7 @@ class SessionService:
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         check_reachable(spec.plan, plan, version)
-        markers = await self._markers(version)
+        markers = await self._markers(version.calling_scorers)
         endpoint = None
         if spec.mode == "live":
             require_content(version)
@@ -283,9 +286,14 @@ class SessionService:
             metadata: Of the new session.
 
         Raises:
-            InvalidStateError: The session has not ended.
+            InvalidStateError: The session has not ended, or marks another one's answers again.
         """
         parent, administrations = await self._ended(session_id)
+        if parent.relation == RESCORE:
+            raise InvalidStateError(
+                f"Session {session_id} marks the answers of {parent.parent_id} again: extend that "
+                "one, and rescore the result."
+            )
         version = await self._banks.load_version(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
@@ -394,6 +402,85 @@ class SessionService:
             )
             return await uow.sessions.get(new.id)
 
+    async def rescore(
+        self, session_id: str, scorer: ScorerSpec | None, metadata: Mapping[str, str]
+    ) -> SessionRecord:
+        """Mark the stored answers of an ended session again; no model is asked.
+
+        Makes a linked session that a worker fills; the old one stays as it is. Scorers that call
+        out do so within their budgets.
+
+        Args:
+            session_id: The ended session.
+            scorer: Marks every answer; by default what marks each item by now.
+            metadata: Of the new session.
+
+        Raises:
+            InvalidStateError: The session has not ended, or nothing was answered.
+            InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
+        """
+        if scorer is not None:
+            scorers.build(scorer)
+        parent, administrations = await self._ended(session_id)
+        closed = renumbered([item for item in administrations if item.closing is not None])
+        if not closed:
+            raise InvalidStateError(f"Session {session_id} holds no answers to mark again.")
+        present = await self._banks.load_version(parent.bank_version_id)
+        asking = {
+            **parent.provenance["asking"],
+            "bank_revision": present.bank_revision,
+            "default_scorer": scorer_json(scorer or present.default_scorer),
+        }
+        version = present.asking_as(asking)
+        markers = await self._markers((scorer,) if scorer else version.calling_scorers)
+        endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
+        plan = SessionPlan.from_dict(parent.design)
+        new = NewSession(
+            id=new_id("ses"),
+            mode=parent.mode,
+            status="queued",
+            endpoint_id=parent.endpoint_id,
+            bank_version_id=version.id,
+            design=parent.design,
+            seed=parent.seed,
+            parent_id=parent.id,
+            relation=RESCORE,
+            metadata=dict(metadata),
+            provenance={
+                **self._provenance(version, endpoint, parent.seed, markers),
+                "rescored_with": scorer and scorer_json(scorer),
+            },
+        )
+        run = SessionRun(
+            test=await self._banks.adaptive_test(version, plan.design),
+            plan=plan,
+            version=version,
+            seed=parent.seed,
+        )
+        async with self._database.unit_of_work() as uow:
+            await uow.sessions.add(new, summary=run.summary(elapsed_s=0.0))
+            await uow.sessions.copy_asked(new.id, closed)
+            await self._queue.enqueue(uow, new.id)
+            return await uow.sessions.get(new.id)
+
+    async def changes(self, session_id: str) -> list[Change]:
+        """What marking again has changed, answer by answer.
+
+        Raises:
+            NotFoundError: No such session.
+            InvalidStateError: The session does not mark another one's answers.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.sessions.get(session_id)
+            if record.relation != RESCORE or record.parent_id is None:
+                raise InvalidStateError(
+                    f"Session {session_id} does not mark the answers of another one again."
+                )
+            theirs = await uow.sessions.administrations(record.parent_id)
+            ours = await uow.sessions.administrations(session_id)
+        version = await self._banks.load_version(record.bank_version_id)
+        return changes(version, old_closings(theirs, ours), ours)
+
     async def _start(
         self,
         new: NewSession,
@@ -429,12 +516,12 @@ class SessionService:
                 await ask_next(uow, record, run, {}, elapsed_s=new.active_s)
             return await uow.sessions.get(new.id)
 
-    async def _markers(self, version: LoadedVersion) -> dict[str, Any]:
-        """Endpoints of the version's scorers; one that cannot serve is refused before any call."""
-        if not version.calling_scorers:
+    async def _markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
+        """Endpoints of these scorers; one that cannot serve is refused before any call."""
+        if not specs:
             return {}
         async with self._database.reading() as uow:
-            return described(await scorer_endpoints(uow, version.calling_scorers))
+            return described(await scorer_endpoints(uow, specs))
 
     def _provenance(
         self,

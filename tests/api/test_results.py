@@ -216,3 +216,25 @@ async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     assert board["data"][-1]["endpoint"]["name"] == "weak"
     assert entries["weak"]["finished_at"]
     assert entries["weak"]["ci"][0] < entries["weak"]["theta"] < entries["weak"]["ci"][1]
+
+
+async def test_stored_answers_are_marked_again_over_http(client: Client, working: Services) -> None:
+    old = await measured(client, working, "strong", 0.0)
+    scorer = {"name": "pattern", "params": {"pattern": "."}}
+
+    made = await client.post(f"/v1/sessions/{old['id']}:rescore", json={"scorer": scorer})
+
+    assert made.status_code == 202, made.text
+    await until(working, made.json()["id"])
+    new = (await client.get(made.headers["Location"])).json()
+    assert (new["relation"], new["parent_id"], new["status"]) == ("rescore", old["id"], "completed")
+    assert new["rescore"]["theta_before"] == old["estimate"]["theta"]
+    changes = (await client.get(f"/v1/sessions/{new['id']}/changes")).json()["data"]
+    assert sum(change["changed"] for change in changes) == new["rescore"]["changed"]
+    assert (await client.get(f"/v1/sessions/{old['id']}")).json() == old
+    assert (await client.get(f"/v1/sessions/{old['id']}/changes")).status_code == 409
+    wrong = await client.post(
+        f"/v1/sessions/{old['id']}:rescore", json={"scorer": {"name": "judge", "params": {}}}
+    )
+    assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_input")
+    assert "judges" in wrong.json()["detail"]

@@ -14,6 +14,8 @@ from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.sessions import (
     AfterStep,
+    ChangeList,
+    ChangeRead,
     ManualResponse,
     NextItemRead,
     ResponseList,
@@ -22,6 +24,7 @@ from app.api.schemas.sessions import (
     SessionExtend,
     SessionRead,
     SessionReplay,
+    SessionRescore,
     Status,
     Trajectory,
 )
@@ -246,6 +249,34 @@ async def replay_session(
     )
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created)
+
+
+@router.post(
+    "/{session_id}:rescore",
+    status_code=202,
+    dependencies=[caller("run"), IDEMPOTENT],
+    responses=errors(InvalidStateError, UnknownNameError),
+)
+async def rescore_session(
+    session_id: SessionId, body: SessionRescore, response: Response, sessions: Sessions
+) -> SessionRead:
+    """Mark an ended session's stored answers again, with another scorer. Asks no model.
+
+    Makes a linked session, filled by a worker; the old one stays as it is. Theta is estimated anew
+    in the order in which the answers came. A judge is called, within its own budget.
+    """
+    scorer = None if body.scorer is None else body.scorer.to_domain()
+    created = await sessions.rescore(session_id, scorer, body.metadata)
+    response.headers["Location"] = f"/v1/sessions/{created.id}"
+    return SessionRead.of(created)
+
+
+@router.get(
+    "/{session_id}/changes", dependencies=[caller("read")], responses=errors(InvalidStateError)
+)
+async def list_changes(session_id: SessionId, sessions: Sessions) -> ChangeList:
+    """What marking again has changed, answer by answer; of a session made by `:rescore`."""
+    return ChangeList(data=[ChangeRead.of(change) for change in await sessions.changes(session_id)])
 
 
 @router.get(

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import override
 
+from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import Input, Int32, Metadata, Name, Output, Text
 from app.api.schemas.designs import DesignInput, EstimatorInput
 from app.api.schemas.endpoints import EndpointCreate
@@ -13,8 +14,9 @@ from app.engine import StopReason
 from app.items import Outcome
 from app.services.manual_sessions import ManualAnswer, NextItem
 from app.services.pretest import MAX_PER_SESSION
+from app.services.rescoring import Change
 from app.services.sessions import AskedAnswer, SessionSpec
-from app.storage.repositories.session_values import SessionRecord
+from app.storage.repositories.session_values import Closing, SessionRecord
 
 Status = Literal[
     "queued",
@@ -126,6 +128,22 @@ class SessionReplay(Input):
     def changes(self) -> dict[str, Any]:
         """The sections of the design to replace."""
         return self.model_dump(include={"estimator"}, exclude_unset=True, exclude_none=True)
+
+
+class SessionRescore(Input):
+    """A new session in which the answers of an ended one are marked again."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"scorer": {"name": "exact", "params": {"ignore_case": False}}}]
+        }
+    )
+
+    scorer: ScorerModel | None = Field(
+        default=None,
+        description="Marks every answer; absent: what marks each item by now.",
+    )
+    metadata: Metadata = Field(default_factory=dict)
 
 
 class ManualResponse(Input):
@@ -300,6 +318,18 @@ class FailureRead(Output):
     detail: str
 
 
+class RescoreRead(Output):
+    """What marking again has changed. Item by item: `/changes`."""
+
+    answers: int
+    changed: int = Field(description="Answers whose score or outcome differ.")
+    scored_in_both: int
+    mean_before: float | None = Field(description="Mean score of those scored in both.")
+    mean_after: float | None
+    theta_before: float | None
+    se_before: float | None
+
+
 class SessionBank(Output):
     """What is asked from."""
 
@@ -337,6 +367,7 @@ class SessionRead(Output):
     outcomes: OutcomesRead
     pretest: PretestRead | None = Field(description="Null in sessions older than it.")
     person_fit: PersonFitRead | None
+    rescore: RescoreRead | None
     stop_reason: StopReason | None
     stop_detail: str | None
     precision_reached: bool | None = Field(description="Was the SE target met? Null: none set.")
@@ -346,7 +377,7 @@ class SessionRead(Output):
     design: dict[str, Any]
     seed: int
     parent_id: str | None
-    relation: Literal["extend", "replay"] | None
+    relation: Literal["extend", "replay", "rescore"] | None
     ranking_id: str | None = Field(description="The ranking that it is a member of.")
     provenance: dict[str, Any]
     metadata: dict[str, str]
@@ -382,6 +413,7 @@ class SessionRead(Output):
                 "profile": None,
                 "pretest": None,
                 "person_fit": None,
+                "rescore": None,
                 **record.summary,
                 "stop_reason": record.stop_reason,
                 "stop_detail": record.stop_detail,
@@ -503,6 +535,48 @@ class ResponseList(Output):
     data: list[ResponseRead]
     last_step: int
     has_more: bool
+
+
+class StoredMark(Output):
+    """One mark of an answer."""
+
+    outcome: Literal["scored", "unparsed", "refused", "error", "truncated"]
+    score: float | None
+    reason: str | None
+    error_code: str | None
+
+    @classmethod
+    def of(cls, closing: Closing) -> "StoredMark":
+        """From the stored closing."""
+        return cls.model_validate({name: getattr(closing, name) for name in cls.model_fields})
+
+
+class ChangeRead(Output):
+    """One answer before and after it was marked again; `after` is null while it is not."""
+
+    step: int
+    item_id: str
+    changed: bool
+    before: StoredMark
+    after: StoredMark | None
+
+    @classmethod
+    def of(cls, change: Change) -> "ChangeRead":
+        """From the service's value."""
+        return cls(
+            step=change.step,
+            item_id=change.item_key,
+            changed=change.is_changed,
+            before=StoredMark.of(change.before),
+            after=None if change.after is None else StoredMark.of(change.after),
+        )
+
+
+class ChangeList(Output):
+    """Every answer of a session that marks those of another again."""
+
+    object: Literal["list"] = "list"
+    data: list[ChangeRead]
 
 
 class TrajectoryPoint(Output):

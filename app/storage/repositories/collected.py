@@ -67,6 +67,10 @@ class GivenAnswer(NamedTuple):
     is_pretest: bool
 
 
+#: Relations of sessions that repeat the answers of others.
+_REPEATING = ("replay", "rescore")
+
+
 class CollectedRepository:
     """Questions and changes about sessions as sources of answers, within one transaction."""
 
@@ -88,7 +92,7 @@ class CollectedRepository:
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
         """How many sessions are not taken over, by reason."""
         ended = SessionRow.status.in_(ENDED)
-        is_replay = func.coalesce(SessionRow.relation, "") == "replay"
+        is_replay = func.coalesce(SessionRow.relation, "").in_(_REPEATING)
         is_simulated = func.coalesce(EndpointRow.kind, "") == SIMULATED
         reasons: dict[str, ColumnElement[bool]] = {
             "taken_before": _taken(set_id),
@@ -168,10 +172,10 @@ def _of(source: Source, columns: Sequence[ColumnElement[Any] | Any]) -> Select[A
 
 
 def _wanted(source: Source) -> list[ColumnElement[bool]]:
-    """Ended, and not replays: those repeat the answers of others."""
-    conditions = [
+    """Ended, and with answers of their own."""
+    conditions: list[ColumnElement[bool]] = [
         SessionRow.status.in_(ENDED),
-        func.coalesce(SessionRow.relation, "") != "replay",
+        func.coalesce(SessionRow.relation, "").not_in(_REPEATING),
     ]
     if not source.simulated:
         conditions.append(func.coalesce(EndpointRow.kind, "") != SIMULATED)

@@ -455,6 +455,21 @@ class SessionRepository:
             update(SessionRow).where(SessionRow.id == target_id).values(arrivals=len(rows))
         )
 
+    async def copy_asked(self, target_id: str, administrations: Sequence[Administration]) -> None:
+        """Give a new session the items of another as asked, to be closed anew."""
+        rows = [
+            {
+                "session_id": target_id,
+                "step": item.step,
+                "position": item.position,
+                "asked_at": item.asked_at,
+                "information": item.information,
+            }
+            for item in administrations
+        ]
+        if rows:
+            await self._db.execute(insert(AdministrationRow), rows)
+
     async def events(
         self, session_id: str, *, after: int = 0, limit: int = 500
     ) -> list[SessionEvent]:

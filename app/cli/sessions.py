@@ -1,0 +1,114 @@
+"""`sextant sessions`: work on sessions that are stored."""
+
+import json as json_module
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.run import FAILED, connected, given, run_to_the_end
+from app.cli.watch import report, watch
+from app.errors import InvalidInputError
+
+app = typer.Typer(no_args_is_help=True)
+
+#: Changed answers that are printed; `--json` has all of them.
+_ROWS = 30
+
+
+@app.callback()
+def sessions() -> None:
+    """Work on sessions that are stored."""
+
+
+@app.command()
+@fail_clearly
+def rescore(
+    session: Annotated[str, typer.Argument(help="Id of an ended session.")],
+    scorer: Annotated[
+        str | None, typer.Option(help="Scorer's name; absent: what marks each item by now.")
+    ] = None,
+    params: Annotated[str | None, typer.Option(help="Its parameters as a JSON object.")] = None,
+    server: Annotated[
+        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
+    ] = None,
+    server_key: Annotated[
+        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
+    ] = None,
+    json: Annotated[
+        str | None,
+        typer.Option("--json", help="Write session and changes as JSON; - for stdout."),
+    ] = None,
+) -> None:
+    """Mark a session's stored answers again; no model is asked.
+
+    Makes a new session and shows what has changed; the old one stays as it is.
+    """
+    if params is not None and scorer is None:
+        raise InvalidInputError("--params belong to a scorer: name it by --scorer.")
+    body = given(scorer=given(name=scorer, params=_object(params)))
+
+    async def mark_again() -> dict[str, Any]:
+        async with connected(server, server_key, bank=None) as client:
+            made = await client.post(f"/v1/sessions/{session}:rescore", body)
+            ended = await watch(client, made["id"])
+            changes = await client.get(f"/v1/sessions/{made['id']}/changes")
+            return {"session": ended, "changes": changes["data"]}
+
+    found = run_to_the_end(mark_again)
+    ended = found["session"]
+    if json != "-":
+        report(ended)
+        _show(found)
+    write_json(json, found)
+    if ended["status"] != "completed":
+        err.print(f"Error: {ended['stop_detail']}", style="red", markup=False)
+        raise typer.Exit(FAILED)
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json_module.loads(text)
+    except ValueError as exc:
+        raise InvalidInputError(f"--params: expected a JSON object: {exc}.") from exc
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"--params: expected a JSON object, got {text[:80]!r}.")
+    return value
+
+
+def _show(found: dict[str, Any]) -> None:
+    ended, figures = found["session"], found["session"]["rescore"]
+    if figures is not None:
+        before, after = figures["theta_before"], ended["estimate"]["theta"]
+        out.print(
+            f"{figures['changed']} of {figures['answers']} answers changed; "
+            f"theta {_number(before)} before, {_number(after)} now."
+        )
+    changed = [change for change in found["changes"] if change["changed"]]
+    if not changed:
+        return
+    table = Table("item", "before", "now", "why", box=None, padding=(0, 2, 0, 0))
+    for change in changed[:_ROWS]:
+        now = change["after"]
+        table.add_row(
+            change["item_id"],
+            _mark(change["before"]),
+            _mark(now),
+            (now or {}).get("reason") or "",
+        )
+    out.print(table)
+    if len(changed) > _ROWS:
+        out.print(f"... and {len(changed) - _ROWS} more")
+
+
+def _mark(mark: dict[str, Any] | None) -> str:
+    if mark is None:
+        return "not marked"
+    return str(mark["outcome"]) if mark["score"] is None else f"{mark['score']:g}"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:+.2f}"

@@ -1,0 +1,206 @@
+"""Stored answers marked again: the model is not asked, the old session stays as it was."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.demo.model_server import create_model_server
+from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
+from app.items import Outcome, ScorerSpec
+from app.services.container import Services
+from app.services.manual_sessions import ManualAnswer
+from app.services.marking_desk import MarkingDesk
+from app.services.sessions import AskedAnswer
+from app.storage.repositories.session_values import SessionRecord
+from app.worker.loop import running_worker
+from tests.servers import serving
+from tests.services.judged import judged_bank, marker
+from tests.services.sessions import spec, until
+
+PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 15}, "concurrency": 3}
+CONTAINS_IT = ScorerSpec("pattern", {"pattern": "It is"})
+
+
+@pytest.fixture
+def model_url() -> Iterator[str]:
+    with serving(create_model_server(theta=0, seed=1)) as url:
+        yield f"{url}/v1"
+
+
+async def measured(services: Services, **changes: Any) -> SessionRecord:
+    await judged_bank(services, "includes")
+    created = await services.sessions.create(spec(bank="judged", plan=PLAN, **changes))
+    return await until(services, created.id)
+
+
+async def marks(services: Services, record: SessionRecord) -> list[tuple[str, str, float | None]]:
+    """Item, outcome and score in the order in which the answers came."""
+    rows: list[AskedAnswer] = await services.sessions.responses(record.id)
+    rows.sort(key=lambda row: row.administration.arrival or 0)
+    return [
+        (row.item_key, closing.outcome, closing.score)
+        for row in rows
+        if (closing := row.administration.closing) is not None
+    ]
+
+
+async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
+    working: Services,
+) -> None:
+    old = await measured(working)
+    before = await marks(working, old)
+
+    always = ScorerSpec("pattern", {"pattern": "."})
+    made = await working.sessions.rescore(old.id, always, {"why": "trial"})
+    new = await until(working, made.id)
+
+    assert new.status == "completed", new.failure
+    assert (new.parent_id, new.relation) == (old.id, "rescore")
+    after = await marks(working, new)
+    assert [item for item, _, _ in after] == [item for item, _, _ in before]
+    assert {score for _, _, score in after} == {1.0}
+    assert new.summary["estimate"]["theta"] > old.summary["estimate"]["theta"]
+    wrong = sum(score == 0.0 for _, _, score in before)
+    assert wrong > 0
+    assert new.summary["rescore"]["changed"] == wrong
+    assert new.summary["rescore"]["answers"] == 15
+    assert new.summary["rescore"]["theta_before"] == old.summary["estimate"]["theta"]
+    changes = await working.sessions.changes(new.id)
+    assert sum(change.is_changed for change in changes) == wrong
+    assert await working.sessions.get(old.id) == old
+    assert await marks(working, old) == before
+
+
+async def test_the_same_scorer_gives_the_same_theta_after_each_answer(working: Services) -> None:
+    old = await measured(working)
+
+    new = await until(working, (await working.sessions.rescore(old.id, None, {})).id)
+
+    assert await marks(working, new) == await marks(working, old)
+    assert new.summary["estimate"] == old.summary["estimate"]
+    thetas = [
+        [
+            row.administration.closing.theta
+            for row in sorted(
+                await working.sessions.responses(record.id),
+                key=lambda row: row.administration.arrival or 0,
+            )
+            if row.administration.closing
+        ]
+        for record in (old, new)
+    ]
+    assert thetas[0] == thetas[1]
+    assert new.summary["rescore"]["changed"] == 0
+
+
+async def test_a_judge_marks_stored_answers_within_its_budget(
+    working: Services, model_url: str
+) -> None:
+    old = await measured(working)
+    await marker(working, model_url)
+    judge = ScorerSpec("judge", {"judges": ["judge"]})
+
+    new = await until(working, (await working.sessions.rescore(old.id, judge, {})).id)
+
+    assert new.status == "completed", new.failure
+    assert new.summary["usage"]["judge"]["calls"] == 15
+    assert [score for _, _, score in await marks(working, new)] == [
+        score for _, _, score in await marks(working, old)
+    ]
+    poor = ScorerSpec("judge", {"judges": ["judge"], "budget": {"calls": 4}})
+    ended = await until(working, (await working.sessions.rescore(old.id, poor, {})).id)
+    assert (ended.status, ended.stop_reason) == ("completed", "budget_exhausted")
+    assert ended.summary["usage"]["judge"]["calls"] == 4
+    assert ended.summary["outcomes"]["scored"] == 4
+
+
+async def test_what_a_dead_judge_left_unmarked_is_marked_later(
+    working: Services, model_url: str
+) -> None:
+    await marker(working, "http://127.0.0.1:9/v1")
+    await judged_bank(working, "judge", judges=["judge"])
+    created = await working.sessions.create(spec(bank="judged", plan=PLAN))
+    failed = await until(working, created.id)
+    assert failed.status == "failed"
+    await marker(working, model_url, name="spare")
+    spare = ScorerSpec("judge", {"judges": ["spare"]})
+
+    new = await until(working, (await working.sessions.rescore(failed.id, spare, {})).id)
+
+    assert new.status == "completed", new.failure
+    assert new.summary["outcomes"]["scored"] == failed.summary["outcomes"]["error"] > 0
+
+
+async def test_another_worker_goes_on_where_one_stopped(
+    services: Services, model_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_worker(services):
+        old = await measured(services)
+    await marker(services, model_url)
+    plain, begun, stuck = MarkingDesk.mark, 0, asyncio.Event()
+
+    async def slowly(self: MarkingDesk, *arguments: Any, **options: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun > 6:
+            if begun == 14:  # six are stored and eight in flight
+                stuck.set()
+            await asyncio.sleep(60)
+        return await plain(self, *arguments, **options)
+
+    judge = ScorerSpec("judge", {"judges": ["judge"]})
+    monkeypatch.setattr(MarkingDesk, "mark", slowly)
+    made = await services.sessions.rescore(old.id, judge, {})
+    async with running_worker(services):
+        await asyncio.wait_for(stuck.wait(), 30)
+    assert (await services.sessions.get(made.id)).arrivals == 6
+    monkeypatch.setattr(MarkingDesk, "mark", plain)
+
+    async with running_worker(services):
+        new = await until(services, made.id)
+
+    assert new.status == "completed", new.failure
+    assert len(await marks(services, new)) == 15
+    assert new.summary["usage"]["judge"]["calls"] == 15
+    # Theta is that of the answers in their old order, whoever marked them.
+    assert new.summary["estimate"]["theta"] == pytest.approx(old.summary["estimate"]["theta"])
+
+
+async def test_a_score_without_an_answer_cannot_be_marked_again(working: Services) -> None:
+    plan = {"stopping": {"se": None, "min_items": 1, "max_items": 3}}
+    record = await working.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    given = (
+        ManualAnswer(step_token="", score=1.0),
+        ManualAnswer(step_token="", response="no idea at all"),
+        ManualAnswer(step_token="", outcome=Outcome.REFUSED),
+    )
+    for answer in given:
+        awaited = await working.manual_sessions.next_item(record.id)
+        record = await working.manual_sessions.answer(
+            record.id, replace(answer, step_token=awaited.step_token)
+        )
+
+    always = ScorerSpec("pattern", {"pattern": "."})
+    new = await until(working, (await working.sessions.rescore(record.id, always, {})).id)
+
+    outcomes = [(outcome, score) for _, outcome, score in await marks(working, new)]
+    assert outcomes == [("error", None), ("scored", 1.0), ("refused", None)]
+
+
+async def test_what_cannot_be_marked_again_is_refused(working: Services) -> None:
+    running = await working.sessions.create(spec(mode="manual", endpoint=None))
+    with pytest.raises(InvalidStateError, match="has ended"):
+        await working.sessions.rescore(running.id, None, {})
+    old = await measured(working)
+    with pytest.raises(UnknownNameError):
+        await working.sessions.rescore(old.id, ScorerSpec("exakt"), {})
+    with pytest.raises(InvalidInputError, match="which is not there"):
+        await working.sessions.rescore(old.id, ScorerSpec("judge", {"judges": ["gone"]}), {})
+    new = await until(working, (await working.sessions.rescore(old.id, CONTAINS_IT, {})).id)
+    with pytest.raises(InvalidStateError, match="extend that one"):
+        await working.sessions.extend(new.id, {}, {})
+    with pytest.raises(InvalidStateError, match="does not mark"):
+        await working.sessions.changes(old.id)
