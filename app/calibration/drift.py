@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.stats import chi2  # type: ignore[import-untyped]
+from scipy.stats import chi2, norm  # type: ignore[import-untyped]
 
 from app.calibration.curves import probabilities
 from app.calibration.expectation import LatentDensity
@@ -75,8 +75,7 @@ class Drift:
         old_b: Difficulty in the bank, logits.
         new_b: Difficulty that the new answers ask for, on the same scale.
         se: Standard error of `new_b`.
-        z: (old_b - new_b) in standard errors of the difference: above 0 where the item has become
-            easier.
+        z: The standard normal deviate of `p_value`, above 0 where the item has become easier.
         p_value: Of the likelihood-ratio test of the old curve against the moved one, 2 df.
         distance: Root mean square difference of the curves over the examinees who answered.
         easier: New minus old mean probability of a right answer over these examinees.
@@ -196,7 +195,9 @@ class _Search:
             old_b=self.b,
             new_b=self.b + shift,
             se=se,
-            z=-shift / total,
+            # Not shift / total: the further a curve has moved, the less its error is known
+            # (Hauck & Donner 1977), and the clearest cases would look doubtful.
+            z=np.sign(easier) * norm.isf(np.maximum(p_value, 1e-300) / 2),
             p_value=p_value,
             distance=distance,
             easier=easier,

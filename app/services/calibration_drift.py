@@ -77,6 +77,9 @@ class DriftCheck:
                 if self.plan.target_se is not None:
                     whole["se_b"][where[key]] = self.plan.target_se[i]
         drift = self.drift
+        for j, key in enumerate(drift.keys):
+            if drift.drifted[j] and key not in fitted:  # all answered it alike
+                whole["intercept"][where[key]] = -whole["a"][where[key]] * drift.new_b[j]
         at = np.array([where[key] for key in drift.keys])
         for name, values in (
             ("drift_answers", drift.n_answers.astype(np.float64)),

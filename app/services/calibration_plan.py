@@ -135,10 +135,6 @@ class CalibrationPlan:
                 "Parts are linked to each other, fixed anchors hold a whole calibration: leave out "
                 "partition_size, or link by another method."
             )
-        if self.checks_drift and self.model not in tuple(Family):
-            raise InvalidInputError(
-                f"Drift is looked for in right and wrong answers, not by the {self.model} model."
-            )
         if self.model in tuple(Family):
             self.settings()
 

@@ -217,5 +217,5 @@ def test_drift_is_looked_for_with_fixed_anchors_only() -> None:
     with pytest.raises(InvalidInputError, match="fixed_anchor"):
         LinkPlan(method="stocking_lord", check_drift=True)
     for model in set(MODELS) - set(Family):
-        with pytest.raises(InvalidInputError, match="right and wrong answers"):
+        with pytest.raises(InvalidInputError, match="model has no setting link"):
             CalibrationPlan(model=model, link=LinkPlan(method="fixed_anchor", check_drift=True))

@@ -448,7 +448,9 @@ class FittedItemRead(Output):
     drift_new_b: float | None = Field(
         default=None, description="Difficulty that the new answers ask for, on the same scale."
     )
-    drift_z: float | None = Field(default=None, description="Above 0: easier than it was.")
+    drift_z: float | None = Field(
+        default=None, description="As a standard normal deviate; above 0: easier than it was."
+    )
     drift_p: float | None = None
     drift_distance: float | None = Field(
         default=None, description="Of the two curves, as a probability."

@@ -23,8 +23,8 @@ class DriftItemRead(Output):
     )
     se: float | None = Field(description="Standard error of `new_b`.")
     z: float | None = Field(
-        description="By how many standard errors the item is easier than it was (below 0: harder). "
-        "Beyond 3 it is no accident."
+        description="How clearly the item is easier than it was (below 0: harder): `p_value` as a "
+        "standard normal deviate. Beyond 3 it is hardly an accident."
     )
     p_value: float | None = Field(
         description="How probable answers that leave the old curve as clearly are while it holds."
