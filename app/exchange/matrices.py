@@ -29,24 +29,27 @@ class Trial(NamedTuple):
 
 def write_csv(table: ResponseTable) -> Iterator[bytes]:
     """The lines of a CSV file; scores read back as they are."""
-    yield _line([EXAMINEE_COLUMN, *table.items])
+    yield _lines([[EXAMINEE_COLUMN, *table.items]])
     for examinee, scores in zip(table.examinees, table.scores, strict=True):
-        yield _line([examinee, *map(_cell, scores.tolist())])
+        yield _lines([[examinee, *map(_cell, scores.tolist())]])
 
 
 def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool) -> Iterator[bytes]:
-    """The lines of a CSV file `examinee,item,score`, a line an answer.
+    """A CSV file `examinee,item,score`, a line an answer; the lines of one trial come together.
 
     Args:
         items: Names, in the order of the scores.
         trials: Of whom.
         repeated: Some examinees answered more than once: a column `trial` comes before the score.
     """
-    yield _line([EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"])
+    yield _lines([[EXAMINEE_COLUMN, "item", *(["trial"] if repeated else []), "score"]])
     for trial in trials:
         number = [str(trial.number)] if repeated else []
-        for j in np.flatnonzero(~np.isnan(trial.scores)).tolist():
-            yield _line([trial.examinee, items[j], *number, _cell(float(trial.scores[j]))])
+        given = np.flatnonzero(~np.isnan(trial.scores))
+        yield _lines(
+            [trial.examinee, items[j], *number, _cell(score)]
+            for j, score in zip(given.tolist(), trial.scores[given].tolist(), strict=True)
+        )
 
 
 def write_parquet(table: ResponseTable) -> bytes:
@@ -59,9 +62,9 @@ def write_parquet(table: ResponseTable) -> bytes:
     return target.getvalue()
 
 
-def _line(cells: list[str]) -> bytes:
+def _lines(rows: Iterable[list[str]]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerow(cells)
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
 
 
