@@ -8,10 +8,12 @@ information of Louis, whose complete-data part is zero there, -sum_i Cov(S_j, S_
 The latter is smooth in the answers, where cross products of scores between items would add sampling
 noise to every one of the n_items^2 blocks. Plus the precision of the prior.
 
-`scale-corrected`: for banks too large for the full matrix. Within items as above, as though thetas
-were known, plus the common error that the scale itself carries: with N(0, 1) fixed, the mean of n
-sampled thetas moves all intercepts by a N(0, 1/n), and their log sd all log slopes by N(0, 1/2n).
-Long tests, the only place it is used, are where that is the whole of the rest.
+`scale-corrected`: for banks too large for the full matrix, and for answers that leave the model so
+far that the two kinds of blocks, alike only where it holds, make no covariance together. Within
+items as above, as though thetas were known, plus the common error that the scale itself carries:
+with N(0, 1) fixed, the mean of n sampled thetas moves all intercepts by a N(0, 1/n), and their log
+sd all log slopes by N(0, 1/2n). On long tests, where it is mostly used, that is the whole of the
+rest.
 
 Source: Louis (1982), JRSS B 44, eq. 3.2'; Bock & Lieberman (1970), Psychometrika 35, cross
 products; their coverage: Paek & Cai (2014), Educational and Psychological Measurement 74.
@@ -47,6 +49,7 @@ MAX_FULL_COORDINATES = 600
 _Z95 = 1.959963984540054
 _NO_ONE = 1e-8  # examinees at a node, below which it adds nothing
 _LEAST_INFORMATION = 1e-12  # a coordinate with less has a standard error of a million
+_ROUNDING = 1e-6  # of eigenvalues, relative to the diagonal
 _LEAST_EIGENVALUE = 1e-8  # relative to the largest of the item's own block
 
 
@@ -178,7 +181,8 @@ def parameter_errors(
 ) -> ParameterErrors:
     """Standard errors at the maximum.
 
-    The full matrix up to `MAX_FULL_COORDINATES` coordinates, the scale correction beyond.
+    The full matrix up to `MAX_FULL_COORDINATES` coordinates if it is a covariance's inverse, else
+    the scale correction.
     """
     estimated = _estimated(problem, curves)
     used = np.array(sorted({SLOPE, *problem.family.free}))
@@ -188,13 +192,14 @@ def parameter_errors(
     within, between = _information(matrix, pieces, density, with_pairs=full)
     within += problem.priors.terms(curves).precision[block]
     covariance = np.zeros((matrix.n_items, N_COORDINATES, N_COORDINATES))
-    if full:
-        covariance[block] = _invert_full(problem, within, between, estimated[:, used])
+    whole = _invert_full(problem, within, between, estimated[:, used]) if full else None
+    if whole is not None:
+        covariance[block] = whole
     else:
         covariance[block] = _invert_blocks(within, estimated[:, used])
         if not problem.fixed:
             covariance += _scale_error(curves, matrix.n_examinees, estimated)
-    method: Method = "observed" if full else "scale-corrected"
+    method: Method = "scale-corrected" if whole is None else "observed"
     return ParameterErrors(method, curves, covariance, estimated)
 
 
@@ -272,7 +277,8 @@ def _second_moments(block: PosteriorBlock, pieces: _Pieces) -> FloatArray:
 
 def _invert_full(
     problem: Problem, within: FloatArray, between: FloatArray, estimated: BoolArray
-) -> FloatArray:
+) -> FloatArray | None:
+    """Blocks of the items; None where the information has a direction of less than none."""
     n_items, n_coordinates = estimated.shape
     information = between
     for j in range(n_items):
@@ -280,6 +286,9 @@ def _invert_full(
         information[own, own] = within[j]
     spread = _design(problem, estimated)
     reduced = spread.T @ information @ spread
+    scale = _scale(reduced[None])[0]
+    if np.linalg.eigvalsh(reduced / np.outer(scale, scale))[0] < -_ROUNDING:
+        return None
     covariance = spread @ _inverse(reduced[None])[0] @ spread.T
     blocks = covariance.reshape(n_items, n_coordinates, n_items, n_coordinates)
     items = np.arange(n_items)
@@ -307,12 +316,19 @@ def _invert_blocks(within: FloatArray, estimated: BoolArray) -> FloatArray:
 
 def _inverse(information: FloatArray) -> FloatArray:
     """Inverse of each symmetric matrix, scaled by its diagonal, with eigenvalues kept positive."""
-    scale = np.sqrt(np.maximum(np.einsum("jaa->ja", information), _LEAST_INFORMATION))
+    scale = _scale(information)
     outer = scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(information / outer)
     values = np.maximum(values, _LEAST_EIGENVALUE)
     inverse: FloatArray = (vectors / values[:, None, :]) @ vectors.transpose(0, 2, 1) / outer
     return inverse
+
+
+def _scale(information: FloatArray) -> FloatArray:
+    """Roots of the diagonals, shape (n_matrices, n_coordinates)."""
+    diagonal = np.einsum("jaa->ja", information)
+    roots: FloatArray = np.sqrt(np.maximum(diagonal, _LEAST_INFORMATION))
+    return roots
 
 
 def _scale_error(curves: Curves, n_examinees: int, estimated: BoolArray) -> FloatArray:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -5,7 +7,10 @@ import app.calibration.uncertainty as uncertainty
 from app.calibration.calibrate import CalibrationSettings, calibrate
 from app.calibration.curves import Curves, Family
 from app.calibration.expectation import LatentDensity, expect
+from app.calibration.filters import FilterSettings, apply_filters
+from app.calibration.matrix import ScoreMatrix
 from app.calibration.priors import Priors
+from app.exchange.responses import read_responses
 from tests.calibration.simulated import simulate
 
 
@@ -83,3 +88,17 @@ def test_upper_asymptotes_of_the_4pl_have_errors_within_their_range() -> None:
     assert (result.errors.d < 0.3).all()
     interval = result.errors.interval_c()
     assert ((interval.lo > 0) & (interval.lo < interval.hi) & (interval.hi < 1)).all()
+
+
+def test_answers_that_leave_the_model_leave_errors_of_ordinary_size(shared_data: Path) -> None:
+    # On real answers the blocks of the full matrix, which agree where the model holds, can make no
+    # covariance: one direction of less than no information once gave every item errors of 50.
+    table = read_responses((shared_data / "tiny" / "arc.csv.gz").read_bytes())
+    matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
+    some = matrix.select(examinees=np.arange(matrix.n_examinees) < 500)
+    kept = apply_filters(some, FilterSettings()).matrix
+    errors = calibrate(kept, CalibrationSettings(family=Family.THREE_PL)).errors
+    assert errors is not None
+    assert errors.method == "scale-corrected"
+    assert np.median(errors.b) < 0.3
+    assert np.nanmedian(errors.c) < 0.1
