@@ -330,15 +330,20 @@ def _finished(
 ) -> ContinuousCalibration:
     counts = _expect(answers, items, density)
     at = _maximise(answers, items, counts)
-    bank = ItemBank.from_intercepts(
-        a=items.x[:, 0], intercept=items.x[:, 1], k=items.k, item_ids=table.items
+    leverage = np.einsum("jab,jba->j", at.covariance, at.information)
+    # A new examinee's scores scatter about a curve that is itself not quite where it should be.
+    k = np.minimum(items.k * (1 + leverage / answers.seen.sum(axis=0)), _MOST_K)
+    fitted, bank = (
+        ItemBank.from_intercepts(
+            a=items.x[:, 0], intercept=items.x[:, 1], k=of_whom, item_ids=table.items
+        )
+        for of_whom in (items.k, k)
     )
     covariance = _covariance(answers, items, counts, at)
     se = np.sqrt(np.einsum("jaa->ja", covariance))
     b = bank.b
     direction = np.stack([-b, -np.ones_like(b)], axis=1) / bank.a[:, None]
     df = at.df + min(at.df_common, 1e9)
-    leverage = np.einsum("jab,jba->j", at.covariance, at.information)
     n_answers = int(answers.seen.sum())
     return ContinuousCalibration(
         bank=bank,
@@ -346,10 +351,10 @@ def _finished(
         se_intercept=se[:, 1],
         se_b=np.sqrt(np.einsum("ja,jab,jb->j", direction, covariance, direction)),
         se_k=bank.k * np.sqrt(2 / df),
-        log_likelihood=log_likelihood(answers, bank, density),
+        log_likelihood=log_likelihood(answers, fitted, density),
         n_parameters=float(leverage.sum() + (at.df / df).sum() + 1),
         k_common=at.k_common,
-        conformance=conformance(bank, table.scores, counts.weights @ counts.nodes),
+        conformance=conformance(fitted, table.scores, counts.weights @ counts.nodes),
         n_examinees=len(table.examinees),
         n_answers=n_answers,
         converged=converged,
