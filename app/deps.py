@@ -23,6 +23,7 @@ from app.services.manual_sessions import ManualSessions
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionService
+from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
 from app.storage.repositories.api_keys import Scope
 
@@ -79,6 +80,7 @@ Reports = Annotated[VersionReports, _service(lambda opened: opened.version_repor
 Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
 Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
+Simulations = Annotated[SimulationService, _service(lambda opened: opened.simulations)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 
 

@@ -27,6 +27,7 @@ from app.api.routers import (
     response_sets,
     scorers,
     sessions,
+    simulations,
 )
 from app.api.schemas.common import Problem
 from app.services.container import Services, open_services
@@ -49,6 +50,7 @@ _ROUTERS = (
     calibrations,
     endpoints,
     sessions,
+    simulations,
     comparisons,
     gates,
     leaderboards,

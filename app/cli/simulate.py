@@ -19,7 +19,6 @@ from app.cli.inputs import (
     JsonOption,
     LowerIsBetterOption,
     OptionalBankOption,
-    ResponsesOption,
     ScaleOption,
     load_bank,
     load_numbers,
@@ -27,11 +26,13 @@ from app.cli.inputs import (
     score_scale,
 )
 from app.cli.simulate_design import SELECTORS, DesignOptions, Simulated, simulate_design
+from app.cli.simulate_forecast import refuse_without_answers, show_forecast
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import whole_bank_abilities
 from app.engine.correction import VersionLearning
 from app.engine.design import Design, Preset
+from app.engine.forecast import calls_of
 from app.engine.learning import LONGEST, glimpses, learn
 from app.engine.residual_regression import ResidualRegression
 from app.engine.selection.design import WHOLE_BANK
@@ -77,7 +78,16 @@ class Records:
 
 @fail_clearly
 def command(
-    responses: ResponsesOption,
+    responses: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="Recorded scores of the examinees to test, as for the other commands; without "
+            "them: a forecast for examinees drawn from the prior.",
+        ),
+    ] = None,
     bank: OptionalBankOption = None,
     train: Annotated[
         Path | None,
@@ -141,11 +151,28 @@ def command(
             help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost.",
         ),
     ] = None,
+    examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 200,
+    tokens_in: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
+    ] = None,
+    tokens_out: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: tokens of an answer.")
+    ] = None,
+    price_in: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: US dollars per million prompt tokens.")
+    ] = None,
+    price_out: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: US dollars per million answer tokens.")
+    ] = None,
+    latency: Annotated[
+        float | None, typer.Option(min=0, help="Forecast: seconds that a call takes.")
+    ] = None,
     json: JsonOption = None,
 ) -> None:
-    """Try a test design on recorded answers.
+    """Try a test design on recorded answers, or forecast what it will take.
 
     Each examinee is tested on its own recorded answers; an item without an answer is never asked.
+    Without --responses simulated examinees answer by the bank's model: items, cost and time.
     The selectors v-optimal, d-optimal, a-optimal and trace learn several abilities from --train,
     and need no bank.
     """
@@ -169,6 +196,22 @@ def command(
         scale=score_scale(scale, lower_is_better=lower_is_better),
         seed=seed,
     )
+    if responses is None:
+        options.refuse()
+        refuse_without_answers(train, reference)
+        if bank is None:
+            raise InvalidInputError("A forecast needs --bank with the parameters of the items.")
+        known = load_bank(bank)
+        calls = calls_of(
+            known.n_items,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            price_in=price_in,
+            price_out=price_out,
+            pace_s=None if latency is None else latency / concurrency,
+        )
+        show_forecast(known, design, calls, examinees, seed, json)
+        return
     if design.selection.criterion.value in SELECTORS:
         items_of = None if bank is None else load_bank(bank)
         found = simulate_design(design, items_of, responses, options)

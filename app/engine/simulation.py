@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.engine.adaptive import AdaptiveTest, Ask
-from app.engine.bank import FloatArray, ItemBank
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design import Design
 from app.engine.diagnostics import exposure_rates, overlap
 from app.engine.index import BoolArray
 from app.engine.prediction import Prediction
-from app.engine.state import CatState, Estimate, Response
+from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError
 
@@ -25,6 +25,32 @@ from app.errors import InvalidInputError
 _FIT_EXAMINEES, _FIT_ROUNDS = 200, 15
 #: An exposure rate this far above the target is not worth another round: it is sampling noise.
 _FIT_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calls:
+    """What asking takes; None where unknown.
+
+    Attributes:
+        tokens: Expected tokens of each item, prompt and answer, shape (n_items,).
+        usd: Expected price of each item, shape (n_items,).
+        pace_s: Seconds from one item to the next, all that are in flight counted.
+    """
+
+    tokens: FloatArray | None = None
+    usd: FloatArray | None = None
+    pace_s: float | None = None
+
+    def usage(self, item: ItemIndex) -> Usage:
+        """Of one call."""
+        return Usage(
+            tokens=0 if self.tokens is None else round(float(self.tokens[item])),
+            usd=0.0 if self.usd is None else float(self.usd[item]),
+        )
+
+
+#: Nothing is known of what calls take.
+FREE = Calls()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +128,7 @@ def take(
     seed: Sequence[int],
     concurrency: int = 1,
     watch: Callable[[CatState], object] | None = None,
+    calls: Calls = FREE,
 ) -> tuple[CatState, Stop]:
     """One examinee's test, answered from a row of scores.
 
@@ -111,6 +138,7 @@ def take(
         seed: Of this examinee; steps draw from `[*seed, step]`.
         concurrency: Items kept in flight; the one asked first is answered first.
         watch: Sees the state after each answer.
+        calls: What calls take, for budgets and time limits.
 
     Raises:
         InvalidInputError: A row of another length, or without any answer.
@@ -126,7 +154,11 @@ def take(
     state, stop = test.start(), None
     while True:
         while stop is None and len(state.pending) < concurrency:
-            step = test.ask(state, np.random.default_rng([*seed, state.n_asked + 1]))
+            step = test.ask(
+                state,
+                np.random.default_rng([*seed, state.n_asked + 1]),
+                elapsed_s=state.n_scored * (calls.pace_s or 0.0),
+            )
             if isinstance(step, Ask):
                 state = test.administer(state, step.item)
             else:
@@ -134,7 +166,7 @@ def take(
         if not state.pending and stop is not None:
             return state, stop
         item = state.pending[0]
-        state = test.tell(state, Response(item, float(scores[item])))
+        state = test.tell(state, Response(item, float(scores[item]), calls.usage(item)))
         if watch is not None:
             watch(state)
 

@@ -20,6 +20,7 @@ from app.services.manual_sessions import ManualSessions
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.sessions import SessionQueue, SessionService
+from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
 from app.settings import Settings
 from app.storage.database import Database
@@ -46,6 +47,7 @@ class Services:
     sessions: SessionService
     rankings: RankingService
     manual_sessions: ManualSessions
+    simulations: SimulationService
     comparisons: ComparisonService
     gates: GateService
     leaderboards: LeaderboardService
@@ -108,6 +110,7 @@ async def open_services(
                 manual_sessions=ManualSessions(
                     database=database, banks=banks, endpoints=endpoints, transport=transport
                 ),
+                simulations=SimulationService(banks, endpoints),
                 comparisons=ComparisonService(database, banks),
                 gates=GateService(database, sessions),
                 leaderboards=LeaderboardService(database),

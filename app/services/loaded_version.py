@@ -74,6 +74,8 @@ class LoadedVersion:
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
         targets: Scores that a score model predicts: of the whole bank, and of each tag.
+        reference_abilities: Quantiles of the thetas it was calibrated with, ascending; empty where
+            unknown.
         pretest_items: How many of those in pretest a session is given if it does not say.
         pretest: Items without parameters; their positions follow those of the bank.
         barred: Ids of those among them that have faults and are not to be asked.
@@ -102,6 +104,7 @@ class LoadedVersion:
     expected_tokens_out: FloatArray
     n_without_content: int
     learned: VersionLearning
+    reference_abilities: tuple[float, ...]
     targets: Mapping[str, Target] = field(default_factory=dict)
     pretest: tuple[PretestItem, ...] = ()
     barred: frozenset[str] = frozenset()
@@ -153,6 +156,9 @@ class LoadedVersion:
             n_without_content=int((active & ~has_content).sum()),
             learned=VersionLearning.from_dict(version.knowledge),
             targets=targets_of(parameters, version.knowledge, columns.tags),
+            reference_abilities=tuple(
+                version.knowledge.get("reference_abilities", {}).get("quantiles", ())
+            ),
             pretest=tuple(pretest),
             barred=frozenset(item.id for item in pretest if item.key in faulty),
             own_scorers=tuple(own_scorers),

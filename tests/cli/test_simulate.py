@@ -172,3 +172,34 @@ def test_a_bad_reference_file_is_named(files: Path, text: str, words: str) -> No
 def test_responses_to_another_bank_are_refused(files: Path) -> None:
     (files / "answers.csv").write_text("model,q1,q2\nx,1,0\n")
     assert "no item in common" in refused(files)
+
+
+def forecast(files: Path, *flags: str) -> dict[str, Any]:
+    out = files / "forecast.json"
+    asked = ["--bank", str(files / "bank.csv"), "--examinees", "20", *flags, "--json", str(out)]
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 0, result.output
+    document: dict[str, Any] = json.loads(out.read_text())["forecast"]
+    return document
+
+
+def test_without_answers_it_forecasts_items_cost_and_time(files: Path) -> None:
+    flags = ("--max-items", "10", "--min-items", "1", "--concurrency", "2")
+    priced = ("--tokens-in", "90", "--tokens-out", "10", "--price-in", "2", "--latency", "1")
+    found = forecast(files, *flags, *priced)
+    assert (found["n_examinees"], found["items"]["hi"]) == (20, 10)
+    assert found["tokens"]["median"] == 100 * found["items"]["median"]
+    assert found["usd"]["median"] == pytest.approx(90 * 2e-6 * found["items"]["median"])
+    assert found["seconds"]["median"] == pytest.approx(found["items"]["median"] / 2)
+    assert forecast(files, *flags)["usd"] is None
+    assert forecast(files, *flags) == forecast(files, *flags)
+
+
+def test_a_forecast_knows_no_recorded_answers(files: Path) -> None:
+    flags = ["--bank", str(files / "bank.csv"), "--train", str(files / "others.csv")]
+    result = CliRunner().invoke(app, flags)
+    assert result.exit_code == 2
+    assert "give --responses, too" in " ".join(result.output.split())
+    result = CliRunner().invoke(app, ["--se-target", "0.3"])
+    assert result.exit_code == 2
+    assert "needs --bank" in " ".join(result.output.split())

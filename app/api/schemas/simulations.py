@@ -1,0 +1,139 @@
+"""Forecasts as JSON."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from app.api.schemas.common import Name, Output
+from app.api.schemas.designs import DesignInput, Theta
+from app.api.schemas.endpoints import PriceModel
+from app.services.simulations import Simulation, SimulationSpec
+
+#: Of one forecast; the error of a share of 500 is 2 %.
+MAX_EXAMINEES = 500
+
+_Tokens = Annotated[float, Field(ge=0, le=1e7)]
+
+
+class SimulationCreate(DesignInput):
+    """A design on a bank version, and what is known of the calls."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "bank": "demo",
+                    "stopping": {"se": 0.3, "max_items": 60},
+                    "price": {"input_per_1m": 0.5, "output_per_1m": 1.5},
+                    "tokens_in": 120,
+                    "tokens_out": 5,
+                    "latency_ms": 800,
+                }
+            ]
+        }
+    )
+
+    bank_version_id: Name | None = Field(default=None, description="A certain version.")
+    bank: Name | None = Field(
+        default=None, description="Or the newest version of a bank, by its id or name."
+    )
+    n_examinees: Annotated[int, Field(ge=1, le=MAX_EXAMINEES)] = 200
+    population: Literal["reference", "prior"] | None = Field(
+        default=None,
+        description="Whom to draw: `reference` like those that the version was calibrated with, "
+        "`prior` from the design's prior; null: the first where the version knows it.",
+    )
+    thetas: Annotated[list[Theta], Field(min_length=1, max_length=MAX_EXAMINEES)] | None = Field(
+        default=None, description="These examinees instead."
+    )
+    endpoint_id: Name | None = Field(
+        default=None, description="A saved endpoint, for its price and limits. It is not called."
+    )
+    price: PriceModel | None = Field(default=None, description="Instead of the endpoint's.")
+    latency_ms: Annotated[float, Field(ge=0, le=1e7)] | None = Field(
+        default=None, description="Of a call, as the endpoint's probe tells it."
+    )
+    tokens_in: _Tokens | None = Field(
+        default=None, description="Prompt tokens of an item, where the bank does not know them."
+    )
+    tokens_out: _Tokens | None = Field(default=None, description="The same of an answer.")
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+
+    @model_validator(mode="after")
+    def _one_of_each(self) -> Self:
+        if (self.bank_version_id is None) == (self.bank is None):
+            raise ValueError("give exactly one of bank and bank_version_id")
+        if self.thetas is not None and self.population is not None:
+            raise ValueError("give thetas or a population, not both")
+        return self
+
+    def to_domain(self) -> SimulationSpec:
+        """The same for the service."""
+        return SimulationSpec(
+            bank_version_id=self.bank_version_id,
+            bank=self.bank,
+            plan=self.plan(),
+            n_examinees=self.n_examinees,
+            population=self.population,
+            thetas=self.thetas or (),
+            endpoint_id=self.endpoint_id,
+            price=self.price.to_domain() if self.price else None,
+            latency_ms=self.latency_ms,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            seed=self.seed,
+        )
+
+
+class RangeRead(Output):
+    """A figure over the simulated tests."""
+
+    mean: float
+    median: float
+    lo: float = Field(description="5 % of the tests are below it.")
+    hi: float = Field(description="95 % of the tests are below it.")
+
+
+class RegionRead(Output):
+    """Examinees of similar true ability."""
+
+    theta_lo: float | None = Field(description="Null is without end.")
+    theta_hi: float | None
+    n_examinees: int
+    items: RangeRead
+    se: RangeRead
+    reached: float | None
+
+
+class SimulationRead(Output):
+    """What tests by the design will take. Nothing is stored, and nobody was called."""
+
+    object: Literal["simulation"] = "simulation"
+    bank_version_id: str
+    design: dict[str, Any]
+    population: Literal["reference", "prior", "given"]
+    n_examinees: int
+    items: RangeRead
+    se: RangeRead
+    interval: RangeRead = Field(description="Width of the 95 % interval of theta as reported.")
+    theta_rmse: float = Field(description="Against the true theta, if the model is true.")
+    reached: float | None = Field(
+        description="Share of tests that reach the SE target; null without one."
+    )
+    stop_reasons: dict[str, float]
+    tokens: RangeRead | None = Field(description="Null where not known, as the next two.")
+    usd: RangeRead | None
+    seconds: RangeRead | None
+    regions: list[RegionRead] = Field(description="By true ability, the lowest first.")
+
+    @classmethod
+    def of(cls, simulation: Simulation) -> Self:
+        """The outgoing shape."""
+        return cls.model_validate(
+            {
+                **simulation.forecast.to_dict(),
+                "bank_version_id": simulation.version.id,
+                "design": simulation.design.to_dict(),
+                "population": simulation.population,
+            }
+        )

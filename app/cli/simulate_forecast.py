@@ -1,0 +1,58 @@
+"""The part of `sextant simulate` that forecasts what a test will take, without any answers."""
+
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from app.cli import console
+from app.cli.console import write_json
+from app.engine.bank import ItemBank
+from app.engine.design import Design
+from app.engine.forecast import forecast
+from app.engine.simulation import Calls
+from app.errors import InvalidInputError
+
+#: Figures that the screen shows.
+_SHOWN = ("items", "se", "interval", "tokens", "usd", "seconds")
+
+
+def show_forecast(
+    bank: ItemBank, design: Design, calls: Calls, n_examinees: int, seed: int, json: str | None
+) -> None:
+    """Simulate examinees drawn from the design's prior; show and write what their tests took."""
+    prior = design.estimator
+    thetas = np.random.default_rng(seed).normal(prior.prior_mean, prior.prior_sd, n_examinees)
+    found = forecast(
+        design.build(bank),
+        thetas,
+        seed=seed,
+        concurrency=design.concurrency,
+        se_target=design.stopping.se,
+        calls=calls,
+    )
+    table = Table("", "median", "5 %", "95 %", title=f"{n_examinees} simulated tests")
+    for name in _SHOWN:
+        if (part := getattr(found, name)) is not None:
+            table.add_row(name, *map(_short, (part.median, part.lo, part.hi)))
+    screen = console.err if json == "-" else console.out
+    screen.print(table)
+    if found.reached is not None:
+        screen.print(f"{found.reached:.0%} reach SE {design.stopping.se:g}.", markup=False)
+    write_json(json, {"forecast": found.to_dict(), "design": design.to_dict(), "seed": seed})
+
+
+def refuse_without_answers(train: Path | None, reference: str) -> None:
+    """Options that say something about recorded answers, where there are none.
+
+    Raises:
+        InvalidInputError: One was given.
+    """
+    if train is not None or reference != "wle":
+        raise InvalidInputError(
+            "--train and --reference belong to recorded answers: give --responses, too."
+        )
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

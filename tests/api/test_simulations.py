@@ -1,0 +1,112 @@
+"""Forecasts over REST."""
+
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.demo.bank import demo_bank
+from app.engine.correction import IntervalCorrection, Stretch
+from app.services import simulations
+from app.services.bank_import import BankImport
+from tests.api.conftest import Client
+
+URL = "/v1/simulations"
+
+
+@pytest.fixture(autouse=True)
+async def demo(app: FastAPI) -> None:
+    await app.state.services.banks.ensure_demo_bank()
+
+
+async def forecast_of(client: Client, **changes: Any) -> dict[str, Any]:
+    body = {"bank": "demo", "n_examinees": 30, "stopping": {"se": None, "max_items": 8}, **changes}
+    response = await client.post(URL, json=body)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+async def refused(client: Client, **changes: Any) -> dict[str, Any]:
+    response = await client.post(URL, json={"bank": "demo", "n_examinees": 30, **changes})
+    assert response.status_code == 422, response.text
+    problem: dict[str, Any] = response.json()
+    return problem
+
+
+async def test_items_cost_and_time_are_known_before_a_call(client: Client) -> None:
+    found = await forecast_of(
+        client,
+        price={"input_per_1m": 1.0, "output_per_1m": 2.0},
+        tokens_in=100,
+        tokens_out=10,
+        latency_ms=500,
+        concurrency=2,
+    )
+    assert (found["population"], found["n_examinees"]) == ("prior", 30)
+    assert found["items"]["median"] == 8
+    assert found["seconds"]["median"] == 2
+    assert found["stop_reasons"] == {"max_items": 1}
+    assert found["usd"]["median"] > 0
+    assert found["design"]["stopping"]["max_items"] == 8
+    assert await forecast_of(client) == await forecast_of(client)
+    assert (await forecast_of(client, seed=1))["se"] != (await forecast_of(client))["se"]
+
+
+async def test_a_saved_endpoint_gives_its_price_and_limits(client: Client) -> None:
+    made = await client.post(
+        "/v1/endpoints",
+        json={
+            "name": "priced",
+            "kind": "scripted",
+            "model": "simulated",
+            "price": {"input_per_1m": 10.0, "output_per_1m": 0.0},
+            "limits": {"rpm": 30},
+        },
+    )
+    assert made.status_code == 201, made.text
+    found = await forecast_of(
+        client, endpoint_id=made.json()["id"], tokens_in=50, tokens_out=5, latency_ms=100
+    )
+    assert found["seconds"]["median"] == pytest.approx(8 * 2)
+    assert found["usd"]["median"] > 0
+    unknown = await client.post(URL, json={"bank": "demo", "endpoint_id": "end_none"})
+    assert unknown.status_code == 404
+
+
+async def test_examinees_are_drawn_like_those_the_version_was_calibrated_with(
+    client: Client, app: FastAPI
+) -> None:
+    twice = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
+    correction = IntervalCorrection(theta=twice, accuracy=twice, n_examinees=99)
+    knowledge = {
+        "interval_correction": correction.to_dict(),
+        "reference_abilities": {"n_examinees": 99, "quantiles": [2.0, 2.5, 3.0]},
+    }
+    plain = await forecast_of(client, thetas=[0.0, 1.0])
+    assert (plain["population"], plain["n_examinees"]) == ("given", 2)
+    await app.state.services.banks.create_version(
+        "demo", BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)
+    )
+    found = await forecast_of(client)
+    assert found["population"] == "reference"
+    assert [region["theta_lo"] for region in found["regions"]] == [1.5]
+    corrected = await forecast_of(client, thetas=[0.0, 1.0])
+    assert corrected["interval"]["median"] == pytest.approx(2 * plain["interval"]["median"])
+    assert (await forecast_of(client, population="prior"))["population"] == "prior"
+
+
+async def test_what_cannot_be_forecast_is_refused_with_the_reason(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = await refused(client, population="reference")
+    assert reference["errors"][0]["pointer"] == "/population"
+    budget = await refused(client, budget={"seconds": 60})
+    assert "give latency_ms" in budget["detail"]
+    both = await refused(client, thetas=[0.0], population="prior")
+    assert "not both" in str(both)
+    monkeypatch.setattr(simulations, "MAX_ITEMS", 100)
+    long = await refused(client, stopping={"max_items": 10})
+    assert "at most 10 examinees" in long["detail"]
+    missing = await client.post(URL, json={"bank": "nobody"})
+    assert missing.status_code == 404

@@ -1,0 +1,102 @@
+"""What tests will take, before anything is paid."""
+
+import numpy as np
+import pytest
+
+from app.engine.bank import ItemBank
+from app.engine.design import Design
+from app.engine.forecast import Forecast, calls_of, drawn, forecast
+from app.engine.simulation import Calls
+from app.errors import InvalidInputError
+from tests.engine.random_banks import clean_bank
+from tests.engine.test_multidimensional import several
+
+BANK = clean_bank(3, 120)
+THETAS = np.random.default_rng(1).normal(size=60)
+
+
+def forecast_of(stopping: object, *, calls: Calls | None = None, **design: object) -> Forecast:
+    read = Design.from_dict({"stopping": stopping, **design})
+    return forecast(
+        read.build(BANK),
+        THETAS,
+        seed=2,
+        concurrency=read.concurrency,
+        se_target=read.stopping.se,
+        calls=calls or Calls(),
+    )
+
+
+def test_a_looser_target_is_reached_by_more_tests_with_fewer_items() -> None:
+    loose = forecast_of({"se": 0.4, "min_items": 1, "max_items": 30})
+    tight = forecast_of({"se": 0.25, "min_items": 1, "max_items": 30})
+    assert loose.items.median < tight.items.median
+    assert loose.reached == 1.0
+    assert tight.reached is not None
+    assert tight.reached < 1.0
+    assert tight.stop_reasons == pytest.approx(
+        {"max_items": 1 - tight.reached, "se_target": tight.reached}
+    )
+    assert tight.items.lo <= tight.items.median <= tight.items.hi <= 30
+    assert loose.theta_rmse == pytest.approx(0.4, abs=0.1)
+    assert loose.interval.median == pytest.approx(2 * 1.96 * loose.se.median, rel=0.1)
+
+
+def test_cost_and_time_are_those_of_the_items() -> None:
+    calls = calls_of(120, tokens_in=100, tokens_out=20, price_in=1.0, price_out=5.0, pace_s=0.5)
+    found = forecast_of({"se": None, "max_items": 10}, calls=calls)
+    assert found.tokens is not None
+    assert found.usd is not None
+    assert found.seconds is not None
+    assert (found.items.median, found.tokens.median, found.seconds.median) == (10, 1200, 5)
+    assert found.usd.median == pytest.approx(10 * (100 * 1.0 + 20 * 5.0) / 1e6)
+    assert found.reached is None
+    unpaid = forecast_of({"se": None, "max_items": 10})
+    assert (unpaid.tokens, unpaid.usd, unpaid.seconds) == (None, None, None)
+
+
+def test_budgets_end_simulated_tests_as_they_end_real_ones() -> None:
+    calls = calls_of(120, tokens_in=100, tokens_out=0, pace_s=2.0)
+    stopping = {"se": None, "max_items": 30}
+    capped = forecast_of(stopping, calls=calls, budget={"tokens": 1000})
+    assert capped.stop_reasons == {"budget_exhausted": 1.0}
+    assert capped.items.hi == 10
+    late = forecast_of(stopping, calls=calls, budget={"seconds": 30})
+    assert late.stop_reasons == {"time_limit": 1.0}
+    assert late.items.hi == 15
+
+
+def test_regions_hold_every_examinee_once() -> None:
+    found = forecast_of({"se": 0.3, "min_items": 1, "max_items": 40})
+    assert sum(region.n_examinees for region in found.regions) == len(THETAS)
+    assert found.regions[0].theta_lo is None
+    assert found.regions[-1].theta_hi is None
+    ends, middle = found.regions[0], found.regions[2]
+    assert ends.items.median >= middle.items.median
+    assert found.to_dict()["regions"][0]["items"]["median"] == ends.items.median
+
+
+def test_unknown_tokens_of_one_item_leave_the_sum_unknown() -> None:
+    tokens = np.full(3, 50.0)
+    tokens[1] = np.nan
+    calls = calls_of(3, tokens_in=tokens, tokens_out=10, price_in=1.0)
+    assert (calls.tokens, calls.usd) == (None, None)
+
+
+def test_a_population_is_drawn_by_its_quantiles() -> None:
+    quantiles = np.quantile(np.random.default_rng(1).normal(1.0, 0.5, 4000), np.linspace(0, 1, 101))
+    thetas = drawn(quantiles.tolist(), 4000, np.random.default_rng(2))
+    assert thetas.mean() == pytest.approx(1.0, abs=0.05)
+    assert thetas.std() == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_forecast_for_nobody_is_refused() -> None:
+    test = Design.from_dict({}).build(ItemBank.from_difficulties(a=[1.0] * 5, b=[0.0] * 5))
+    with pytest.raises(InvalidInputError, match="at least one examinee"):
+        forecast(test, [], seed=1)
+
+
+def test_a_bank_of_several_abilities_is_refused() -> None:
+    bank = several(1)
+    with pytest.raises(InvalidInputError, match="measures several"):
+        forecast(Design.from_dict({}).build(bank), [0.0], seed=1)
