@@ -20,8 +20,8 @@ class ContinuousCalibration:
     """A bank of continuous scores and what is known about it.
 
     Attributes:
-        bank: The items. Their dispersions are those of examinees to come, whose scores scatter about
-            curves that are not known exactly; from many examinees that makes no difference.
+        bank: The items. Their dispersions are those of examinees to come, whose scores scatter
+            about curves that are not known exactly; from many examinees that makes no difference.
         se_a: Standard errors of the slopes, shape (n_items,); NaN where they were not estimated.
         se_intercept: Of the intercepts, logits.
         se_b: Of the difficulties, logits.
