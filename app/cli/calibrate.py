@@ -34,7 +34,7 @@ from app.errors import InvalidInputError
 from app.exchange.parameters import write_difficulties, write_mirt
 from app.services.calibration_card import with_card
 from app.services.calibration_fit import Fitted, Report, bank_of, fit
-from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan, prepared
+from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan, decided, prepared
 
 #: Figures of a report card that the screen shows.
 _CARD = (
@@ -74,7 +74,7 @@ def command(
         bool | None,
         typer.Option(
             "--negative-slopes/--positive-slopes",
-            help="Let items fall with ability; by default where no filter has removed them.",
+            help="Let items fall with ability; by default if some do, which no filter has removed.",
         ),
     ] = None,
     compare: Annotated[
@@ -134,6 +134,7 @@ def command(
     marks = score_scale(scale, lower_is_better=lower_is_better)
     table = load_scores(responses, marks)
     filtered = prepared(table, plan)
+    plan = decided(filtered.matrix, plan)
     with _progress() as report:
         fitted = fit(filtered.matrix, plan, report)
         fitted = with_card(filtered.matrix, plan, fitted, report)

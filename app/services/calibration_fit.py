@@ -31,6 +31,7 @@ from app.services.calibration_plan import (
     CalibrationPlan,
     LinkPlan,
     anchors_for,
+    decided,
 )
 
 Report = Callable[[dict[str, Any]], None]
@@ -76,7 +77,7 @@ def fit(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, report: Repo
     Raises:
         CalibrationError: A matrix without information.
     """
-    return FITS[plan.model](matrix, plan, report)
+    return FITS[plan.model](matrix, decided(matrix, plan), report)
 
 
 def bank_of(

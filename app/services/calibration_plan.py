@@ -18,6 +18,7 @@ from app.calibration.filters import (
     FilterSettings,
     apply_filters,
     filter_items,
+    point_biserials,
 )
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.onto import LinkMethod, anchors_of
@@ -35,6 +36,8 @@ MODELS = (*(family.value for family in Family), CONTINUOUS, *SEVERAL_ABILITIES)
 
 #: A new item with fewer answers stays in pretest: its parameters would be guesses.
 LEAST_ANSWERS = DriftSettings().least_answers
+
+_BEYOND_CHANCE = 3.0  # standard errors: one item in a thousand by chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +79,8 @@ class CalibrationPlan:
         model: Response model: a family, `1pl` to `4pl`, `continuous`, or one of several abilities,
             `nested` or `mirt`.
         priors: Weak priors on slopes and asymptotes; without them maximum likelihood.
-        negative_slopes: Items may fall with ability. None: where no filter has removed those that
-            do, and the model has a slope for each item.
+        negative_slopes: Items may fall with ability. None: if some of those that take part do, see
+            `decided`.
         estimate_density: The latent density is estimated, too.
         max_cycles: Most cycles of the estimation.
         partition_size: Items of a part, where parts are calibrated each for itself and linked.
@@ -165,7 +168,7 @@ class CalibrationPlan:
         return CalibrationSettings(
             family=Family(self.model),
             priors=None if self.priors else Priors.none(),
-            negative_slopes=self._negative_slopes(),
+            negative_slopes=bool(self.negative_slopes),
             estimate_density=self.estimate_density,
             max_cycles=self.max_cycles,
         )
@@ -194,15 +197,25 @@ class CalibrationPlan:
             if is_given:
                 raise InvalidInputError(f"The {self.model} model has no setting {name}.")
 
-    def _negative_slopes(self) -> bool:
-        if self.negative_slopes is not None:
-            return self.negative_slopes
-        least = self.filters.least_point_biserial
-        return self.model != Family.RASCH and (least is None or least < 0)
-
 
 def _link_from(value: Mapping[str, Any] | None) -> LinkPlan | None:
     return None if value is None else LinkPlan(**{**value, "anchors": tuple(value["anchors"])})
+
+
+def decided(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> CalibrationPlan:
+    """The plan with what it leaves to the answers decided.
+
+    Slopes may be negative if an item correlates negatively with the rest, by more than chance: no
+    filter has removed it. Elsewhere positive slopes are known better.
+    """
+    if plan.negative_slopes is not None or not isinstance(matrix, ScoreMatrix):
+        return plan
+    least = plan.filters.least_point_biserial
+    if plan.model == Family.RASCH or (least is not None and least >= 0):
+        return replace(plan, negative_slopes=False)
+    error = 1 / np.sqrt(np.maximum(matrix.answers_per_item(), 1))
+    falling = point_biserials(matrix) < -_BEYOND_CHANCE * error
+    return replace(plan, negative_slopes=bool(falling.any()))
 
 
 def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:

@@ -20,7 +20,7 @@ from app.errors import (
 from app.services.banks import BankService
 from app.services.calibration_links import with_target
 from app.services.calibration_parts import FittedPart, digest_of, parts_for, require_same_answers
-from app.services.calibration_plan import CalibrationPlan, prepared
+from app.services.calibration_plan import CalibrationPlan, decided, prepared
 from app.services.calibration_process import fit_in_process
 from app.services.calibration_queue import CalibrationQueue
 from app.services.response_sets import ResponseSetService
@@ -125,6 +125,7 @@ class CalibrationRunner:
             lambda: with_target(CalibrationPlan.from_dict(record.settings), self._banks)
         )
         filtered = await asyncio.to_thread(prepared, table, plan)
+        plan = await asyncio.to_thread(decided, filtered.matrix, plan)
         del table  # eight times the matrix
         if record.part is not None:
             items = parts_for(filtered.matrix, plan)[record.part]

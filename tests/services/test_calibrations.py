@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from app.calibration.filters import FilterSettings
+from app.calibration.matrix import ScoreMatrix
 from app.errors import (
     CalibrationError,
     InvalidInputError,
@@ -17,7 +18,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.services.calibration_fit import FITS, fit
-from app.services.calibration_plan import MODELS, CalibrationPlan, prepared
+from app.services.calibration_plan import MODELS, CalibrationPlan, decided, prepared
 from app.services.calibration_process import fit_in_process
 from app.services.calibration_runner import MAX_CLAIMS
 from app.services.calibrations import Publication
@@ -128,12 +129,18 @@ def test_every_response_model_of_a_plan_can_be_calibrated() -> None:
     assert set(FITS) == set(MODELS)
 
 
-def test_items_may_fall_with_ability_where_no_filter_has_removed_those_that_do() -> None:
-    assert not CalibrationPlan().settings().negative_slopes
-    assert KEEP_ALL.settings().negative_slopes
-    assert not CalibrationPlan(model="1pl", filters=KEEP_ALL.filters).settings().negative_slopes
+def test_items_may_fall_with_ability_if_some_do_that_no_filter_has_removed() -> None:
+    rising = answers().matrix
+    scores = rising.scores.copy()
+    scores[:, 3] = 1 - scores[:, 3]
+    falling = ScoreMatrix.of(scores)
+    assert not decided(rising, KEEP_ALL).settings().negative_slopes
+    assert decided(falling, KEEP_ALL).settings().negative_slopes
+    assert not decided(falling, PLAN).settings().negative_slopes  # its filter removes the item
+    rasch = CalibrationPlan(model="1pl", filters=KEEP_ALL.filters)
+    assert not decided(falling, rasch).settings().negative_slopes
     positive = CalibrationPlan(filters=KEEP_ALL.filters, negative_slopes=False)
-    assert not positive.settings().negative_slopes
+    assert decided(falling, positive) == positive
 
 
 def test_settings_that_exclude_each_other_are_refused() -> None:

@@ -115,7 +115,7 @@ class CalibrationCreate(Input):
     )
     negative_slopes: bool | None = Field(
         default=None,
-        description="Items may fall with ability; null: where no filter has removed those that do.",
+        description="Items may fall with ability; null: if some do, which no filter has removed.",
     )
     estimate_density: bool = Field(
         default=False, description="Estimate the distribution of ability instead of N(0, 1)."
