@@ -21,6 +21,7 @@ COMMANDS = {
     "response-sets": "Import, collect, list, show and export recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",
+    "compose": "Build the best fixed short form of a benchmark.",
     "rank-simulate": "Rank models by their recorded answers.",
     "calibrate": "Estimate item parameters from a response file.",
     "report": "Write what a bank can do as one HTML page.",

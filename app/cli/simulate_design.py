@@ -134,7 +134,7 @@ def simulate_design(
         )
     train = load_scores(options.train, options.scale)
     item_ids = train.items if bank is None else bank.item_ids
-    tags = _tags(options.tags, item_ids)
+    tags = tags_of(options.tags, item_ids)
     costs = None
     if options.item_costs is not None:
         costs = read_costs(options.item_costs.read_bytes(), item_ids, options.item_costs.name)
@@ -142,7 +142,7 @@ def simulate_design(
         a=np.ones(len(item_ids)), intercept=np.zeros(len(item_ids)), item_ids=item_ids
     )
     target_weights(plain, {options.target: 1.0}, tags)
-    active = _active(options.ask, plain, tags)
+    active = active_items(options.ask, plain, tags)
     tested = load_scores(responses, options.scale)
     known = _known(train, tested)
     learned = learn_abilities(
@@ -192,13 +192,14 @@ def simulate_design(
     )
 
 
-def _tags(path: Path | None, item_ids: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+def tags_of(path: Path | None, item_ids: tuple[str, ...]) -> tuple[frozenset[str], ...]:
+    """Tags of items: from a file, else from their ids."""
     if path is None:
         return tags_in_ids(item_ids)
     return read_tags(path.read_bytes(), item_ids, path.name)
 
 
-def _active(ask: str | None, bank: ItemBank, tags: tuple[frozenset[str], ...]) -> BoolArray:
+def active_items(ask: str | None, bank: ItemBank, tags: tuple[frozenset[str], ...]) -> BoolArray:
     """Mask of the items that may be asked."""
     if ask is None:
         return np.ones(bank.n_items, dtype=np.bool_)

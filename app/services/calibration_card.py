@@ -18,7 +18,7 @@ from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.services.calibration_fit import Abilities, Fitted, Report, bank_of
-from app.services.calibration_plan import CalibrationPlan, anchors_for
+from app.services.calibration_plan import SEVERAL_ABILITIES, CalibrationPlan, anchors_for
 
 #: Records estimated at a time: a block of 5,600 items takes 23 MB.
 _BLOCK_ROWS = 512
@@ -42,6 +42,8 @@ def with_card(
         report: Takes the progress.
     """
     if not plan.report_card or plan.checks_drift or not isinstance(matrix, ScoreMatrix):
+        return fitted
+    if plan.model in SEVERAL_ABILITIES:  # their cross-validated errors come with the fit
         return fitted
     report({"phase": "testing"})
     started = time.perf_counter()

@@ -1,0 +1,152 @@
+"""How well few items predict scores: on tasks never asked, and for what the items cost.
+
+    uv run python benchmarks/optimal_design.py [--data ../shared/data] [--held-out 300]
+
+Tasks never asked: two of three tasks are asked, the third is predicted, for models that nothing was
+learned from. Beside V-optimal choice stand the ridge regression on random items (its best penalty
+taken afterwards, in its favour), the 2PL with maximum information, and the mean of the others.
+
+Costs: heavy-tailed costs of items (log-normal, sigma 1.5, 20 draws); what it takes to reach the
+error of 30 items when the choice knows the costs, and when it does not.
+"""
+
+import argparse
+import gzip
+import os
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
+
+import numpy as np
+
+from app.calibration.calibrate import CalibrationSettings, calibrate
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.score_model import covariance_model, learn_scores
+from app.engine.design import Design
+from app.engine.score_model import Target, short_form
+from app.engine.simulation import take
+from app.exchange.responses import read_responses
+
+TASKS = ("arc", "gsm8k", "winogrande")
+
+
+def joined(folder: Path):
+    tables = {
+        task: read_responses(gzip.decompress((folder / f"{task}.csv.gz").read_bytes()))
+        for task in TASKS
+    }
+    names = sorted(set.intersection(*(set(table.examinees) for table in tables.values())))
+    scores, tags = [], []
+    for task, table in tables.items():
+        row = {name: i for i, name in enumerate(table.examinees)}
+        scores.append(table.scores[[row[name] for name in names]])
+        tags += [task] * len(table.items)
+    return np.hstack(scores), np.array(tags)
+
+
+def tasks_never_asked(folder: Path, held_out: int) -> None:
+    scores, tags = joined(folder)
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(scores))
+    tested, known = scores[order[:held_out]], scores[order[held_out:]]
+    print(f"{len(scores)} models, {held_out} of them held out; mean absolute error")
+    ids = tuple(str(i) for i in range(len(tags)))
+    bank = calibrate(
+        ScoreMatrix.of(known, items=ids), CalibrationSettings(with_errors=False)
+    ).bank()
+    for task in TASKS:
+        counted = tags == task
+        weights = counted / counted.sum()
+        truth = tested @ weights
+        learned = learn_scores(known, {task: weights}, rng, askable=~counted)
+        target = learned.targets[task]
+        form = short_form(target, 64, np.where(counted, np.inf, 1.0))
+        random = rng.permutation(np.flatnonzero(~counted))
+        prior = np.abs(truth - (known @ weights).mean()).mean()
+        for count in (16, 64):
+            value, _ = target.predict(form[:count], tested[:, form[:count]])
+            ends = np.array(
+                [target.interval(form[:count], row[form[:count]])[1:] for row in tested]
+            )
+            held = np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+            print(
+                f"{task:>11} {count:3d} items: V-optimal {np.abs(value - truth).mean():.4f} "
+                f"(intervals hold {held:.1%}), ridge on random items "
+                f"{ridge(known, tested, random[:count], weights):.4f}, 2PL maximum information "
+                f"{two_pl(bank, tested, ~counted, counted, count):.4f}, mean {prior:.4f}",
+                flush=True,
+            )
+
+
+def ridge(known, tested, asked, weights) -> float:
+    mean, about = known.mean(axis=0), known - known.mean(axis=0)
+    errors = []
+    for penalty in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0):
+        normal = about[:, asked].T @ about[:, asked] + penalty * np.eye(len(asked))
+        gain = np.linalg.solve(normal, about[:, asked].T @ (about @ weights))
+        value = mean @ weights + (tested[:, asked] - mean[asked]) @ gain
+        errors.append(float(np.abs(value - tested @ weights).mean()))
+    return min(errors)
+
+
+def two_pl(bank, tested, active, counted, count: int) -> float:
+    design = Design.from_dict({"stopping": {"se": None, "min_items": count, "max_items": count}})
+    test = design.build(bank, active=active)
+    missed = []
+    for i, row in enumerate(tested):
+        state, _ = take(test, row, seed=[0, i])
+        expected = state.belief.weights @ bank.expected_score(
+            state.belief.nodes, np.flatnonzero(counted)
+        )
+        missed.append(abs(expected.mean() - row[counted].mean()))
+    return float(np.mean(missed))
+
+
+def costs(folder: Path, draws: int = 20, count: int = 30) -> None:
+    scores = read_responses(gzip.decompress((folder / "responses.csv.gz").read_bytes())).scores
+    n, j = scores.shape
+    weights = np.full(j, 1 / j)
+    truth = scores @ weights
+    saved = []
+    for draw in range(draws):
+        price = np.random.default_rng(draw).lognormal(0.0, 1.5, j)
+        plain, aware = curves(scores, truth, weights, price)
+        error = plain[1][count - 1]
+        reached = next((spent for spent, found in zip(*aware, strict=True) if found <= error), None)
+        saved.append(np.nan if reached is None else 1 - reached / plain[0][count - 1])
+    print(
+        f"{n} models, {j} items: to the error of {count} items ({error:.4f} in the last draw) with "
+        f"{np.nanmean(saved):.1%} less cost (least {np.nanmin(saved):.1%}; "
+        f"{int(np.isnan(saved).sum())} of {draws} draws did not reach it)"
+    )
+
+
+def curves(scores, truth, weights, price, folds: int = 4, most: int = 160):
+    """Mean spent and mean error by number of items: without and with knowledge of the costs."""
+    found = []
+    for known_price in (None, price):
+        spent, missed = np.zeros(most), np.zeros(most)
+        for k in range(folds):
+            held = np.arange(len(scores)) % folds == k
+            target = Target(covariance_model(scores[~held], 0.1), weights)
+            form = short_form(target, most, known_price)
+            for i in range(most):
+                asked = form[: i + 1]
+                value, _ = target.predict(asked, scores[np.ix_(held, asked)])
+                missed[i] += np.abs(value - truth[held]).mean() / folds
+                spent[i] += price[asked].sum() / folds
+        found.append((spent, missed))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--held-out", type=int, default=300)
+    arguments = parser.parse_args()
+    costs(arguments.data / "arc_mixtral")
+    tasks_never_asked(arguments.data / "tiny", arguments.held_out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""`sextant compose`: fixed short forms."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from app.cli.compose import command
+from tests.cli.test_simulate_design import records
+
+app = typer.Typer()
+app.command()(command)
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Path:
+    path = tmp_path / "train.csv"
+    names = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
+    rows = [
+        ",".join([f"m{i}", *(f"{score:g}" for score in row)])
+        for i, row in enumerate(records(150, 1))
+    ]
+    path.write_text("\n".join([",".join(["", *names]), *rows]))
+    return path
+
+
+def test_a_form_predicts_the_score_of_new_examinees_by_its_weights(
+    train: Path, tmp_path: Path
+) -> None:
+    form, out = tmp_path / "form.csv", tmp_path / "out.json"
+    flags = ["--train", str(train), "--items", "8", "--out", str(form), "--json", str(out)]
+    result = CliRunner().invoke(app, flags)
+    assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader(form.read_text().splitlines()))
+    assert len(rows) == 9
+    assert rows[0]["item"] == ""
+    new = records(60, 2)
+    value = float(rows[0]["weight"]) + sum(
+        float(row["weight"]) * new[:, int(row["item"].split("/")[1])] for row in rows[1:]
+    )
+    truth = new.mean(axis=1)
+    assert np.abs(value - truth).mean() < 0.5 * np.abs(truth - truth.mean()).mean()
+    document = json.loads(out.read_text())
+    held = np.abs(value - truth) <= document["half_width95"]
+    assert held.mean() > 0.85
+
+
+def test_a_form_of_one_task_may_serve_another(train: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    flags = ["--train", str(train), "--items", "5", "--target", "maths", "--ask", "law"]
+    result = CliRunner().invoke(app, [*flags, "--json", str(out)])
+    assert result.exit_code == 0, result.output
+    assert all(row["item"].startswith("law/") for row in json.loads(out.read_text())["items"])
+
+
+@pytest.mark.parametrize(
+    ("flags", "complaint"),
+    [
+        (["--items", "41"], "expected 1 to 40 items, got 41"),
+        (["--items", "21", "--ask", "law"], "at most 20"),
+        (["--items", "5", "--target", "physics"], "'physics' has no items"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(train: Path, flags: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(app, ["--train", str(train), *flags])
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.output.split())
