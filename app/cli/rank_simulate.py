@@ -15,7 +15,13 @@ from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design import Design
-from app.engine.ranking import Ranking, RankingBudget, RankingRules, RankingState
+from app.engine.ranking import (
+    Ranking,
+    RankingBudget,
+    RankingRules,
+    RankingState,
+    usual_criterion,
+)
 from app.engine.ranking_simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
 from app.engine.stopping import Stop
@@ -75,8 +81,6 @@ def command(
 
     A score that is missing is an item that cannot be asked of that model.
     """
-    given = {} if selector is None else {"criterion": selector.replace("-", "_")}
-    design = Design.from_dict({"selection": {**given, "quarantine": False}})
     rules = RankingRules(
         confidence=confidence,
         holm=holm,
@@ -85,6 +89,8 @@ def command(
         tie_width=tie_width,
     )
     field = Field.load(responses, train, scale)
+    criterion = usual_criterion(field.bank).value if selector is None else selector
+    design = Design.from_dict({"selection": {"criterion": criterion.replace("-", "_")}})
     learned = learned_from(field.others, field.bank, design, max_items=max_items, seed=seed)
     test = design.build(field.bank, learned=learned)
     ranking = Ranking(

@@ -43,8 +43,10 @@ from statistics import NormalDist
 import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
-from app.engine.bank import ItemIndex
+from app.engine.bank import ItemBank, ItemIndex
+from app.engine.design_selection import CriterionName
 from app.engine.estimation import Z_95
+from app.engine.models.continuous import CONTINUOUS
 from app.engine.standing import Pair, Standing, boundary, standing_of
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
@@ -80,7 +82,7 @@ class RankingRules:
     min_items: int = 10
     max_items: int = 100
     tie_width: float = 0.0
-    futility: float = 0.05
+    futility: float = 0.01
     shared_items: bool = True
 
     def __post_init__(self) -> None:
@@ -120,6 +122,17 @@ class RankingBudget:
 
 
 NO_LIMIT = RankingBudget()
+
+
+def usual_criterion(bank: ItemBank) -> CriterionName:
+    """What chooses items where nobody says.
+
+    Continuous scores tell nearly as much on any item (mu (1 - mu) / k hardly varies), so that
+    choosing among them buys little information, and pays with an order on the chosen kind of item
+    instead of the whole bank's. Right and wrong answers tell much on few items.
+    """
+    continuous = bank.model.name == CONTINUOUS.name
+    return CriterionName.RANDOM if continuous else CriterionName.MAXIMUM_INFORMATION
 
 
 class Verdict(StrEnum):
@@ -325,11 +338,17 @@ class Ranking:
         if cold := self._cold(state):
             others = range(len(state.members))
             return {member: [other for other in others if other != member] for member in cold}
+        open_pairs = [
+            pair
+            for pair in self.standing(state).neighbours
+            if self.verdict(state, pair) is Verdict.OPEN
+        ]
+        # Whose order is in doubt at a single look comes before whose order only lacks proof.
+        in_doubt = [pair for pair in open_pairs if pair.p_above < self.rules.confidence]
         rivals: dict[int, list[int]] = {}
-        for pair in self.standing(state).neighbours:
-            if self.verdict(state, pair) is Verdict.OPEN:
-                rivals.setdefault(pair.above, []).append(pair.below)
-                rivals.setdefault(pair.below, []).append(pair.above)
+        for pair in in_doubt or open_pairs:
+            rivals.setdefault(pair.above, []).append(pair.below)
+            rivals.setdefault(pair.below, []).append(pair.above)
         return rivals
 
     def _cold(self, state: RankingState) -> list[int]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from app.calibration.calibrate import CalibrationSettings, calibrate
+from app.calibration.continuous import calibrate_continuous
 from app.calibration.curves import Family
 from app.calibration.filters import FilterSettings
 from app.engine.bank import ItemBank
@@ -12,7 +13,7 @@ from app.engine.design import Design
 from app.engine.learning import LEAST_EXAMINEES, glimpses, learn_correction
 from app.engine.responses import ResponseTable
 from app.exchange.names import align
-from app.services.calibration_plan import CalibrationPlan, prepared
+from app.services.calibration_plan import CONTINUOUS, CalibrationPlan, prepared
 
 #: Examinees from which on items get slopes of their own; below, one slope fits all about as well.
 SLOPES_FROM = 30
@@ -24,11 +25,14 @@ def bank_from(table: ResponseTable) -> ItemBank:
     """Calibrate every item that can be.
 
     Scores of 0 and 1 alone: a 2PL, or from fewer than `SLOPES_FROM` examinees a 1PL, without the
-    items that all got right or all got wrong.
+    items that all got right or all got wrong. Other scores in [0, 1]: the continuous model.
 
     Raises:
         CalibrationError: Scores from which nothing can be estimated.
     """
+    if not np.isin(table.scores[~np.isnan(table.scores)], (0.0, 1.0)).all():
+        plan = CalibrationPlan(model=CONTINUOUS, filters=FilterSettings.none())
+        return calibrate_continuous(prepared(table, plan).matrix).bank
     few = len(table.examinees) < SLOPES_FROM
     family = Family.RASCH if few else Family.TWO_PL
     plan = CalibrationPlan(model=family.value, filters=FilterSettings.none())

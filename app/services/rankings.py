@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.ranking import RankingBudget, RankingRules
+from app.engine.ranking import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, EndpointSpec
@@ -100,7 +100,9 @@ class RankingService:
         if budget.items is None:
             budget = replace(budget, items=spec.rules.usual_budget(n))
         plan = RankingPlan(
-            rules=spec.rules, budget=budget, asking=_asking(spec.asking, spec.rules, budget)
+            rules=spec.rules,
+            budget=budget,
+            asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
         )
         _require_different(spec.endpoints)
         test = await self._banks.adaptive_test(version, plan.asking.design)
@@ -253,6 +255,12 @@ async def _add(
 ) -> None:
     member = replace(new, ranking_id=ranking_id, ranking_member=position)
     await uow.sessions.add(member, summary=run.summary(elapsed_s=0.0))
+
+
+def _with_criterion(sections: Mapping[str, Any], version: LoadedVersion) -> dict[str, Any]:
+    criterion = usual_criterion(version.bank).value
+    selection = {"criterion": criterion, **(sections.get("selection") or {})}
+    return {**sections, "selection": selection}
 
 
 def _asking(sections: Mapping[str, Any], rules: RankingRules, budget: RankingBudget) -> SessionPlan:

@@ -69,6 +69,30 @@ def test_models_are_ranked_with_a_part_of_their_recorded_answers(files: Path) ->
     assert document["stop_reason"] == "decision_reached"
 
 
+def grades(thetas: Sequence[float], seed: int) -> list[FloatArray]:
+    """A judge's whole numbers from 1 to 10."""
+    rng = np.random.default_rng(seed)
+    quality = 1 / (1 + np.exp(-(0.5 * np.array(thetas)[:, None] - BANK.b)))
+    noisy = np.clip(quality + rng.normal(0, 0.1, quality.shape), 0, 1)
+    return list(1 + np.rint(9 * noisy))
+
+
+def test_grades_on_any_scale_are_ranked_by_the_continuous_model(files: Path) -> None:
+    rng = np.random.default_rng(8)
+    write(files / "others.csv", [f"m{k}" for k in range(8)], grades(list(rng.normal(size=8)), 1))
+    ranked = grades(list(THETAS.values()), 2)
+    ranked[1][::7] = np.nan
+    write(files / "answers.csv", list(THETAS), ranked)
+
+    document = rank(files)
+
+    assert document["ranking"] == ["high", "middle", "low"]
+    assert document["tau"] == 1.0
+    assert document["items_total"] < 150
+    assert rank(files, "--scale", "0", "11")["ranking"] == document["ranking"]
+    assert "expected scores from 1 to 9, got 10" in refused(files, "--scale", "1", "9")
+
+
 def test_the_same_seed_gives_the_same_ranking(files: Path) -> None:
     assert rank(files, "--seed", "3") == rank(files, "--seed", "3")
 
