@@ -19,6 +19,7 @@ from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
+from app.services.scorer_trials import ScorerTrials
 from app.services.sessions import SessionQueue, SessionService
 from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
@@ -50,6 +51,7 @@ class Services:
     simulations: SimulationService
     comparisons: ComparisonService
     gates: GateService
+    scorer_trials: ScorerTrials
     leaderboards: LeaderboardService
 
 
@@ -113,6 +115,7 @@ async def open_services(
                 simulations=SimulationService(banks, endpoints),
                 comparisons=ComparisonService(database, banks),
                 gates=GateService(database, sessions),
+                scorer_trials=ScorerTrials(database, endpoints, transport),
                 leaderboards=LeaderboardService(database),
             )
         finally:

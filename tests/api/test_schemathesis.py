@@ -52,7 +52,7 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
         for n in range(5)
     )
     parameters = "item,a,b,c,d\n" + "".join(f"q{n},1.2,{n - 2},0,1\n" for n in range(5))
-    async with httpx2.AsyncClient(base_url=f"{url}/v1", headers=headers) as client:
+    async with httpx2.AsyncClient(base_url=f"{url}/v1", headers=headers, timeout=60) as client:
 
         async def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
             response = await client.post(path, json=body)

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import Client
+from app.demo.model_server import create_model_server
+from tests.api.conftest import Client, NewClient
+from tests.servers import serving
 
 ITEM = {"prompt": "2 + 2 = ?", "target": ["4"]}
 
@@ -41,3 +43,30 @@ async def test_unknown_scorers_and_wrong_parameters_are_clear_problems(client: C
     wrong = await client.post("/v1/scorers/numeric:test", json=trial | {"params": {"tolerence": 1}})
     assert wrong.status_code == 422
     assert wrong.json()["errors"][0]["pointer"] == "/params/tolerence"
+
+
+async def test_a_judge_is_really_called_by_a_key_that_may_run(
+    client: Client, client_with: NewClient
+) -> None:
+    with serving(create_model_server(theta=0, seed=1)) as url:
+        endpoint = {
+            "name": "judge", "kind": "openai_chat", "base_url": f"{url}/v1",
+            "model": "sextant-judge", "price": {"input_per_1m": 1.0},
+        }  # fmt: skip
+        assert (await client.post("/v1/endpoints", json=endpoint)).status_code == 201
+        trial = {"item": ITEM, "answer": "4", "params": {"judges": ["judge"]}}
+        marked = await client.post("/v1/scorers/judge:test", json=trial)
+        reader = await client_with("read")
+        refused = await reader.post("/v1/scorers/judge:test", json=trial)
+        plain = await reader.post("/v1/scorers/numeric:test", json=trial | {"params": {}})
+
+    assert marked.status_code == 200, marked.text
+    assert marked.json()["score"] == 1.0
+    assert marked.json()["marking"]["usage"]["calls"] == 1
+    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+    assert plain.json()["score"] == 1.0
+    missing = await client.post(
+        "/v1/scorers/judge:test", json=trial | {"params": {"judges": ["nobody"]}}
+    )
+    assert missing.status_code == 422
+    assert "'nobody', which is not there" in missing.json()["detail"]

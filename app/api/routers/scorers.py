@@ -8,9 +8,11 @@ from app import scorers
 from app.api.errors import errors
 from app.api.routing import router as make_router
 from app.api.schemas.scorers import MarkRead, ScorerList, ScorerRead, ScorerTest
-from app.deps import caller
-from app.errors import InvalidInputError, NotFoundError
+from app.deps import Caller, ScorerTrialsDep, caller
+from app.errors import InvalidInputError, MissingScopeError, NotFoundError
 from app.items import ScorerSpec
+from app.services.bank_spec import calls_out
+from app.storage.repositories.api_keys import Scope
 
 router = make_router("/scorers", tag="scorers")
 
@@ -29,13 +31,25 @@ async def get_scorer(name: ScorerName) -> ScorerRead:
     return ScorerRead(**_described(name))
 
 
-@router.post("/{name}:test", dependencies=[caller("read")], responses=errors(InvalidInputError))
-async def try_scorer(name: ScorerName, body: ScorerTest) -> MarkRead:
-    """Mark one answer, to see what the scorer makes of it. Nothing is stored."""
+@router.post("/{name}:test", responses=errors(InvalidInputError))
+async def try_scorer(
+    name: ScorerName,
+    body: ScorerTest,
+    who: Annotated[Caller, caller("read")],
+    trials: ScorerTrialsDep,
+) -> MarkRead:
+    """Mark one answer, to see what the scorer makes of it. Nothing is stored.
+
+    A judge, or another scorer that calls out, is really called, and paid; that needs a key with the
+    scope `run`.
+    """
     _described(name)
-    item = body.item.to_domain()
-    scorer = scorers.build(ScorerSpec(name=name, params=body.params))
-    return MarkRead.of(await scorers.mark(scorer, item, body.to_answer()))
+    spec = ScorerSpec(name=name, params=body.params)
+    if calls_out(spec) and not who.may(Scope.RUN):
+        raise MissingScopeError(
+            f"Scorer {name!r} calls out: this needs a key with the scope 'run'."
+        )
+    return MarkRead.of(await trials.mark(spec, body.item.to_domain(), body.to_answer()))
 
 
 def _described(name: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, Outcome
-from app.scorers import Mark, Scored
+from app.scorers import Scored
+from app.services.marking import Marked
 
 
 class ScorerScale(Output):
@@ -99,10 +100,15 @@ class MarkRead(Output):
     extracted: str | None
     extractor: str | None
     reason: str | None
+    error_code: str | None = Field(description="Names a failure of the scorer itself.")
+    marking: dict[str, Any] | None = Field(
+        description="Of scorers that call out: judgements, the judge's version, what it cost."
+    )
 
     @classmethod
-    def of(cls, mark: Mark) -> Self:
-        """The outgoing shape of `mark`."""
+    def of(cls, marked: Marked) -> Self:
+        """The outgoing shape of a mark."""
+        mark = marked.mark
         if isinstance(mark, Scored):
             return cls(
                 outcome=Outcome.SCORED,
@@ -110,7 +116,15 @@ class MarkRead(Output):
                 extracted=mark.extracted,
                 extractor=mark.extractor,
                 reason=None,
+                error_code=None,
+                marking=marked.marking,
             )
         return cls(
-            outcome=mark.outcome, score=None, extracted=None, extractor=None, reason=mark.reason
+            outcome=mark.outcome,
+            score=None,
+            extracted=None,
+            extractor=None,
+            reason=mark.reason,
+            error_code=mark.code,
+            marking=marked.marking,
         )

@@ -1,0 +1,43 @@
+"""One answer marked for a trial, outside any session."""
+
+from app.adapters.transport import Transport
+from app.items import Answer, ItemContent, ScorerSpec
+from app.services.endpoints import EndpointService
+from app.services.loaded_version import BankItem
+from app.services.marking import Marked
+from app.services.marking_desk import MarkingDesk
+from app.services.scorer_endpoints import scorer_endpoints
+from app.storage.database import Database
+
+
+class ScorerTrials:
+    """Trials of scorers.
+
+    Args:
+        database: Where endpoints are stored.
+        endpoints: Of scorers that call out.
+        transport: The client that calls them.
+    """
+
+    def __init__(
+        self, database: Database, endpoints: EndpointService, transport: Transport
+    ) -> None:
+        self._database = database
+        self._endpoints = endpoints
+        self._transport = transport
+
+    async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
+        """Mark one answer; scorers that call out do so.
+
+        Raises:
+            InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
+        """
+        async with self._database.reading() as uow:
+            found = await scorer_endpoints(uow, [spec])
+        desk = MarkingDesk(
+            endpoints=self._endpoints,
+            transport=self._transport,
+            resolved={reference: endpoint.id for reference, endpoint in found.items()},
+        )
+        item = BankItem(position=0, id="", key="", content=content, scorer=spec)
+        return await desk.mark(item, answer)
