@@ -21,6 +21,7 @@ Statistics 6.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, groupby, pairwise
 from statistics import NormalDist
 
@@ -168,6 +169,7 @@ def ever_this_far(z: float, looks: float = 1.0) -> float:
     return min(math.erfc(z / math.sqrt(2)) + crossing, 1.0)
 
 
+@lru_cache(maxsize=64)  # asked for at every step, always the same
 def boundary(alpha: float, looks: float = 1.0) -> float:
     """The z that two equals ever reach with probability alpha: the inverse of `ever_this_far`."""
     lo, hi = 0.0, 40.0
