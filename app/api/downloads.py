@@ -49,7 +49,11 @@ def file_responses(media_types: Iterable[str]) -> dict[int | str, dict[str, Any]
                 }
             },
             "content": {
-                media_type: {"schema": {"type": "string", "format": "binary"}}
+                media_type: {
+                    "schema": {"type": "object"}
+                    if media_type == _TYPES["json"]
+                    else {"type": "string", "format": "binary"}
+                }
                 for media_type in dict.fromkeys(media_types)
             },
         }

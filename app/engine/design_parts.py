@@ -29,6 +29,8 @@ from app.engine.stopping import (
 #: catR's grid, which completes a fixed grid of which only a part is given.
 CATR_NODES, CATR_RANGE = 33, (-4.0, 4.0)
 _MAX_NODES = 20_001
+#: A narrower prior leaves nothing to be measured, and its precision may be no number.
+_LEAST_PRIOR_SD = 1e-3
 
 
 class DecisionMethod(StrEnum):
@@ -66,7 +68,7 @@ class EstimatorDesign:
         read = given(
             method=section.choice("method", Method),
             prior_mean=section.number("prior_mean", least=-20.0, most=20.0),
-            prior_sd=section.number("prior_sd", above=0.0, most=20.0),
+            prior_sd=section.number("prior_sd", least=_LEAST_PRIOR_SD, most=20.0),
             se=section.choice("se", SeKind),
             nodes=section.integer("nodes", least=2, most=_MAX_NODES),
             range=section.interval("range"),

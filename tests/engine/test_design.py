@@ -110,7 +110,7 @@ def test_the_presets_item_limits_give_way_to_what_is_said(
         ({"estimator": {"method": "eapp"}}, "/estimator/method", "eap"),
         ({"estimator": {"nodes": 1}}, "/estimator/nodes", ">= 2"),
         ({"estimator": {"range": [4, -4]}}, "/estimator/range", "lo < hi"),
-        ({"estimator": {"prior_sd": 0}}, "/estimator/prior_sd", "> 0"),
+        ({"estimator": {"prior_sd": 0}}, "/estimator/prior_sd", ">= 0.001"),
         ({"selection": {"criterion": "mfi"}}, "/selection/criterion", "maximum_information"),
         ({"selection": {"top_k": 0}}, "/selection/top_k", ">= 1"),
         ({"selection": {"top_k": True}}, "/selection/top_k", "whole number"),
