@@ -300,7 +300,16 @@ def _learned(
     seen = glimpses(
         test, records.scores, references, rows, seed=seed, concurrency=design.concurrency
     )
-    return learn(bank, records.scores, references, seen)
+    own = glimpses(
+        design.build(bank),
+        records.scores,
+        references,
+        rows,
+        seed=seed,
+        concurrency=design.concurrency,
+    )
+    ends = list({one.row: one for one in own}.values())
+    return learn(bank, records.scores, references, seen, ends)
 
 
 def _knowledge(learned: VersionLearning) -> dict[str, Any]:

@@ -79,6 +79,10 @@ class Stretch:
             "power": self.power,
         }
 
+    def times(self, factor: float) -> "Stretch":
+        """The same with every interval so many times wider."""
+        return replace(self, factor=tuple(factor * each for each in self.factor))
+
     def at(self, answers: int, half: float) -> float:
         """The factor on an interval of half width `half` after so many answers."""
         if not 0 < half < math.inf:

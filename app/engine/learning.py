@@ -11,7 +11,9 @@ quantiles are taken anew on what it leaves.
 
 It holds for examinees like those that were learned from (exchangeable with them) on tests that
 choose items as those did. Their answers must not have made the bank's parameters, or have been few
-among those that did. Stopping rules do not matter: a test may end after any number of answers.
+among those that did. A test may end after any number of answers; but a rule that stops some of them
+early for what they answered leaves others than the average after as many answers, and so a whole
+design can be given, at whose own ends 95 % hold.
 
 Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
 locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
@@ -19,7 +21,7 @@ locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46,
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -132,26 +134,18 @@ def learn_correction(
         )
     predictions = predictions or [one.prediction for one in seen]
     return IntervalCorrection(
-        theta=_stretch(
-            _Interval(
-                one.state.n_scored,
-                one.estimate.theta,
-                one.estimate.lo,
-                one.estimate.hi,
-                one.theta,
-            )
-            for one in seen
-        ),
-        accuracy=_stretch(
-            _Interval(one.state.n_scored, told.value, told.lo, told.hi, one.accuracy)
-            for one, told in zip(seen, predictions, strict=True)
-        ),
+        theta=_stretch(map(_theta, seen)),
+        accuracy=_stretch(_score(one, told) for one, told in zip(seen, predictions, strict=True)),
         n_examinees=n_examinees,
     )
 
 
 def learn(
-    bank: ItemBank, scores: FloatArray, references: FloatArray, seen: Sequence[Glimpse]
+    bank: ItemBank,
+    scores: FloatArray,
+    references: FloatArray,
+    seen: Sequence[Glimpse],
+    ends: Sequence[Glimpse] = (),
 ) -> VersionLearning:
     """A predictor of the score that knows which items go together, and intervals for it.
 
@@ -163,6 +157,8 @@ def learn(
         scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
         references: Their whole-bank thetas, shape (n_examinees,).
         seen: Tests of some of them, predicted by p-IRT.
+        ends: Where one design's own stopping rules end those tests. All factors are scaled so that
+            95 % of the intervals hold there: who is stopped when is no accident.
 
     Raises:
         InvalidInputError: As for `learn_correction`.
@@ -186,13 +182,21 @@ def learn(
             )
         )
 
-    ends = {one.row: one for one in seen}.values()  # the last of each
+    last = {one.row: one for one in seen}.values()
 
     def error(ridge: float) -> float:
-        return sum(abs(predicted(one, ridge).value - one.accuracy) for one in ends)
+        return sum(abs(predicted(one, ridge).value - one.accuracy) for one in last)
 
     ridge = min(_RIDGES, key=error)
     correction = learn_correction(seen, [predicted(one, ridge) for one in seen])
+    if ends:
+        correction = replace(
+            correction,
+            theta=_held(correction.theta, map(_theta, ends)),
+            accuracy=_held(
+                correction.accuracy, [_score(one, predicted(one, ridge)) for one in ends]
+            ),
+        )
     return VersionLearning(
         interval_correction=correction,
         predictor=ResidualRegression.fit(bank, scores, references, ridge),
@@ -218,6 +222,27 @@ class _Interval(NamedTuple):
         """How many times its own half on that side it takes to reach the truth."""
         half = self.hi - self.value if self.true > self.value else self.value - self.lo
         return abs(self.true - self.value) / max(half, 1e-12)
+
+
+def _theta(one: Glimpse) -> _Interval:
+    told = one.estimate
+    return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta)
+
+
+def _score(one: Glimpse, told: Prediction) -> _Interval:
+    return _Interval(one.state.n_scored, told.value, told.lo, told.hi, one.accuracy)
+
+
+def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
+    """The stretch times what lets 95 % of the intervals hold."""
+    short = [
+        max(one.needed, _LEAST_FACTOR) / stretch.at(one.answers, one.half)
+        for one in intervals
+        if _NO_WIDTH < one.half < math.inf
+    ]
+    if len(short) < LEAST_EXAMINEES:
+        return stretch
+    return stretch.times(float(np.exp(np.quantile(np.log(short), _LEVEL, method="weibull"))))
 
 
 def _stretch(intervals: Iterable[_Interval]) -> Stretch:

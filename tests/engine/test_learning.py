@@ -77,6 +77,24 @@ def test_intervals_that_were_wrong_hold_after_learning_wherever_a_test_stops(
     assert better[0].prediction.method == "residual-regression"
 
 
+def test_intervals_hold_where_a_design_ends_its_own_tests() -> None:
+    design = Design.from_dict({"stopping": {"se": 0.4, "min_items": 1, "max_items": 30}})
+    scores, thetas = two_skills(BANK, 60, seed=1)
+    seen = glimpses(design.open_ended(30).build(BANK), scores, thetas, range(60), seed=1)
+    own = glimpses(design.build(BANK), scores, thetas, range(60), seed=1)
+    ends = list({one.row: one for one in own}.values())
+    plain, held = (
+        learn(BANK, scores, thetas, seen, given).interval_correction for given in ([], ends)
+    )
+    assert plain is not None
+    assert held is not None
+    ratio = np.array(held.theta.factor) / plain.theta.factor
+    assert ratio == pytest.approx(ratio[0])
+    told = [(held.of_estimate(one.estimate, one.state.n_scored), one.theta) for one in ends]
+    inside = [one.lo <= theta <= one.hi for one, theta in told]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.03)
+
+
 def test_intervals_that_hold_the_whole_record_too_often_become_narrower() -> None:
     # A test that asks half of a bank shares so many answers with the whole that its interval for
     # theta on the whole is far too wide.
