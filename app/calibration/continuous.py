@@ -49,6 +49,7 @@ _RIDGE = 1e-6  # keeps the information of an item regular that has one examinee
 _LONGEST_STEP = 1.0
 _NEWTON_STEPS = 2
 _MOSTLY_OWN = 0.8
+_MANY = 50  # answers, from which items that still share a dispersion are just alike
 _STILL = 1e-3  # standard errors that a cycle may still move anything by
 _NEARLY = 0.05  # the same, where the nodes need be fine
 
@@ -368,7 +369,7 @@ def _warnings(at: _Moved, cycles: int, converged: bool) -> tuple[str, ...]:
     if not converged:
         found.append(f"Not converged after {cycles} cycles.")
     share = float((at.df / (at.df + at.df_common)).mean())
-    if share < _MOSTLY_OWN:
+    if share < _MOSTLY_OWN and at.df.mean() < _MANY:
         found.append(
             f"An item's own answers decide its dispersion to {share:.0%} on average, those to all "
             f"items the rest; slopes vary among the items with a standard deviation of "
