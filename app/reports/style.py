@@ -63,5 +63,6 @@ dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; color: var(--soft); 
   --tint: #f3f5f8; --one: #1f5fbf; --two: #b8540c; --three: #7a3fa0; --band: #1f5fbf22;
   --good: #1a6e34; --acceptable: #3f6212; --marginal: #8a5300; --poor: #b3261e; }
   body { font-size: 10.5pt; } main { max-width: none; padding: 0; }
+  .pair { grid-template-columns: 1fr 1fr; }
   .wide { overflow: visible; } h2, h3 { break-after: avoid; } tr { break-inside: avoid; } }
 """
