@@ -26,6 +26,7 @@ from app.exchange.item_record import ItemRecord
 from app.exchange.items import ItemRow
 from app.exchange.names import match_names
 from app.items import ItemContent, ScorerSpec
+from app.services.bank_spec import calls_out
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
 
@@ -269,12 +270,12 @@ def outline(item: NewItem) -> ItemOutline:
 
 
 def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
-    """The different scorers that items name themselves."""
+    """The different scorers that items name themselves, of those that call out."""
     found: dict[str, ScorerSpec] = {}
     for item in items:
         if item.scorer is not None:
             found.setdefault(json.dumps(asdict(item.scorer), sort_keys=True), item.scorer)
-    return list(found.values())
+    return [spec for spec in found.values() if calls_out(spec)]
 
 
 def check_scorers(records: Iterable[ItemRecord]) -> None:

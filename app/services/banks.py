@@ -268,7 +268,7 @@ class BankService:
         outlines = await uow.banks.item_outlines(bank.id)
         existing = {item.key: item for item in outlines}
         added, items = await asyncio.to_thread(new_items, existing, request.items)
-        await scorer_endpoints(uow, own_scorers(added))
+        await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added))
         if table is not None and not outlines and not added:
             added = bare_items(table)
         outlines += [outline(item) for item in added]

@@ -79,7 +79,7 @@ class LoadedVersion:
         pretest_items: How many of those in pretest a session is given if it does not say.
         pretest: Items without parameters; their positions follow those of the bank.
         barred: Ids of those among them that have faults and are not to be asked.
-        own_scorers: The different ones that items name themselves.
+        own_scorers: The different ones that items name themselves, if they call out.
     """
 
     id: str
@@ -161,7 +161,7 @@ class LoadedVersion:
             ),
             pretest=tuple(pretest),
             barred=frozenset(item.id for item in pretest if item.key in faulty),
-            own_scorers=tuple(own_scorers),
+            own_scorers=tuple(spec for spec in own_scorers if calls_out(spec)),
             **_settings(bank),
         )
 
@@ -188,10 +188,11 @@ class LoadedVersion:
             unparsed_policy=stored["unparsed_policy"],
         )
 
-    @cached_property
+    @property
     def calling_scorers(self) -> tuple[ScorerSpec, ...]:
         """Those of its scorers that call out."""
-        return tuple(spec for spec in (self.default_scorer, *self.own_scorers) if calls_out(spec))
+        default = self.default_scorer
+        return (default, *self.own_scorers) if calls_out(default) else self.own_scorers
 
     @property
     def keys(self) -> tuple[str, ...]:

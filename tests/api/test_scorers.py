@@ -70,3 +70,18 @@ async def test_a_judge_is_really_called_by_a_key_that_may_run(
     )
     assert missing.status_code == 422
     assert "'nobody', which is not there" in missing.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [({}, "judges: Field required"), ({"judges": ["gone"]}, "'gone', which is not there")],
+)
+async def test_a_bank_whose_judge_has_no_endpoint_is_refused_and_not_made(
+    client: Client, params: dict[str, Any], words: str
+) -> None:
+    bank = {"name": "essays", "default_scorer": {"name": "judge", "params": params}}
+    refused = await client.post("/v1/banks", json=bank)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+    assert words in refused.json()["detail"]
+    assert refused.json()["errors"]
+    assert (await client.get("/v1/banks/essays")).status_code == 404
