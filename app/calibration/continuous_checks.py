@@ -12,7 +12,7 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
 
 _BINS = 20
-_LEAST_BIN = 10  # answers of a bin, below which its variance is noise
+_LEAST_BIN = 200  # answers of a bin, below which its variance is noise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,7 +127,7 @@ def conformance(bank: ItemBank, scores: FloatArray, thetas: FloatArray) -> float
         thetas: Of the examinees.
 
     Returns:
-        None with fewer than 30 answers, from which no three bins can be made.
+        None with fewer than 600 answers, from which no three bins can be made.
     """
     seen = ~np.isnan(scores)
     mean = bank.expected_score(thetas)

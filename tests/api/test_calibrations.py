@@ -3,9 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from app.engine.bank import ItemBank
+from app.engine.responses import ResponseTable
+from app.engine.simulation import draw_scores
+from app.exchange.matrices import write_csv
 from app.services.calibration_runner import CalibrationRunner
 from app.services.container import Services
 from app.worker.queue import JobQueue
@@ -255,3 +260,41 @@ async def test_reading_is_not_writing(client: Client, client_with: NewClient) ->
         await reader.delete(f"{URL}/{made['id']}"),
     ):
         assert (response.status_code, response.json()["code"]) == (403, "missing_scope")
+
+
+async def test_continuous_scores_become_a_version_of_their_model(
+    client: Client, app: FastAPI
+) -> None:
+    rng = np.random.default_rng(1)
+    bank = ItemBank.from_difficulties(
+        a=np.ones(20), b=rng.normal(size=20), k=rng.uniform(0.05, 0.2, 20)
+    )
+    scores = np.array(list(draw_scores(bank, rng.normal(size=80), rng)))
+    table = ResponseTable(tuple(f"m{i}" for i in range(80)), bank.item_ids, scores)
+    await recorded(client, b"".join(write_csv(table)).decode())
+    made = await started(client, model="continuous", report_card=True)
+    await run(app, made["id"])
+    found = (await client.get(f"{URL}/{made['id']}")).json()
+    assert found["status"] == "completed", found["failure"]
+    result = found["result"]
+    assert result["local_dependence"] is None
+    assert any("report card" in warning for warning in result["warnings"])
+    assert result["fit"]["variance_r2"] > 0.8
+    assert result["dispersion"] == pytest.approx(0.125, abs=0.04)
+    item = (await client.get(f"{URL}/{made['id']}/items?limit=1")).json()["data"][0]
+    assert item["k"] > 0
+    assert item["se_k"] > 0
+    published = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "graded"})
+    assert published.status_code == 201, published.text
+    version = published.json()
+    assert version["response_model"] == "continuous"
+    where = "/v1/banks/graded/versions/1"
+    assert (await client.get(f"{where}/items?limit=1")).json()["data"][0]["k"] == item["k"]
+    for part in ("report", "information", "lint"):
+        response = await client.get(f"{where}/{part}")
+        assert response.status_code == 200, response.text
+    refused = await client.post(
+        URL, json={"response_set": "arc", "model": "continuous", "compare": ["1pl"]}
+    )
+    assert refused.status_code == 422
+    assert "compare" in refused.json()["detail"]
