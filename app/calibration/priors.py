@@ -54,7 +54,8 @@ class Normal:
 
     def standardise(self, values: FloatArray) -> FloatArray:
         """(values - mean) / sd."""
-        return (values - (values.mean() if self.mean is None else self.mean)) / self.sd
+        mean = self.settled(values).mean or 0.0  # of no values, none
+        return (values - mean) / self.sd
 
 
 @dataclass(frozen=True, slots=True)

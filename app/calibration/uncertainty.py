@@ -188,7 +188,7 @@ def parameter_errors(
     used = np.array(sorted({SLOPE, *problem.family.free}))
     block = np.ix_(np.arange(matrix.n_items), used, used)
     pieces = _Pieces.at(curves, density, used)
-    full = int(estimated.sum()) <= MAX_FULL_COORDINATES
+    full = 0 < estimated.sum() <= MAX_FULL_COORDINATES  # none where all items are anchors
     within, between = _information(matrix, pieces, density, with_pairs=full)
     within += problem.priors.terms(curves).precision[block]
     covariance = np.zeros((matrix.n_items, N_COORDINATES, N_COORDINATES))

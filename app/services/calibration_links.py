@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from app.calibration.curves import Family
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
+from app.errors import InvalidInputError
 from app.services.bank_import import BankImport
 from app.services.banks import BankService
 from app.services.calibration_drift import DRIFT
 from app.services.calibration_plan import CalibrationPlan
+from app.services.loaded_version import LoadedVersion
 from app.storage.repositories.bank_values import BankVersion
 
 
@@ -20,6 +23,7 @@ async def with_target(plan: CalibrationPlan, banks: BankService) -> CalibrationP
 
     Raises:
         NotFoundError: No such version.
+        InvalidInputError: A check for drift in a version that is not 1PL to 4PL.
     """
     if plan.link is None or plan.link.bank_version_id is None:
         return plan
@@ -28,9 +32,23 @@ async def with_target(plan: CalibrationPlan, banks: BankService) -> CalibrationP
     plan = replace(plan, target=version.bank.take(active))
     if not plan.checks_drift:
         return plan
+    require_family(version)
     errors = await banks.difficulty_errors(version)
     aside = frozenset(version.keys[i] for i in np.flatnonzero(~version.active))
     return replace(plan, target_se=errors[active], aside=aside)
+
+
+def require_family(version: LoadedVersion) -> None:
+    """Refuse to look for drift where answers are not right or wrong by one ability.
+
+    Raises:
+        InvalidInputError: A version of another response model than 1PL to 4PL.
+    """
+    if version.response_model not in tuple(Family):
+        raise InvalidInputError(
+            f"Drift is judged in versions of the models {', '.join(Family)}; version "
+            f"{version.number} of bank {version.bank_name!r} is {version.response_model}."
+        )
 
 
 def continued(

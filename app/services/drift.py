@@ -9,6 +9,7 @@ from app.calibration.drift import Drift, find_drift
 from app.calibration.matrix import ScoreMatrix
 from app.errors import InvalidInputError
 from app.services.banks import BankService
+from app.services.calibration_links import require_family
 from app.services.response_sets import ResponseSetService
 from app.storage.repositories.bank_values import BankVersion
 from app.storage.repositories.response_sets import ResponseSet
@@ -75,11 +76,13 @@ class DriftService:
 
         Raises:
             NotFoundError: No such bank, version or set.
-            InvalidInputError: No answers, or scores other than 0 and 1.
+            InvalidInputError: No answers, scores other than 0 and 1, or a version whose model is
+                not 1PL to 4PL.
             CalibrationError: Fewer than two items in common.
         """
         found = await self._banks.get_version(bank, version)
         loaded = await self._banks.load_version(found.id)
+        require_family(loaded)
         answers = await self._response_sets.get(response_set)
         table = await self._response_sets.matrix(answers.id)
         if table.n_answers == 0:

@@ -187,3 +187,12 @@ def used(matrix: ScoreMatrix) -> ScoreMatrix:
     """Without the items that nobody was asked, or that all answered alike."""
     mixed = [j for j, mean in enumerate(matrix.item_means()) if 0 < mean < 1]
     return matrix.select(items=np.array(mixed))
+
+
+def test_anchors_alone_are_calibrated_without_an_error() -> None:
+    world = living(6)
+    found = calibrate_onto(used(world.matrix), world.bank, CalibrationSettings())
+
+    assert found.errors is not None
+    assert np.isnan(found.errors.b).all()
+    assert found.density.mean == pytest.approx(0.5, abs=0.15)

@@ -213,6 +213,17 @@ async def test_a_look_for_drift_stores_nothing_and_speaks_plainly(services: Serv
         await services.drift.look("demo", None, "live")
 
 
+async def test_drift_is_not_judged_where_scores_are_continuous(services: Services) -> None:
+    bank = ItemBank.from_intercepts(
+        a=np.ones(3), intercept=np.zeros(3), k=np.full(3, 0.2), item_ids=["x1", "x2", "x3"]
+    )
+    await services.banks.import_bank(BankSpec(name="graded"), BankImport(parameters=bank))
+    await services.response_sets.create("some")
+
+    with pytest.raises(InvalidInputError, match="is continuous"):
+        await services.drift.look("graded", None, "some")
+
+
 def test_drift_is_looked_for_with_fixed_anchors_only() -> None:
     with pytest.raises(InvalidInputError, match="fixed_anchor"):
         LinkPlan(method="stocking_lord", check_drift=True)
