@@ -24,6 +24,10 @@ from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, 
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
 
+#: Ends that more answers of any kind bring nearer.
+_PRECISION = frozenset({StopReason.SE_TARGET, StopReason.PREDICTION_WIDTH})
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """The next item.
@@ -81,7 +85,8 @@ class AdaptiveTest:
         """The next item, or the end.
 
         The same state, generator and time give the same result. A `Stop` does not wait for
-        pending items: close them, then read the final state.
+        pending items: close them, then ask again. It may only have been expected of their answers,
+        so that no more items are in flight than the precision takes.
 
         Args:
             state: The test so far.
@@ -90,12 +95,28 @@ class AdaptiveTest:
         """
         if stop := self.stopping.check(Situation(state, self.pool, elapsed_s)):
             return stop
+        if state.pending and (stop := self._expected_stop(state, elapsed_s)):
+            return stop
         item = self.selector.select(self.pool, state, rng)
         if item is None:
             return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
         bank = self.bank
         information = bank.model.item_information(bank.parameters, item, state.belief.theta)
         return Ask(item=item, information=information)
+
+    def _expected_stop(self, state: CatState, elapsed_s: float) -> Stop | None:
+        """The end, if the items in flight are answered as they are expected to be.
+
+        An expected score narrows a belief about as much as a real one, and does not move it.
+        """
+        expected = self.bank.expected_score(state.belief.theta, list(state.pending))
+        later = state
+        for item, score in zip(state.pending, expected.tolist(), strict=True):
+            later = self.tell(later, Response(item, min(max(score, 0.0), 1.0)))
+        stop = self.stopping.check(Situation(later, self.pool, elapsed_s))
+        if stop is None or stop.reason not in _PRECISION:
+            return None
+        return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
 
     def administer(self, state: CatState, item: ItemIndex) -> CatState:
         """The state after `item` was sent to the examinee.

@@ -167,6 +167,7 @@ def take(
             return state, stop
         item = state.pending[0]
         state = test.tell(state, Response(item, float(scores[item]), calls.usage(item)))
+        stop = None  # what was expected of the items in flight may not have come true
         if watch is not None:
             watch(state)
 

@@ -112,3 +112,19 @@ def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
 def test_acceptance_needs_a_cap() -> None:
     with pytest.raises(InvalidInputError, match="/selection/exposure"):
         fit_acceptance(Design.from_dict({}), clean_bank(1, 10), seed=1)
+
+
+def test_items_in_flight_hardly_lengthen_a_test() -> None:
+    """Once those in flight are expected to do, no further item is asked."""
+    rng = np.random.default_rng(5)
+    bank = ItemBank.from_difficulties(a=rng.lognormal(0.3, 0.2, 400), b=rng.normal(size=400))
+    rows = list(draw_scores(bank, rng.normal(size=40), rng))
+    stopping = {"se": 0.2, "min_items": 5, "max_items": 200}
+    test = Design.from_dict({"stopping": stopping}).build(bank)
+    mean = {
+        concurrency: np.mean(
+            [len(one.items) for one in simulate(test, rows, seed=1, concurrency=concurrency)]
+        )
+        for concurrency in (1, 8)
+    }
+    assert mean[8] <= 1.1 * mean[1]
