@@ -269,8 +269,8 @@ def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
             markup=False,
         )
         return
-    if "abilities" in figures:
-        several = figures["abilities"]
+    if "dimensionality" in figures:
+        several = figures["dimensionality"]
         screen.print(
             f"{several['dimensions']} dimensions: {', '.join(several['names'])}; fitted by the "
             f"{several['method']} method.",

@@ -23,7 +23,6 @@ from app.engine.selection.base import Pool, Selector
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
-
 #: Ends that more answers of any kind bring nearer.
 _PRECISION = frozenset({StopReason.SE_TARGET, StopReason.PREDICTION_WIDTH})
 

@@ -69,7 +69,7 @@ def fit_abilities(
         "warnings": _warnings(learned),
         "comparison": [],
         "link": None,
-        "abilities": _abilities(fit, learned),
+        "dimensionality": _abilities(fit, learned),
     }
     unknown = np.full(bank.n_items, np.nan)
     names = ("se_a", "se_intercept", "se_b", "se_c", "se_d")

@@ -208,7 +208,9 @@ def decided(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> Calib
     Slopes may be negative if an item correlates negatively with the rest, by more than chance: no
     filter has removed it. Elsewhere positive slopes are known better.
     """
-    if plan.negative_slopes is not None or not isinstance(matrix, ScoreMatrix):
+    if plan.negative_slopes is not None or plan.model not in tuple(Family):
+        return plan
+    if not isinstance(matrix, ScoreMatrix):
         return plan
     least = plan.filters.least_point_biserial
     if plan.model == Family.RASCH or (least is not None and least >= 0):

@@ -182,3 +182,16 @@ def test_a_missing_directory_is_noticed_before_the_work(tmp_path: Path, data: Si
     result = _run("--responses", path, "--out", tmp_path / "nowhere" / "bank.csv")
     assert result.exit_code == 2
     assert "does not exist" in result.output
+
+
+def test_several_abilities_are_calibrated_with_what_predicts_scores(
+    tmp_path: Path, data: Simulated
+) -> None:
+    path, out, found = _write(tmp_path / "answers.csv", data), tmp_path / "bank.csv", tmp_path / "o"
+    flags = ["--model", "nested", "--dimensions", "1", "--no-filters", "--json", str(found)]
+    result = _run("--responses", path, "--out", out, *flags)
+    assert result.exit_code == 0, result.output
+    document = json.loads(found.read_text())
+    assert document["dimensionality"]["names"] == ["general", "dimension_1"]
+    assert set(document["knowledge"]) == {"abilities", "prediction"}
+    assert out.read_text().startswith("X,a1,d,g,u")

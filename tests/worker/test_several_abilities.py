@@ -47,7 +47,7 @@ async def test_profiles_of_two_endpoints_are_recovered(working: Services) -> Non
     made = await working.calibrations.create("answers", plan)
     record = await ended(working, made.id, "completed")
     assert record.result is not None
-    assert record.result["abilities"]["names"] == ["general", "dimension_1", "dimension_2"]
+    assert record.result["dimensionality"]["names"] == ["general", "dimension_1", "dimension_2"]
     version = await working.calibrations.publish(record.id, Publication(bank="tasks"))
 
     stopping = {"se": None, "min_items": 10, "max_items": 40, "prediction_width": 0.2}

@@ -338,7 +338,7 @@ class CalibrationResult(Output):
         default=None,
         description="Of continuous scores: k about which those of the items lie.",
     )
-    abilities: dict[str, Any] | None = Field(
+    dimensionality: dict[str, Any] | None = Field(
         default=None, description="Of the models nested and mirt: dimensions, method, errors."
     )
     warnings: list[str]
