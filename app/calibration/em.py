@@ -24,7 +24,6 @@ _STEPS = 2  # damped steps a cycle: more cost time and bring EM no further
 _LOOK_AROUND = (1, 3, 6, 10, 20, 40)  # cycles before which every item is searched globally
 _LAST_LOOKS = 4  # searches after convergence, each of which must find something to go on
 _OFF_SCALE = 0.5  # standard errors of mean or log sd; nearer, EM's own steps do
-_PAUSE = 5  # cycles between two moves of all items where cycles gain nothing
 _STILL_CYCLES = 25  # cycles that together gain less than a tenth of the tolerance: a standstill
 _STILL_DISTANCE = 10  # times the gradient tolerance; steps on a grid have no smooth top
 
@@ -146,13 +145,6 @@ def maximise(
             continue
         damping = climbed.damping
         previous = state.log_posterior
-        if gain < settings.tolerance and cycle % _PAUSE == 0:
-            # Little is gained and the top not reached: location and scale are what is left.
-            state, moved = run.rescaled(state, settings.gradient_tolerance / 2)
-            if moved:
-                accelerate.forget()
-                gain = state.log_posterior - previous
-                continue
         state = run.advance(state, climbed, accelerate)
         gain = state.log_posterior - previous
         if watch is not None:
@@ -205,19 +197,15 @@ class _Run:
 
     def look_around(self, state: _State) -> tuple[_State, bool]:
         """Leave what single steps cannot; whether there was something to leave."""
-        state, moved = self.rescaled(state, _OFF_SCALE)
+        state, moved = self._rescaled(state)
         settled = self.problem.settled(state.x)
         x, jumps = leave_poor_optima(settled, state.x, state.counts, state.density.nodes)
         if not jumps:
             return state, moved
         return self.at(x, self._next_density(state)), True
 
-    def rescaled(self, state: _State, least: float) -> tuple[_State, bool]:
+    def _rescaled(self, state: _State) -> tuple[_State, bool]:
         """Move all items at once to where the examinees have mean 0 and sd 1, if that is better.
-
-        Args:
-            state: Where the items are.
-            least: Standard errors that mean or sd must be off.
 
         EM walks there slowly, and steep items, which are steps between two nodes, block its way.
 
@@ -228,7 +216,7 @@ class _Run:
             return state, False
         moments = state.density.reweighted(state.counts.mass)
         off = max(abs(moments.mean), np.sqrt(2) * abs(np.log(moments.sd)))
-        if off * np.sqrt(self.matrix.n_examinees) < least:
+        if off * np.sqrt(self.matrix.n_examinees) < _OFF_SCALE:
             return state, False
         x = _on_scale(state.x, moments, log_slope=self.problem.log_slope)
         trial = self.at(self._inside(x), state.density)

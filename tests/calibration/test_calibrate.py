@@ -194,7 +194,6 @@ def test_a_fixed_prior_on_b_pulls_the_difficulties_towards_it() -> None:
     missing=st.sampled_from([0.0, 0.5]),
     family=st.sampled_from(Family),
     priors=st.sampled_from([None, Priors.none()]),
-    falling=st.booleans(),
 )
 def test_however_few_the_answers_the_bank_is_finite_or_refused(
     seed: int,
@@ -203,17 +202,12 @@ def test_however_few_the_answers_the_bank_is_finite_or_refused(
     missing: float,
     family: Family,
     priors: Priors | None,
-    falling: bool,
 ) -> None:
     matrix = simulate(seed, family, n_examinees, n_items, missing).matrix
-    how = CalibrationSettings(
-        family=family,
-        priors=priors,
-        negative_slopes=falling and family is not Family.RASCH,
-        max_cycles=150,
-    )
     try:
-        result = calibrate(matrix, how)
+        result = calibrate(
+            matrix, CalibrationSettings(family=family, priors=priors, max_cycles=150)
+        )
     except CalibrationError:
         return
     bank = result.bank()
