@@ -156,6 +156,7 @@ async def test_a_drifted_item_that_is_kept_has_the_curve_of_its_new_answers(
     assert rows[moved]["drift_z"] > 3
 
 
+@pytest.mark.slow
 async def test_what_was_quarantined_for_drift_stays_so_in_the_next_version(
     services: Services,
 ) -> None:
@@ -184,6 +185,7 @@ async def test_what_was_quarantined_for_drift_stays_so_in_the_next_version(
     assert np.isnan(errors).sum() >= N_OLD - len(MOVED)
 
 
+@pytest.mark.slow
 async def test_without_drift_nothing_is_flagged(services: Services) -> None:
     old = await world(services, shift=0.0)
     record = await recalibrated(services, old.version)
