@@ -82,6 +82,8 @@ class ScoreModel:
             )
         if self.noise.shape != (n_items,) or not (self.noise > 0).all():
             raise InvalidInputError("Every item of a score model needs noise above 0.")
+        # A step reads them all: three times as fast where each factor lies together.
+        object.__setattr__(self, "factors", np.ascontiguousarray(self.factors))
 
     @property
     def variance(self) -> FloatArray:
@@ -103,38 +105,42 @@ class Given:
     more observation of z.
 
     Attributes:
+        asked: The items.
         covariance: Of z, shape (n_factors, n_factors).
-        rest: F w over the items not asked, shape (n_factors,): what z adds to the target.
-        variance: d, of every item's score, shape (n_items,); 0 once it is asked.
+        towards: c, covariance of every item's score with the target, shape (n_items,).
+        variance: d, of every item's score, shape (n_items,); 0 once it is asked, as is c.
     """
 
+    asked: tuple[int, ...]
     covariance: FloatArray
-    rest: FloatArray
+    towards: FloatArray
     variance: FloatArray
 
     def after(self, target: "Target", item: int) -> "Given":
-        """The same once one more item is asked, in O(n_factors n_items)."""
-        factors = target.model.factors
-        if self.variance[item] <= 0.0:
+        """The same once one more item is asked, in one pass over the factors."""
+        if item in self.asked:
             return self
-        direction = self.covariance @ factors[:, item]
+        model, asked = target.model, (*self.asked, item)
+        direction = self.covariance @ model.factors[:, item]
         total = float(self.variance[item])
-        variance = self.variance - (direction @ factors) ** 2 / total
-        variance = np.maximum(variance, np.where(self.variance > 0.0, target.model.noise, 0.0))
-        variance[item] = 0.0
+        shared = direction @ model.factors  # with the item asked, of all items but itself
+        towards = self.towards - shared * (float(self.towards[item]) / total)
+        shared *= shared
+        shared /= -total
+        shared += self.variance
+        variance = np.maximum(shared, model.noise, out=shared)
+        variance[list(asked)] = towards[list(asked)] = 0.0
         return Given(
+            asked=asked,
             covariance=self.covariance - np.outer(direction, direction) / total,
-            rest=self.rest - target.weights[item] * factors[:, item],
+            towards=towards,
             variance=variance,
         )
 
-    def gains(self, target: "Target") -> FloatArray:
+    def gains(self) -> FloatArray:
         """By how much asking each item would lower the target's variance, shape (n_items,)."""
-        model = target.model
-        open_ = self.variance > 0.0
-        covariance = (self.covariance @ self.rest) @ model.factors + model.noise * target.weights
-        gain: FloatArray = covariance**2 / np.where(open_, self.variance, np.inf)
-        return gain
+        gain = self.towards * self.towards
+        return np.divide(gain, self.variance, out=gain, where=self.variance > 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +170,8 @@ class Target:
 
     def nothing_given(self) -> Given:
         """What there is to know before the first item."""
-        factors = self.model.factors
-        return Given(np.eye(len(factors)), factors @ self.weights, self.model.variance)
+        model = self.model
+        return Given((), np.eye(len(model.factors)), self.covariance, model.variance)
 
     def given(self, items: Sequence[int]) -> Given:
         """What is left to know once `items` are asked.
@@ -255,7 +261,7 @@ def short_form(target: Target, count: int, costs: FloatArray | None = None) -> l
     given = target.nothing_given()
     chosen: list[int] = []
     for _ in range(min(count, target.weights.size)):
-        worth = given.gains(target) if costs is None else given.gains(target) / costs
+        worth = given.gains() if costs is None else given.gains() / costs
         worth[chosen] = -1.0
         item = int(worth.argmax())
         chosen.append(item)

@@ -28,7 +28,7 @@ from app.engine.models.multidimensional import with_answer
 from app.engine.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import CatState
-from app.errors import InvalidInputError
+from app.errors import FieldProblem, InvalidInputError
 
 #: The tag that every item carries.
 WHOLE_BANK = "all"
@@ -55,7 +55,7 @@ class TargetVariance:
 
     def values(self, pool: Pool, state: CatState) -> FloatArray:  # noqa: ARG002  # see `Criterion`
         """By how much each answer would lower the target's variance."""
-        return self.target.given(counted_items(state)).gains(self.target)
+        return self.target.given(counted_items(state)).gains()
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
         """See `Criterion`."""
@@ -139,7 +139,8 @@ def target_weights(
                 raise InvalidInputError(
                     f"The target {tag!r} has no items; known are all"
                     + "".join(f", {name}" for name in known[:20])
-                    + "."
+                    + ".",
+                    problems=[FieldProblem("/selection/target", f"no item has the tag {tag!r}")],
                 )
         weights[carries] += share / total / np.count_nonzero(carries)
     return weights
