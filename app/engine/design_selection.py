@@ -211,7 +211,7 @@ class SelectionDesign:
             criterion = _CRITERIA[self.criterion]
         if self.cost_weight > 0:
             if facts.costs is None:
-                raise _missing("cost_weight", "the expected cost of the items")
+                raise _missing("cost_weight", "the expected tokens, in and out, of every item")
             criterion = PerCost(criterion=criterion, costs=facts.costs, weight=self.cost_weight)
         return criterion
 

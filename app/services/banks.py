@@ -52,6 +52,7 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import Bank, BankVersion, Item, VersionItem
+from app.storage.repositories.endpoints import Price
 from app.storage.unit_of_work import UnitOfWork
 
 __all__ = ["BankImport", "BankItem", "BankService", "BankSpec", "LoadedVersion"]
@@ -559,16 +560,23 @@ class BankService:
             self._versions.put(version_id, kept)
             return kept
 
-    async def adaptive_test(self, version: LoadedVersion, design: Design) -> AdaptiveTest:
+    async def adaptive_test(
+        self, version: LoadedVersion, design: Design, price: Price | None = None
+    ) -> AdaptiveTest:
         """The test of a design on a version, built where it does not hold up the event loop.
+
+        Args:
+            version: What is asked.
+            design: How.
+            price: Of the endpoint, where items are chosen by value for money.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.
         """
         if design.selection.max_exposure is None:
-            return version.adaptive_test(design)
+            return version.adaptive_test(design, price)
         async with self._loading:
-            return await asyncio.to_thread(version.adaptive_test, design)
+            return await asyncio.to_thread(version.adaptive_test, design, price)
 
     async def items_at(
         self, version: LoadedVersion, positions: Sequence[int]

@@ -95,6 +95,15 @@ class ReadyEndpoint:
         }
 
 
+def price_in(provenance: Mapping[str, Any]) -> Price | None:
+    """The price of a session's endpoint when the session was made, by which it chooses items.
+
+    Later changes of the endpoint do not count, so that the choices of a session can be repeated.
+    """
+    endpoint = provenance["endpoint"]
+    return endpoint and Price(**endpoint["price"])
+
+
 class EndpointService:
     """Use cases of endpoints.
 

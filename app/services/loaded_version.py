@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from app.engine.correction import VersionLearning
 from app.engine.design import Design
 from app.engine.lint import QUARANTINED
 from app.engine.score_model import Target
+from app.engine.selection.cost import expected_costs
 from app.engine.simulation import fit_acceptance
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
@@ -30,6 +31,7 @@ from app.storage.repositories.bank_values import (
     VersionColumns,
     scorer_json,
 )
+from app.storage.repositories.endpoints import Price
 
 # Values of one block of the information curve: 8 MB of them.
 _CURVE_BLOCK = 2**20
@@ -237,20 +239,28 @@ class LoadedVersion:
             se = 1.0 / np.sqrt(information)
         return InformationCurve(self.id, self.bank.scale, theta, information, se)
 
-    def adaptive_test(self, design: Design) -> AdaptiveTest:
+    def adaptive_test(self, design: Design, price: Price | None = None) -> AdaptiveTest:
         """The test of this design on this version; sessions of one design share it.
 
-        Expected tokens are the cost of an item, if they are known of every item that may be asked.
         Exposure control is fitted by simulation, which takes seconds to minutes the first time:
         such a design is not for the event loop.
+
+        Args:
+            design: How to test.
+            price: Of the endpoint; without one, written tokens are the unit of cost. It matters
+                where the design counts cost, and needs the expected tokens, in and out, of every
+                item that may be asked.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.
         """
-        name = json.dumps(design.to_dict(), sort_keys=True)
+        by_cost = design.selection.cost_weight > 0
+        name = json.dumps(
+            [design.to_dict(), asdict(price) if by_cost and price else None], sort_keys=True
+        )
         test = self._tests.get(name)
         if test is None:
-            costs, acceptance = self._costs(), None
+            costs, acceptance = self._costs(price) if by_cost else None, None
             if design.selection.max_exposure is not None:
                 # A fixed seed, so that every worker fits the same and replays stay exact.
                 acceptance = fit_acceptance(
@@ -268,11 +278,21 @@ class LoadedVersion:
             self._tests.put(name, test)
         return test
 
-    def _costs(self) -> FloatArray | None:
-        tokens = self.expected_tokens_in + self.expected_tokens_out
-        if np.isnan(tokens[self.active]).any():
+    def _costs(self, price: Price | None) -> FloatArray | None:
+        """Of each item, shape (n_items,); None where one that may be asked has none."""
+        counts = np.stack([self.expected_tokens_in, self.expected_tokens_out])
+        if np.isnan(counts[:, self.active]).any():
             return None
-        return np.maximum(np.nan_to_num(tokens), 1.0)
+        read, written = np.maximum(np.nan_to_num(counts), 1.0)  # nothing is quite free
+        if price is None or not (price.input_per_1m or price.output_per_1m):
+            return expected_costs(read, written)
+        # As a call is billed: a direction without a price adds nothing.
+        return expected_costs(
+            read,
+            written,
+            price_in=(price.input_per_1m or 0.0) / 1e6,
+            price_out=(price.output_per_1m or 0.0) / 1e6,
+        )
 
 
 def bank_item(item: Item, position: int, default: ScorerSpec) -> BankItem:

@@ -17,6 +17,7 @@ from app.errors import (
 )
 from app.services.banks import BankService, LoadedVersion
 from app.services.calls import patiently
+from app.services.endpoints import price_in
 from app.services.ranking_run import Member, RankingPlan, RankingRun
 from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.services.session_runner import FAULT, LiveSession, SessionRunner
@@ -115,7 +116,7 @@ class RankingRunner:
             answers = await uow.sessions.administrations(member.id)
         plan = SessionPlan.from_dict(member.design)
         return SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design),
+            test=await self._banks.adaptive_test(version, plan.design, price_in(member.provenance)),
             plan=plan,
             version=version,
             seed=member.seed,

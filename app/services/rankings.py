@@ -10,7 +10,7 @@ import numpy as np
 from app.engine.ranking import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.services.banks import BankService, LoadedVersion
-from app.services.endpoints import EndpointService, EndpointSpec
+from app.services.endpoints import EndpointService, EndpointSpec, price_in
 from app.services.ranking_run import RankingPlan
 from app.services.session_checks import check_plan, require_answers, require_content
 from app.services.session_run import SessionPlan, SessionRun
@@ -246,7 +246,8 @@ class RankingService:
                 seed=int(np.random.default_rng(seed).integers(2**_SEED_BITS)),
             )
         )
-        test = await self._banks.adaptive_test(version, asking.design)
+        price = price_in(new.provenance)
+        test = await self._banks.adaptive_test(version, asking.design, price)
         return new, SessionRun(test=test, plan=asking, version=version, seed=new.seed)
 
 

@@ -13,7 +13,7 @@ from app.errors import SextantError
 from app.items import Answer, FinishReason, Outcome, ScorerSpec
 from app.services.banks import BankService, LoadedVersion
 from app.services.calls import patiently
-from app.services.endpoints import EndpointService
+from app.services.endpoints import EndpointService, price_in
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
 from app.services.scorer_endpoints import ids_in
@@ -76,7 +76,7 @@ class Rescoring:
         version = version.asking_as(record.provenance["asking"])
         plan = SessionPlan.from_dict(record.design)
         run = SessionRun(
-            test=await self.banks.adaptive_test(version, plan.design),
+            test=await self.banks.adaptive_test(version, plan.design, price_in(record.provenance)),
             plan=plan,
             version=version,
             seed=record.seed,

@@ -28,7 +28,7 @@ from app.items import Answer, Outcome
 from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
 from app.services.banks import BankItem, BankService, LoadedVersion
 from app.services.calls import Paced, patiently
-from app.services.endpoints import EndpointService, ReadyEndpoint
+from app.services.endpoints import EndpointService, ReadyEndpoint, price_in
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
 from app.services.rescoring import RESCORE, Rescoring
@@ -166,7 +166,7 @@ class SessionRunner:
             administrations = await uow.sessions.administrations(record.id)
         plan = SessionPlan.from_dict(record.design)
         run = SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design),
+            test=await self._banks.adaptive_test(version, plan.design, price_in(record.provenance)),
             plan=plan,
             version=version,
             seed=record.seed,

@@ -13,7 +13,7 @@ from app.errors import (
 )
 from app.items import Outcome, ScorerSpec
 from app.services.banks import BankService, LoadedVersion
-from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint
+from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint, price_in
 from app.services.manual_sessions import ask_next
 from app.services.pretest import PretestPlan
 from app.services.rescoring import RESCORE, Change, changes, old_closings
@@ -30,6 +30,7 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import scorer_json
+from app.storage.repositories.endpoints import EndpointSettings
 from app.storage.repositories.session_values import (
     ENDED,
     LIVE,
@@ -141,17 +142,19 @@ class SessionService:
         endpoint = None
         if spec.mode == "live":
             require_content(version)
-            endpoint_id = spec.endpoint_id
             if spec.endpoint is not None:
                 # Checked before it is stored, so that a refused session leaves no endpoint behind.
-                check_plan(plan, spec.endpoint.settings.price)
-                require_answers(spec.endpoint.settings.kind)
-                endpoint_id = (await self._endpoints.create(spec.endpoint)).id
-            if endpoint_id is None:
+                await self._check_live(spec.endpoint.settings, plan, version)
+                made = await self._endpoints.create(spec.endpoint)
+                endpoint = await self._endpoints.ready(made.id)
+            elif spec.endpoint_id is not None:
+                endpoint = await self._endpoints.ready(spec.endpoint_id)
+                await self._check_live(endpoint.endpoint.settings, plan, version)
+            else:
                 raise InvalidInputError("A live session needs an endpoint.")
-            endpoint = await self._endpoints.ready(endpoint_id)
-            require_answers(endpoint.config.kind)
-        check_plan(plan, endpoint.price if endpoint else None)
+        else:
+            check_plan(plan, None)
+            await self._banks.adaptive_test(version, plan.design)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         new = NewSession(
             id=new_id("ses"),
@@ -351,11 +354,13 @@ class SessionService:
             version = version.asking_as(parent.provenance["asking"])
             closed = moved(closed, source, version)
         closed = renumbered(closed)
+        endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
+        price = endpoint.price if endpoint else None
         plan = SessionPlan.from_dict({**parent.design, **changes})
         # Nothing is asked; what was in pretest counts if the other version has its parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
         run = SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design),
+            test=await self._banks.adaptive_test(version, plan.design, price),
             plan=plan,
             version=version,
             seed=parent.seed,
@@ -368,7 +373,6 @@ class SessionService:
             for item in sorted(closed, key=lambda item: item.arrival or 0)
             if item.closing is not None
         }
-        endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
         new = NewSession(
             id=new_id("ses"),
             mode=parent.mode,
@@ -452,7 +456,7 @@ class SessionService:
             },
         )
         run = SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design),
+            test=await self._banks.adaptive_test(version, plan.design, price_in(new.provenance)),
             plan=plan,
             version=version,
             seed=parent.seed,
@@ -488,7 +492,7 @@ class SessionService:
         plan: SessionPlan,
         administrations: Sequence[Administration] = (),
     ) -> SessionRecord:
-        test = await self._banks.adaptive_test(version, plan.design)
+        test = await self._banks.adaptive_test(version, plan.design, price_in(new.provenance))
         async with self._database.unit_of_work() as uow:
             if new.parent_id is None and plan.pretest.items_per_session:
                 positions = await uow.banks.draw_pretest(
@@ -515,6 +519,14 @@ class SessionService:
                 record = await uow.sessions.get(new.id)
                 await ask_next(uow, record, run, {}, elapsed_s=new.active_s)
             return await uow.sessions.get(new.id)
+
+    async def _check_live(
+        self, endpoint: EndpointSettings, plan: SessionPlan, version: LoadedVersion
+    ) -> None:
+        """Refuse a live session that could not work, before anything is stored."""
+        check_plan(plan, endpoint.price)
+        require_answers(endpoint.kind)
+        await self._banks.adaptive_test(version, plan.design, endpoint.price)
 
     async def _markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
         """Endpoints of these scorers; one that cannot serve is refused before any call."""

@@ -102,7 +102,7 @@ class SimulationService:
         _check_budget(design, calls)
         population, thetas = _examinees(spec, design, version)
         _check_size(design, version, len(thetas))
-        test = await self._banks.adaptive_test(version, design)
+        test = await self._banks.adaptive_test(version, design, price)
         async with self._turn:
             found = await asyncio.to_thread(
                 forecast,

@@ -6,11 +6,19 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
+import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from app.engine.ability_knowledge import ABILITIES, abilities_to_dict
+from app.engine.bank import ItemBank
+from app.engine.models.multidimensional import Abilities, Loadings, Population
+from app.exchange.item_record import ItemRecord
+from app.items import ItemContent
 from app.main import create_app
 from app.services.api_keys import ApiKeyService
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
@@ -296,3 +304,38 @@ async def test_a_version_goes_on_from_another_with_new_items_in_pretest(
     assert made.json()["parameters_hash"] == old.parameters_hash
     assert made.json()["lint"]["items"]["pretest"] == old.lint["items"]["pretest"] + 1
     assert wrong.status_code == 422
+
+
+async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_stored(
+    app: FastAPI, client: Client
+) -> None:
+    keys = ("law/1", "law/2", "maths/1", "maths/2")
+    ones = np.ones(len(keys))
+    abilities = Abilities(
+        Loadings(ones, 0 * ones, 0.5 * ones[:, None], nested=True),
+        Population(mean=np.zeros(2), covariance=np.eye(2)),
+    )
+    several = ItemBank.from_abilities(abilities, keys)
+    items = [ItemRecord(key=k, content=ItemContent(prompt=k, target=(k,))) for k in keys]
+    knowledge = {ABILITIES: abilities_to_dict(abilities, keys)}
+    request = BankImport(
+        items=items, parameters=several, response_model="nested", knowledge=knowledge
+    )
+    await app.state.services.banks.import_bank(BankSpec(name="several"), request)
+
+    v_optimal: dict[str, Any] = {"criterion": "v_optimal"}
+    nowhere = {**v_optimal, "target": {"chess": 1.0}}
+    by_cost = {**v_optimal, "cost_weight": 1.0}
+    for bank, selection, pointer, says in (
+        ("demo", v_optimal, "/selection/criterion", "a bank with loadings"),
+        ("several", nowhere, "/selection/target", "'chess' has no items"),
+        ("several", by_cost, "/selection/cost_weight", "expected tokens"),
+    ):
+        body = {**BODY, "bank": bank, "selection": selection}
+        answer = await client.post("/v1/sessions", json=body)
+        assert answer.status_code == 422, answer.text
+        assert says in answer.json()["detail"]
+        assert [entry["pointer"] for entry in answer.json()["errors"]] == [pointer]
+
+    assert (await client.get("/v1/sessions")).json()["data"] == []
+    assert (await client.get("/v1/endpoints")).json()["data"] == []

@@ -7,12 +7,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.engine import Ask
+from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.exchange.item_record import ItemRecord
+from app.items import ItemContent
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
 from app.services.container import Services
+from app.services.endpoints import price_in
 from app.services.session_run import SessionPlan, SessionRun
+from app.services.sessions import SessionSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
+from app.storage.repositories.endpoints import Price
 from app.storage.repositories.session_values import Administration, Closing
 from tests.services.sessions import opened, scripted, spec
 
@@ -211,3 +220,66 @@ async def test_hard_items_right_and_easy_ones_wrong_show_in_the_person_fit(
     assert leaked["surprises"]
     assert not honest["flagged"]
     assert honest["inversions"]["observed"] == 0
+
+
+def alike(*keys: str) -> ItemBank:
+    """Items that tell the same."""
+    ones = np.ones(len(keys))
+    return ItemBank.from_difficulties(a=ones, b=0 * ones, item_ids=keys)
+
+
+def by_cost(price: Price | None = None) -> SessionSpec:
+    """A session whose items are chosen by value for money."""
+    endpoint = scripted(theta=0.0)
+    settings = replace(endpoint.settings, price=price or Price())
+    plan = {"selection": {"cost_weight": 1.0}, "stopping": {"se": None, "max_items": 5}}
+    return spec(bank="priced", endpoint=replace(endpoint, settings=settings), plan=plan)
+
+
+async def first_choice(services: Services, price: Price | None) -> str:
+    """The item that such a session asks first."""
+    new, version, plan = await services.sessions.draft(by_cost(price))
+    test = await services.banks.adaptive_test(version, plan.design, price_in(new.provenance))
+    asked = test.ask(test.start(), np.random.default_rng(0))
+    assert isinstance(asked, Ask)
+    return version.keys[asked.item]
+
+
+async def test_value_for_money_counts_the_endpoints_price_else_written_tokens(
+    services: Services,
+) -> None:
+    tokens = {"reads": (100, 10), "balanced": (50, 20), "writes": (1, 50)}
+    items = [
+        ItemRecord(
+            key=key,
+            content=ItemContent(prompt=key, target=(key,)),
+            expected_tokens_in=read,
+            expected_tokens_out=written,
+        )
+        for key, (read, written) in tokens.items()
+    ]
+    await services.banks.import_bank(
+        BankSpec(name="priced"), BankImport(items=items, parameters=alike(*tokens))
+    )
+
+    # Costs: 60, 45 and 50.5 written tokens; then in money, by each way of charging.
+    assert await first_choice(services, None) == "balanced"
+    assert await first_choice(services, Price()) == "balanced"
+    assert await first_choice(services, Price(input_per_1m=0.0, output_per_1m=0.0)) == "balanced"
+    assert await first_choice(services, Price(input_per_1m=1.0, output_per_1m=10.0)) == "reads"
+    assert await first_choice(services, Price(input_per_1m=1.0, output_per_1m=1.0)) == "writes"
+    assert await first_choice(services, Price(output_per_1m=3.0)) == "reads"
+
+
+async def test_a_choice_by_cost_is_refused_where_costs_are_not_known(services: Services) -> None:
+    item = ItemRecord(key="q", content=ItemContent(prompt="q", target=("q",)))
+    await services.banks.import_bank(
+        BankSpec(name="priced"), BankImport(items=[item], parameters=alike("q"))
+    )
+
+    with pytest.raises(InvalidInputError, match="expected tokens, in and out") as refused:
+        await services.sessions.create(by_cost(Price(input_per_1m=1.0, output_per_1m=2.0)))
+
+    assert refused.value.problems[0].pointer == "/selection/cost_weight"
+    assert not (await services.sessions.list_page(PageRequest())).items
+    assert not (await services.endpoints.list(PageRequest())).items

@@ -49,7 +49,10 @@ class SelectionInput(Input):
     random_start: Annotated[int, Field(ge=0, le=1000)] | None = None
     strata: Count | None = None
     cost_weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None, description="0: information alone; 1: information per expected token."
+        default=None,
+        description="0: worth alone; 1: worth per expected cost, in money where the endpoint has a "
+        "price, else in tokens, of which those of the prompt count half. Needs the expected tokens "
+        "of every item.",
     )
     quarantine: bool | None = None
     content: ContentInput | None = None
