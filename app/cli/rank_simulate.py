@@ -121,7 +121,8 @@ class Field:
         others: Scores of the other models, in [0, 1].
         bank: Calibrated from them.
         scores: Of the models on the bank's items, in [0, 1]; NaN where there is none.
-        means: Of all recorded scores of each model: the order to be found.
+        means: Of all recorded scores of each model, as they are, 0 and 1 being the ends of the
+            scale: the order to be found.
         n_recorded: Number of those scores.
     """
 
@@ -135,7 +136,7 @@ class Field:
     @classmethod
     def load(cls, responses: Path, train: Path, scale: tuple[float, float] | None) -> "Field":
         """Read both files and calibrate the items."""
-        ranked = load_responses(responses, score_range=None)
+        ranked = recorded = load_responses(responses, score_range=None)
         others = _without(load_responses(train, score_range=None), ranked.examinees)
         if scale is None:
             seen = others.scores[~np.isnan(others.scores)]
@@ -158,7 +159,7 @@ class Field:
             others,
             bank,
             aligned.scores,
-            np.nanmean(ranked.scores, axis=1),
+            (np.nanmean(recorded.scores, axis=1) - scale[0]) / (scale[1] - scale[0]),
             ranked.n_answers,
         )
 
@@ -182,10 +183,19 @@ def _without(table: ResponseTable, names: tuple[str, ...]) -> ResponseTable:
     )
 
 
+#: Share of scores beyond those of the training models from which on the scale is another one.
+_MOST_BEYOND = 0.2
+
+
 def _held_within(table: ResponseTable, scale: tuple[float, float], name: str) -> ResponseTable:
     """Scores that lie beyond those of the training models count as their lowest and highest."""
     lo, hi = scale
     beyond = int(np.count_nonzero((table.scores < lo) | (table.scores > hi)))
+    if beyond > _MOST_BEYOND * table.n_answers:
+        raise InvalidInputError(
+            f"{name}: {beyond} of {table.n_answers} scores lie outside {lo:g} to {hi:g}, the range "
+            "of --train: expected both files on one scale; --scale LO HI gives its true range."
+        )
     if beyond:
         _note(
             f"{name}: {beyond} scores lie outside {lo:g} to {hi:g}, the range of --train, and were "

@@ -452,6 +452,6 @@ class Ranking:
             return Stop(StopReason.DECISION_REACHED, "Every pair of neighbours is decided.")
         return Stop(
             StopReason.TIED,
-            f"{len(verdicts) - open_} pairs of neighbours are decided; {open_} are tied, and "
-            "more items would not tell them apart.",
+            f"Of {len(verdicts)} pairs of neighbours, decided: {len(verdicts) - open_}, tied: "
+            f"{open_}; more items would not tell these apart.",
         )

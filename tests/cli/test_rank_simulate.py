@@ -93,6 +93,23 @@ def test_grades_on_any_scale_are_ranked_by_the_continuous_model(files: Path) -> 
     assert "expected scores from 1 to 9, got 10" in refused(files, "--scale", "1", "9")
 
 
+def test_scores_on_another_scale_than_those_of_the_training_models_are_refused(
+    files: Path,
+) -> None:
+    write(files / "others.csv", [f"m{k}" for k in range(8)], grades([0.0] * 8, 1))
+    write(files / "answers.csv", list(THETAS), [10 * row for row in grades([0.0] * 3, 2)])
+    assert "lie outside 1 to 10" in refused(files)
+
+
+def test_the_order_to_be_found_is_that_of_the_scores_as_they_were_recorded(files: Path) -> None:
+    write(files / "others.csv", [f"m{k}" for k in range(8)], grades([0.0] * 8, 1))
+    ranked = grades(list(THETAS.values()), 2)
+    ranked[2][:3] = 100.0
+    write(files / "answers.csv", list(THETAS), ranked)
+    full = {entry["examinee"]: entry["full_score"] for entry in rank(files)["order"]}
+    assert full["high"] == pytest.approx((ranked[2].mean() - 1) / 9)
+
+
 def test_the_same_seed_gives_the_same_ranking(files: Path) -> None:
     assert rank(files, "--seed", "3") == rank(files, "--seed", "3")
 
