@@ -31,6 +31,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy shi
 from scipy.special import log_expit  # type: ignore[import-untyped]
 
 from app.calibration.dimensionality import ParallelAnalysis, parallel_analysis
+from app.calibration.marginal import marginal_log_likelihood
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.models.multidimensional import Loadings, Population
@@ -91,7 +92,8 @@ class MultidimensionalFit:
         abilities: Of the examinees, shape (n_examinees, D).
         population: Their mean and covariance.
         method: That was used.
-        log_likelihood: Of all answers at these estimates.
+        log_likelihood: Of all answers, the abilities integrated out; see
+            `marginal_log_likelihood`.
         iterations: Used.
         converged: Whether they sufficed.
         degenerate: Items that everybody answered alike, shape (n_items,): the constant is the
@@ -146,7 +148,6 @@ def fit_multidimensional(
         CalibrationError: More dimensions than the examinees or items allow, or no item that tells
             examinees apart.
     """
-    answered = ~np.isnan(scores)
     degenerate = _degenerate(scores)
     useful = np.flatnonzero(~degenerate)
     if useful.size < 2:
@@ -175,12 +176,13 @@ def fit_multidimensional(
     covariance = second - np.outer(mean, mean)
     # Few examinees may lie in a plane; a belief needs some width in every direction.
     covariance += 1e-3 * np.trace(covariance) / n_abilities * np.eye(n_abilities)
+    population = Population(mean=mean, covariance=covariance)
     return MultidimensionalFit(
         items=items,
         abilities=raw.abilities,
-        population=Population(mean=mean, covariance=covariance),
+        population=population,
         method=method,
-        log_likelihood=_log_likelihood(items, raw.abilities, scores, answered),
+        log_likelihood=marginal_log_likelihood(items, population, scores, raw.abilities),
         iterations=raw.iterations,
         converged=raw.converged,
         degenerate=degenerate,

@@ -52,7 +52,7 @@ def fit_abilities(
         "log_likelihood": fit.log_likelihood,
         "n_parameters": n_parameters,
         "aic": 2.0 * n_parameters - 2.0 * fit.log_likelihood,
-        "bic": float(np.log(n_answers)) * n_parameters - 2.0 * fit.log_likelihood,
+        "bic": float(np.log(len(scores))) * n_parameters - 2.0 * fit.log_likelihood,
         "iterations": fit.iterations,
         "converged": fit.converged,
         "guessing_sd": None,
