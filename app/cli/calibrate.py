@@ -87,8 +87,11 @@ def command(
         ),
     ] = None,
     link_method: Annotated[
-        str, typer.Option(help=f"How: {', '.join(LinkMethod)}.")
-    ] = LinkMethod.STOCKING_LORD.value,
+        str | None,
+        typer.Option(
+            help=f"How: {', '.join(LinkMethod)}; by default {LinkMethod.STOCKING_LORD.value}."
+        ),
+    ] = None,
     scale: ScaleOption = None,
     lower_is_better: LowerIsBetterOption = False,
     moments: Annotated[
@@ -126,7 +129,7 @@ def command(
         filters=FilterSettings() if filters else FilterSettings.none(),
         moments=moments,
         dimensions=dimensions,
-        link=None if link_to is None else LinkPlan(method=link_method),
+        link=_link(link_to, link_method),
         target=None if link_to is None else load_bank(link_to),
     )
     if not out.parent.is_dir():
@@ -161,6 +164,14 @@ def command(
     }
     write_json(json, document)
     _show(json, filtered, plan, fitted, out)
+
+
+def _link(target: Path | None, method: str | None) -> LinkPlan | None:
+    if target is not None:
+        return LinkPlan() if method is None else LinkPlan(method=method)
+    if method is not None:
+        raise InvalidInputError("--link-method needs --link-to, the bank to link to.")
+    return None
 
 
 @contextmanager
@@ -272,8 +283,7 @@ def _show_fit(screen: Console, figures: Mapping[str, Any]) -> None:
     if "dimensionality" in figures:
         several = figures["dimensionality"]
         screen.print(
-            f"{several['dimensions']} dimensions: {', '.join(several['names'])}; fitted by the "
-            f"{several['method']} method.",
+            f"Abilities: {', '.join(several['names'])}; fitted by the {several['method']} method.",
             markup=False,
         )
         errors = (several["cross_validated_error"] or {}).get("all", {})

@@ -194,4 +194,17 @@ def test_several_abilities_are_calibrated_with_what_predicts_scores(
     document = json.loads(found.read_text())
     assert document["dimensionality"]["names"] == ["general", "dimension_1"]
     assert set(document["knowledge"]) == {"abilities", "prediction"}
+    assert "Abilities: general, dimension_1;" in " ".join(result.output.split())
+    penalty = np.log(document["n_examinees"]) * document["n_parameters"]
+    assert document["bic"] == pytest.approx(penalty - 2 * document["log_likelihood"])
     assert out.read_text().startswith("X,a1,d,g,u")
+
+
+def test_a_way_to_link_without_a_bank_to_link_to_is_refused(
+    tmp_path: Path, data: Simulated
+) -> None:
+    path, out = _write(tmp_path / "answers.csv", data), tmp_path / "bank.csv"
+    result = _run("--responses", path, "--out", out, "--link-method", "mean_sigma")
+    assert result.exit_code == 2
+    assert "--link-method needs --link-to" in result.output
+    assert not out.exists()
