@@ -322,6 +322,8 @@ async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_sto
         items=items, parameters=several, response_model="nested", knowledge=knowledge
     )
     await app.state.services.banks.import_bank(BankSpec(name="several"), request)
+    shown = (await client.get("/v1/banks/several/versions/1")).json()["knowledge"]
+    assert set(shown["abilities"]) == {"nested", "dimensions", "names"}
 
     v_optimal: dict[str, Any] = {"criterion": "v_optimal"}
     nowhere = {**v_optimal, "target": {"chess": 1.0}}

@@ -15,6 +15,7 @@ from app.api.schemas.versions import (
     FitRead,
     KeptKeys,
     Key,
+    Knowledge,
     LinkRead,
     LongText,
 )
@@ -350,7 +351,7 @@ class CalibrationResult(Output):
         default=None, description="Of the old items, where it was looked for."
     )
     report_card: ReportCardRead | None = None
-    knowledge: dict[str, Any] = Field(
+    knowledge: Knowledge = Field(
         default_factory=dict, description="Goes with the bank version into every test on it."
     )
     seconds: float

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from app.api.schemas.common import Input, Output, Text
 from app.engine.bank import FloatArray, ItemBank
@@ -21,6 +21,25 @@ from app.storage.repositories.bank_values import BankVersion, VersionItem
 #: Findings and keys that one answer lists; the rest is counted. `.../lint` has all, page by page.
 MAX_LISTED: Final = 100
 MAX_THETAS: Final = 1001
+
+#: Parts of a version's knowledge that are packed arrays over its items, with what is shown of them.
+_SHOWN_OF_ARRAYS: Final = {
+    "abilities": ("nested", "dimensions", "names"),
+    "prediction": ("targets",),
+}
+
+
+def _readable(knowledge: dict[str, Any]) -> dict[str, Any]:
+    """Knowledge without arrays, which are megabytes that only sessions can read."""
+    return {
+        name: part
+        if (shown := _SHOWN_OF_ARRAYS.get(name)) is None
+        else {key: part[key] for key in shown if key in part}
+        for name, part in knowledge.items()
+    }
+
+
+Knowledge = Annotated[dict[str, Any], BeforeValidator(_readable)]
 
 LongText = Annotated[Text, StringConstraints(max_length=10_000)]
 ShortText = Annotated[Text, StringConstraints(min_length=1, max_length=500)]
@@ -160,10 +179,11 @@ class VersionRead(Output):
     calibration: VersionCalibration | None = Field(
         description="The calibration that it was published from; null where it was imported."
     )
-    knowledge: dict[str, Any] = Field(
+    knowledge: Knowledge = Field(
         description=(
             "What was learned beyond the items' parameters, by part: `interval_correction` makes "
-            "the intervals of every session on the version hold."
+            "the intervals of every session on the version hold, `abilities` names those of a "
+            "version that has several."
         )
     )
     created_at: datetime
