@@ -38,6 +38,7 @@ _CHOOSING_ASKED = (8, 16, 32, 64)
 _MAX_EXAMINEES = 1000  # records of a cross-validation; more would not change a quantile much
 _MAX_ASKED = 128
 _PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # prior variance of a score: of a fair coin
+_LEAST_ANSWERED = 0.5  # share of a target from which on a record with gaps says what it has on it
 _SMOOTHED = 2  # neighbouring numbers of items whose errors are read together
 
 
@@ -120,7 +121,9 @@ def learn_scores(
         missed, standard = _left_out(some, weights, price, counts, shrinkage, _FOLDS)
         learned[name] = Target(model, weights, _widths(counts, standard))
         errors[name] = {
-            count: float(np.nanmean(np.abs(row))) for count, row in zip(counts, missed, strict=True)
+            count: float(np.nanmean(np.abs(row)))
+            for count, row in zip(counts, missed, strict=True)
+            if not np.isnan(row).all()  # no record answered enough of the target
         }
     return LearnedScores(model=model, shrinkage=shrinkage, targets=learned, errors=errors)
 
@@ -147,7 +150,7 @@ def _best_shrinkage(
             held, model = scores[fold == k], covariance_model(scores[fold != k], shrinkage)
             for weights in targets.values():
                 target, counted = Target(model, weights), weights != 0
-                truth = held[:, counted] @ weights[counted]
+                truth = _truth(held[:, counted], weights[counted], model.mean[counted])
                 own = np.array(short_form(target, most, price))
                 for form, share in [(own, 1.0), *((form, _RANDOM_SHARE) for form in random_forms)]:
                     for count in _CHOOSING_ASKED:
@@ -166,6 +169,23 @@ def _filled(scores: FloatArray, model: ScoreModel, asked: IntArray) -> FloatArra
     return np.where(np.isnan(found), model.mean[asked], found)
 
 
+def _truth(scores: FloatArray, weights: FloatArray, mean: FloatArray) -> FloatArray:
+    """What records have on a target, all of whose items these are.
+
+    An item without an answer counts as its mean, moved by how far the record lies above the means
+    on the items that it answered: records with gaps answered easier or harder items than others.
+
+    Returns:
+        Shape (n_examinees,), NaN where less than half of the weight was answered.
+    """
+    answered = ~np.isnan(scores)
+    size = np.abs(weights)
+    share = answered @ size / size.sum()
+    above = np.where(answered, scores - mean, 0.0) @ size / np.maximum(answered @ size, 1e-12)
+    filled = np.where(answered, scores, mean + above[:, None])
+    return np.where(share < _LEAST_ANSWERED, np.nan, filled @ weights)
+
+
 def _left_out(
     scores: FloatArray,
     weights: FloatArray,
@@ -178,22 +198,23 @@ def _left_out(
 
     Returns:
         The errors, and the same in standard deviations by the model, each of shape
-        (n_counts, n_examinees); NaN where the record misses answers that the target counts.
+        (n_counts, n_examinees); NaN where the record misses most of what the target counts.
     """
     fold = np.arange(len(scores)) % folds
     missed = np.full((len(counts), len(scores)), np.nan)
     standard = missed.copy()
     counted = weights != 0
-    truth = scores[:, counted] @ weights[counted]  # NaN where one of them was not answered
     for k in range(folds):
         held = np.flatnonzero(fold == k)
         target = Target(covariance_model(scores[fold != k], shrinkage), weights)
+        mean = target.model.mean[counted]
+        truth = _truth(scores[np.ix_(held, counted)], weights[counted], mean)
         form = short_form(target, counts[-1], price)
         for i, count in enumerate(counts):
             asked = np.array(form[:count])
             value, sd = target.predict(asked, _filled(scores[held], target.model, asked))
-            missed[i, held] = value - truth[held]
-            standard[i, held] = (value - truth[held]) / max(sd, 1e-12)
+            missed[i, held] = value - truth
+            standard[i, held] = (value - truth) / max(sd, 1e-12)
     return missed, standard
 
 
