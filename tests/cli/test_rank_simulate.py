@@ -110,6 +110,15 @@ def test_the_order_to_be_found_is_that_of_the_scores_as_they_were_recorded(files
     assert full["high"] == pytest.approx((ranked[2].mean() - 1) / 9)
 
 
+def test_names_of_models_are_shown_as_they_are_whatever_they_hold(files: Path) -> None:
+    rows = list(draw_scores(BANK, THETAS.values(), np.random.default_rng(1)))
+    write(files / "answers.csv", ["org/[/red]", "[b]x", "plain"], rows)
+    result = CliRunner().invoke(app, base(files))
+    assert result.exit_code == 0, result.output
+    assert "org/[/red]" in result.output
+    assert "[b]x" in result.output
+
+
 def test_the_same_seed_gives_the_same_ranking(files: Path) -> None:
     assert rank(files, "--seed", "3") == rank(files, "--seed", "3")
 
