@@ -66,7 +66,7 @@ def fit_abilities(
             "verdict": "unknown",
         },
         "local_dependence": None,
-        "warnings": _warnings(learned),
+        "warnings": _warnings(learned, plan),
         "comparison": [],
         "link": None,
         "dimensionality": _abilities(fit, learned),
@@ -99,8 +99,10 @@ def _targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
     return targets
 
 
-def _warnings(learned: LearnedAbilities) -> list[str]:
+def _warnings(learned: LearnedAbilities, plan: CalibrationPlan) -> list[str]:
     found = []
+    if plan.report_card:
+        found.append("No report card: it is of one ability; see the cross-validated errors.")
     if not learned.fit.converged:
         found.append(f"The fit was ended after {learned.fit.iterations} iterations.")
     if learned.scores is None:

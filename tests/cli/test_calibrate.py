@@ -189,11 +189,13 @@ def test_several_abilities_are_calibrated_with_what_predicts_scores(
 ) -> None:
     path, out, found = _write(tmp_path / "answers.csv", data), tmp_path / "bank.csv", tmp_path / "o"
     flags = ["--model", "nested", "--dimensions", "1", "--no-filters", "--json", str(found)]
+    flags.append("--report-card")
     result = _run("--responses", path, "--out", out, *flags)
     assert result.exit_code == 0, result.output
     document = json.loads(found.read_text())
     assert document["dimensionality"]["names"] == ["general", "dimension_1"]
     assert set(document["knowledge"]) == {"abilities", "prediction"}
+    assert any("No report card" in warning for warning in document["warnings"])
     assert "Abilities: general, dimension_1;" in " ".join(result.output.split())
     penalty = np.log(document["n_examinees"]) * document["n_parameters"]
     assert document["bic"] == pytest.approx(penalty - 2 * document["log_likelihood"])
