@@ -16,8 +16,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Results go to stdout; notes, warnings and errors to stderr, so that `--json -` stays pure.
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+#: Square brackets are text: names of models, items and files may hold them.
+out = Console(highlight=False, markup=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 #: Exit code of a command that refused its input, as in most Unix tools.
 USAGE_ERROR = 2

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from app.cli.client import ApiClient
 from app.cli.console import err, fail_clearly, out, write_json
@@ -155,7 +154,7 @@ def _table(ranking: dict[str, Any]) -> Table:
         lo, hi = entry["rank_lo"], entry["rank_hi"]
         table.add_row(
             f"{lo}" if lo == hi else f"{lo}-{hi}",
-            Text(entry["name"] or entry["model"]),
+            entry["name"] or entry["model"],
             "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
             "?" if entry["se"] is None else f"{entry['se']:.2f}",
             str(entry["items"]),

@@ -9,7 +9,6 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
@@ -275,7 +274,7 @@ def _show(screen: Console, document: dict[str, Any]) -> None:
         lo, hi = entry["rank_lo"], entry["rank_hi"]
         table.add_row(
             f"{lo}" if lo == hi else f"{lo}-{hi}",
-            Text(entry["examinee"]),
+            entry["examinee"],
             f"{entry['theta']:.2f}",
             f"{entry['se']:.2f}",
             f"{entry['items']}",
