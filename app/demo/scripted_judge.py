@@ -1,7 +1,8 @@
 """What the demo's model server writes as a judge, and how it embeds texts.
 
-The judge scores by the words that an answer shares with the nearest reference, and now and then
-replies with something that is no judgement, as real ones do.
+The judge scores by the words that the answer, as far as it is stated apart from the working, shares
+with the nearest reference, and now and then replies with something that is no judgement, as real
+ones do.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import math
 import re
 from collections import Counter
 
+from app.scorers.exact import stated_answer
 from app.scorers.overlap import f1, squad_normal
 
 MODEL_NAME = "sextant-judge"
@@ -73,7 +75,8 @@ def _likeness(prompt: str) -> float:
     answer, references = _ANSWER.search(prompt), _REFERENCES.search(prompt)
     if answer is None or references is None:
         return 0.5
-    words = squad_normal(answer[1]).split()
+    _, stated = stated_answer(answer[1])  # an answer is not worse for the words around it
+    words = squad_normal(stated).split()
     wanted = (line.removeprefix("- ") for line in references[1].splitlines())
     return max(f1(words, squad_normal(reference).split()) for reference in wanted)
 
