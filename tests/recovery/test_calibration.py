@@ -78,7 +78,7 @@ def _recovered(data: Simulated, result: Calibration, family: Family) -> dict[str
         (Family.TWO_PL, 2000, 40, 0.7, 6),
         (Family.THREE_PL, 1000, 40, 0.0, 6),
         (Family.THREE_PL, 2000, 40, 0.3, 5),
-        (Family.THREE_PL, 4000, 40, 0.7, 3),
+        (Family.THREE_PL, 4000, 40, 0.7, 8),
         (Family.FOUR_PL, 4000, 40, 0.0, 3),
     ],
 )
