@@ -18,7 +18,7 @@ from app.services.sessions import SessionQueue, SessionService, SessionSpec
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.endpoints import Price
+from app.storage.repositories.endpoints import EndpointSettings, Price
 from app.storage.repositories.rankings import RankingRecord
 from app.storage.repositories.session_values import NewSession, SessionEvent
 from app.storage.unit_of_work import UnitOfWork
@@ -26,6 +26,8 @@ from app.storage.unit_of_work import UnitOfWork
 #: Endpoints of one ranking: pairs, and the probability of each, grow with their square.
 MAX_ENDPOINTS = 64
 _SEED_BITS = 31
+
+_WHAT_ANSWERS = ("kind", "base_url", "model", "sampling", "options")
 
 EndpointChoice = str | EndpointSpec
 """The id of a saved endpoint, or one that is stored with the ranking."""
@@ -104,12 +106,12 @@ class RankingService:
             budget=budget,
             asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
         )
-        _require_different(spec.endpoints)
+        settings = [await self._settings(endpoint) for endpoint in spec.endpoints]
+        _require_different(settings)
         test = await self._banks.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * n, frozenset())  # refuses what can never be
         require_content(version)
-        prices = [await self._price(endpoint, plan) for endpoint in spec.endpoints]
-        _require_warm_up(plan, version, prices)
+        _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         drafts = [
             await self._member(endpoint, version, plan, [seed, position])
@@ -150,7 +152,8 @@ class RankingService:
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
-        _require_different([*in_it, endpoint])
+        settings = [await self._settings(each) for each in (*in_it, endpoint)]
+        _require_different(settings)
         plan = replace(
             before,
             budget=budget,
@@ -159,7 +162,7 @@ class RankingService:
         version = await self._banks.load_version(record.bank_version_id)
         test = await self._banks.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
-        _require_warm_up(plan, version, [await self._price(endpoint, plan)])
+        _require_warm_up(plan, version, [_checked_price(settings[-1], plan)])
         draft = await self._member(endpoint, version, plan, [record.seed, len(in_it)])
         async with self._database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)
@@ -167,9 +170,9 @@ class RankingService:
             if len(record.summary["order"]) != len(in_it):
                 raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
             await _add(uow, *draft, ranking_id, len(in_it))
-            settings = replace(plan, budget=_beyond(record, budget)).to_dict()
+            continued = replace(plan, budget=_beyond(record, budget)).to_dict()
             event = SessionEvent("ranking.joined", {"endpoint_id": draft[0].endpoint_id})
-            await uow.rankings.reopen(ranking_id, settings=settings, event=event)
+            await uow.rankings.reopen(ranking_id, settings=continued, event=event)
             await self._queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
 
@@ -217,16 +220,12 @@ class RankingService:
         async with self._database.unit_of_work() as uow:
             await uow.rankings.delete(ranking_id)
 
-    async def _price(self, endpoint: EndpointChoice, plan: RankingPlan) -> Price:
-        """The price of an endpoint that passes every check of a session's."""
+    async def _settings(self, endpoint: EndpointChoice) -> EndpointSettings:
+        """What an endpoint is, stored or not; an unusable one is refused."""
         if isinstance(endpoint, EndpointSpec):
             self._endpoints.check(endpoint)
-            settings = endpoint.settings
-        else:
-            settings = (await self._endpoints.ready(endpoint)).endpoint.settings
-        require_answers(settings.kind)
-        check_plan(plan.asking, settings.price)
-        return settings.price
+            return endpoint.settings
+        return (await self._endpoints.ready(endpoint)).endpoint.settings
 
     async def _member(
         self,
@@ -279,15 +278,28 @@ def _asking(sections: Mapping[str, Any], rules: RankingRules, budget: RankingBud
     )
 
 
-def _require_different(endpoints: Sequence[EndpointChoice]) -> None:
+def _checked_price(settings: EndpointSettings, plan: RankingPlan) -> Price:
+    """The price of an endpoint that passes every check of a session's."""
+    require_answers(settings.kind)
+    check_plan(plan.asking, settings.price)
+    return settings.price
+
+
+def _require_different(endpoints: Sequence[EndpointSettings]) -> None:
     for position, endpoint in enumerate(endpoints):
-        if endpoint in endpoints[:position]:
-            named = endpoint if isinstance(endpoint, str) else endpoint.settings.model
+        if any(_is_the_same(endpoint, other) for other in endpoints[:position]):
             raise InvalidInputError(
-                f"Endpoint {named} is in the ranking twice; it would tie with itself at twice the "
-                "cost.",
+                f"Endpoint {endpoint.name or endpoint.model or endpoint.kind} is in the ranking "
+                "twice; it would tie with itself at twice the cost.",
                 problems=[FieldProblem(f"/endpoints/{position}", "expected each endpoint once")],
             )
+
+
+def _is_the_same(one: EndpointSettings, other: EndpointSettings) -> bool:
+    """Whether two endpoints would be asked alike; names of their own tell two copies apart."""
+    if one.name and other.name and one.name != other.name:
+        return False
+    return all(getattr(one, key) == getattr(other, key) for key in _WHAT_ANSWERS)
 
 
 def _require_warm_up(plan: RankingPlan, version: LoadedVersion, prices: Sequence[Price]) -> None:

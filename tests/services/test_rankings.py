@@ -84,6 +84,8 @@ async def test_saved_endpoints_are_ranked_by_their_ids(services: Services) -> No
 
     with pytest.raises(InvalidInputError, match="twice"):
         await services.rankings.create(contest(endpoints=[saved[0].id, saved[0].id]))
+    with pytest.raises(InvalidInputError, match="twice"):
+        await services.rankings.create(contest(endpoints=[saved[0].id, scripted(theta=0.0)]))
     with pytest.raises(NotFoundError):
         await services.rankings.create(contest(endpoints=[saved[0].id, "end_" + "0" * 26]))
 

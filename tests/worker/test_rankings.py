@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.engine.ranking import RankingBudget, RankingRules
-from app.errors import InvalidStateError
+from app.errors import InvalidInputError, InvalidStateError
 from app.services.container import Services
 from app.storage.repositories.endpoints import Price
 from app.storage.repositories.rankings import RankingRecord
@@ -178,6 +178,8 @@ async def test_one_who_joins_costs_only_its_own_items(working: Services) -> None
     created = await working.rankings.create(contest(-1.8, 1.8))
     first = await ranked(working, created.id)
 
+    with pytest.raises(InvalidInputError, match="twice"):
+        await working.rankings.join(created.id, contest(-1.8).endpoints[0], RankingBudget())
     await working.rankings.join(created.id, scripted(theta=0.0, seed=7), RankingBudget())
     second = await ranked(working, created.id)
 
