@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.stats import chi2, norm  # type: ignore[import-untyped]
+from scipy.special import chdtrc, expit, ndtri  # type: ignore[import-untyped]  # no types
 
 from app.calibration.curves import probabilities
 from app.calibration.expectation import LatentDensity
@@ -187,7 +186,7 @@ class _Search:
         )
         # The test knows the new answers' error alone; the old difficulty has one as well.
         total = np.hypot(se, self.open_before)
-        p_value = chi2.sf(ratio * (se / total) ** 2, 2)
+        p_value = chdtrc(2, np.maximum(ratio, 0.0) * (se / total) ** 2)
         drifted = (p_value < self.settings.p_value) & (distance >= self.settings.distance)
         return Drift(
             keys=self.matrix.items,
@@ -197,7 +196,7 @@ class _Search:
             se=se,
             # Not shift / total: the further a curve has moved, the less its error is known
             # (Hauck & Donner 1977), and the clearest cases would look doubtful.
-            z=np.sign(easier) * norm.isf(np.maximum(p_value, 1e-300) / 2),
+            z=np.sign(easier) * -ndtri(np.maximum(p_value, 1e-300) / 2),
             p_value=p_value,
             distance=distance,
             easier=easier,
