@@ -84,12 +84,14 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
             endpoints=[model_at(f"{url}/{name}/v1", model=name) for name in THETAS],
             rules=RankingRules(min_items=20, max_items=60, futility=0.0),
             budget=RankingBudget(items=240),
-            asking={"concurrency": 2},
+            # Five unreadable judgements in a row happen at this rate and must end nobody.
+            asking={"concurrency": 2, "failures": {"max_consecutive": 20}},
         )
     )
     with worker_process(settings) as process:
         async with asyncio.timeout(60):
-            while (await services.rankings.get(created.id)).event_seq < 30:  # noqa: ASYNC110 - in another process
+            # The warm-up alone takes more: an event tells of at most eight answers.
+            while (await services.rankings.get(created.id)).event_seq < 8:  # noqa: ASYNC110 - in another process
                 await asyncio.sleep(0.02)
         process.send_signal(signal.SIGKILL)
     with worker_process(settings):
