@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -23,6 +23,7 @@ from app.services.calibration_parts import FittedPart, digest_of, parts_for, req
 from app.services.calibration_plan import CalibrationPlan, decided, prepared
 from app.services.calibration_process import fit_in_process
 from app.services.calibration_queue import CalibrationQueue
+from app.services.patience import patiently
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
 from app.storage.repositories.calibrations import (
@@ -34,12 +35,8 @@ from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
 #: Workers that may be lost over one calibration before it counts as the cause.
 MAX_CLAIMS = 10
-#: Pause between attempts to write while Postgres is away, seconds: first and longest.
-_DATABASE_RETRY_S = (0.2, 2.0)
 
 
 class _Fruit(NamedTuple):
@@ -119,9 +116,9 @@ class CalibrationRunner:
 
         await report({"phase": "reading"})
         set_id = record.response_set_id
-        source = await _patiently(lambda: self._response_sets.get(set_id))
-        table = await _patiently(lambda: self._response_sets.matrix(set_id))
-        plan = await _patiently(
+        source = await patiently(lambda: self._response_sets.get(set_id))
+        table = await patiently(lambda: self._response_sets.matrix(set_id))
+        plan = await patiently(
             lambda: with_target(CalibrationPlan.from_dict(record.settings), self._banks)
         )
         filtered = await asyncio.to_thread(prepared, table, plan)
@@ -134,7 +131,7 @@ class CalibrationRunner:
             answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
             figures = {**answers, **fitted.figures}
             return _Fruit(figures, FittedItems(own.items, fitted.columns))
-        parts = await _patiently(lambda: self._parts(record)) if record.n_parts else []
+        parts = await patiently(lambda: self._parts(record)) if record.n_parts else []
         if parts:
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
         fitted = await fit_in_process(filtered.matrix, plan, report, parts=parts)
@@ -173,7 +170,7 @@ class CalibrationRunner:
             async with self._database.unit_of_work() as uow:
                 await write(uow)
 
-        await _patiently(attempt)
+        await patiently(attempt)
 
     async def _fail(self, record: CalibrationRecord, error: Exception) -> None:
         failure: dict[str, Any] = {
@@ -209,15 +206,3 @@ def _filtering(filtered: Filtered[Any]) -> dict[str, Any]:
 
 def _dropped(dropped: Dropped) -> dict[str, Any]:
     return {"name": dropped.name, "reason": dropped.reason.value, "value": dropped.value}
-
-
-async def _patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Do it again while Postgres is away: what was computed is worth more than a fast error."""
-    pause, longest = _DATABASE_RETRY_S
-    while True:
-        try:
-            return await attempt()
-        except DatabaseUnavailableError:
-            logger.warning("database_away", retry_in_s=pause)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, longest)

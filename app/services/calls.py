@@ -1,22 +1,14 @@
-"""How services call endpoints: in turn, and with patience for a database that is away."""
+"""How services call endpoints: in turn, over all workers."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-import structlog
-
 from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
-from app.errors import DatabaseUnavailableError
 from app.services.endpoints import EndpointService, ReadyEndpoint
-
-logger = structlog.get_logger(__name__)
+from app.services.patience import patiently
 
 T = TypeVar("T")
-
-#: Pause between attempts to write while Postgres is away, seconds: first and longest.
-_DATABASE_RETRY_S = (0.2, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +32,3 @@ class Paced:
     async def probe(self) -> ProbeReport:
         """As the examinee itself."""
         return await self.examinee.probe()
-
-
-async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Do it again while Postgres is away: an answer in hand is worth more than a fast error."""
-    pause, longest = _DATABASE_RETRY_S
-    while True:
-        try:
-            return await attempt()
-        except DatabaseUnavailableError:
-            logger.warning("database_away", retry_in_s=pause)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, longest)

@@ -18,10 +18,11 @@ from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ScorerBudgetError
 from app.items import Answer, Message, ScorerSpec
 from app.scorers.calling import Budget, CallingScorer, Embedded, Written
-from app.services.calls import Paced, patiently
+from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.loaded_version import BankItem
 from app.services.marking import Marked, Spending
+from app.services.patience import patiently
 
 T = TypeVar("T")
 

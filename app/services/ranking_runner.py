@@ -16,8 +16,8 @@ from app.errors import (
     StaleStepError,
 )
 from app.services.banks import BankService, LoadedVersion
-from app.services.calls import patiently
 from app.services.endpoints import price_in
+from app.services.patience import patiently
 from app.services.ranking_run import Member, RankingPlan, RankingRun
 from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.services.session_runner import FAULT, LiveSession, SessionRunner

@@ -12,10 +12,10 @@ from app.engine import Stop, StopReason
 from app.errors import SextantError
 from app.items import Answer, FinishReason, Outcome, ScorerSpec
 from app.services.banks import BankService, LoadedVersion
-from app.services.calls import patiently
 from app.services.endpoints import EndpointService, price_in
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
+from app.services.patience import patiently
 from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun
 from app.storage.database import Database

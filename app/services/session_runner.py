@@ -27,10 +27,11 @@ from app.errors import (
 from app.items import Answer, Outcome
 from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
 from app.services.banks import BankItem, BankService, LoadedVersion
-from app.services.calls import Paced, patiently
+from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint, price_in
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
+from app.services.patience import patiently
 from app.services.rescoring import RESCORE, Rescoring
 from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun, abandoned

@@ -1,0 +1,28 @@
+"""How a worker sits out a database that is away."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+
+from app.errors import DatabaseUnavailableError
+
+logger = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: Pause between attempts while Postgres is away, seconds: first and longest.
+_RETRY_S = (0.2, 2.0)
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
+    """Do it again while Postgres is away: work in hand is worth more than a fast error."""
+    pause, longest = _RETRY_S
+    while True:
+        try:
+            return await attempt()
+        except DatabaseUnavailableError:
+            logger.warning("database_away", retry_in_s=pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, longest)
