@@ -1,4 +1,4 @@
-"""Answers that are files: how they are named, and what OpenAPI says of them."""
+"""Answers that are files or pages: how they are named, and what OpenAPI says of them."""
 
 import re
 from collections.abc import Iterable
@@ -6,6 +6,9 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request
+from fastapi.responses import HTMLResponse
+
+from app.reports.document import CONTENT_SECURITY_POLICY
 
 _TYPES = {"json": "application/json", "html": "text/html"}
 
@@ -35,6 +38,16 @@ def preferred(request: Request, *kinds: str) -> str:
         return wishes.get(exact, wishes.get(group, wishes.get("*/*", 0.0)))
 
     return max(kinds, key=wish)
+
+
+def html_page(page: str) -> HTMLResponse:
+    """A page of `app.reports`, which may load nothing, in place of the same as JSON."""
+    headers = {
+        "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+        "X-Content-Type-Options": "nosniff",
+        "Vary": "Accept",
+    }
+    return HTMLResponse(page, headers=headers)
 
 
 def file_responses(media_types: Iterable[str]) -> dict[int | str, dict[str, Any]]:

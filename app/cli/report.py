@@ -13,8 +13,8 @@ from app.cli.inputs import JsonOption, load_bank
 from app.cli.runtime import runtime
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, read_calibration
-from app.reports.facts import VersionReport
-from app.reports.page import render
+from app.reports.version.facts import VersionReport
+from app.reports.version.page import render
 from app.services.version_reports import file_report
 
 

@@ -1,1 +1,1 @@
-"""What is known of a bank version, as one page for people: a value in, HTML out. Pure."""
+"""What is known of a bank version or a session, as a page for people: values in, HTML out. Pure."""

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from app.reports.markup import Markup, Node, el
-from app.reports.words import FIT_WORDS
 
 NOT_COMPUTED = "Not computed for this bank."
 
@@ -46,11 +45,6 @@ def capped(shown: int, total: int, what: str) -> Markup | None:
     return el("p", f"The first {shown:,} of {total:,} {what}.", class_="note")
 
 
-def word(verdict: str) -> Markup:
-    """A verdict, coloured."""
-    return el("span", verdict, class_=f"word {verdict if verdict in FIT_WORDS else 'unknown'}")
-
-
 def with_error(value: float | None, error: float | None) -> str:
     """An estimate with its standard error."""
     if value is None:
@@ -70,3 +64,14 @@ def reasons(counts: Mapping[str, int]) -> str:
     if not counts:
         return "none"
     return ", ".join(f"{n:,} {str(reason).replace('_', ' ')}" for reason, n in counts.items())
+
+
+def signed(value: float, digits: int) -> str:
+    """A number with its sign, and 0 without one."""
+    text = f"{value:+.{digits}f}".replace("-", "−")
+    return text[1:] if not float(f"{value:.{digits}f}") else text
+
+
+def count(n: int, what: str) -> str:
+    """So many of something."""
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -12,8 +12,8 @@ from app.engine.correction import IntervalCorrection, VersionLearning
 from app.engine.lint import Finding, lint, quarantine
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, Figures
-from app.reports.build import judged_items, version_report
-from app.reports.facts import (
+from app.reports.version.build import judged_items, version_report
+from app.reports.version.facts import (
     CalibrationFacts,
     Identity,
     SimulatedTest,

@@ -13,8 +13,8 @@ from app.engine.bank import ItemBank
 from app.engine.correction import IntervalCorrection, Stretch
 from app.engine.lint import CODES, Finding, lint, quarantine
 from app.errors import InvalidInputError
-from app.reports.build import MAX_ROWS, judged_items, version_report
-from app.reports.facts import (
+from app.reports.version.build import MAX_ROWS, judged_items, version_report
+from app.reports.version.facts import (
     CalibrationFacts,
     FittedItem,
     Identity,
@@ -22,8 +22,8 @@ from app.reports.facts import (
     SimulatedTests,
     VersionReport,
 )
-from app.reports.page import render
-from app.reports.words import FLAG_WORDS, summary
+from app.reports.version.page import render
+from app.reports.version.words import FLAG_WORDS, summary
 
 NASTY = "<script>alert(\"x\")</script> & 'q'\n{{7*7}}"
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.reports.page import render
+from app.reports.version.page import render
 from app.services.calibration_plan import CalibrationPlan
 from app.services.calibrations import Publication
 from app.services.container import Services

@@ -4,10 +4,10 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
-from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 from starlette.exceptions import HTTPException
 
-from app.api.downloads import attachment, file_responses, preferred
+from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
@@ -42,7 +42,7 @@ from app.errors import (
 )
 from app.exchange.bank_files import BankFormat
 from app.exchange.items import scan_items
-from app.reports.page import CONTENT_SECURITY_POLICY, render
+from app.reports.version.page import render
 from app.storage.repositories.api_keys import Scope
 
 router = make_router("/banks", tag="banks")
@@ -400,15 +400,8 @@ async def get_report(
     The page needs nothing else: no script, no font, no image from outside.
     """
     report = await reports.report(bank, version)
-    wanted = file_format or preferred(request, "json", "html")
-    if wanted == "html":
-        page = await asyncio.to_thread(render, report)
-        headers = {
-            "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-            "X-Content-Type-Options": "nosniff",
-            "Vary": "Accept",
-        }
-        return HTMLResponse(page, headers=headers)
+    if (file_format or preferred(request, "json", "html")) == "html":
+        return html_page(await asyncio.to_thread(render, report))
     response.headers["Vary"] = "Accept"
     return await asyncio.to_thread(VersionReportRead.of, report)
 

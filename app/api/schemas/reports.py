@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output
-from app.reports.facts import (
+from app.reports.version.facts import (
     CalibrationFacts,
     Curves,
     FlaggedItem,
@@ -15,7 +15,7 @@ from app.reports.facts import (
     SimulatedTests,
     VersionReport,
 )
-from app.reports.words import summary
+from app.reports.version.words import summary
 
 
 class VersionReportRead(Output):

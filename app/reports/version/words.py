@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from app.reports.facts import PRECISION_THETAS, SimulatedTests, VersionReport
+from app.reports.parts import count, signed
+from app.reports.version.facts import PRECISION_THETAS, SimulatedTests, VersionReport
 
 _SHOWN_FACTORS = 6
 
@@ -68,7 +69,7 @@ def summary(report: VersionReport) -> list[str]:
     lo, hi = report.best_range
     said = []
     answered = f", calibrated on the answers of {facts.n_examinees:,} models" if facts else ""
-    said.append(f"This bank has {_count(identity.n_active, 'question')} (items) in use{answered}.")
+    said.append(f"This bank has {count(identity.n_active, 'question')} (items) in use{answered}.")
     if identity.provisional:
         said.append("Its parameters are a guess: good for trying things out, not for measuring.")
     place = "the middle of the scale" if facts is None else "an average model"
@@ -91,7 +92,7 @@ def summary(report: VersionReport) -> list[str]:
             said.append("The calibration did not converge: its numbers are not final.")
     if identity.n_quarantined:
         said.append(
-            f"{_count(identity.n_quarantined, 'question')} with serious faults "
+            f"{count(identity.n_quarantined, 'question')} with serious faults "
             f"{'is' if identity.n_quarantined == 1 else 'are'} kept out of tests."
         )
     if report.simulated is not None:
@@ -130,12 +131,6 @@ def correction_sentence(report: VersionReport) -> str:
     )
 
 
-def signed(value: float, digits: int) -> str:
-    """A number with its sign, and 0 without one."""
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    return text[1:] if not float(f"{value:.{digits}f}") else text
-
-
 def _tried(card: SimulatedTests) -> list[str]:
     row = next((row for row in card.rows if row.design == "default"), card.rows[0])
     items, held = row.figures.get("items_mean"), row.figures.get("coverage95")
@@ -153,7 +148,7 @@ def _length_sentence(report: VersionReport, place: str) -> str:
     widths = dict(zip(PRECISION_THETAS, shown.half_width, strict=True))
     told = "finds the whole-bank result of" if report.correction else "places"
     return (
-        f"A test of {_count(shown.n_items, 'well chosen question')} {told} {place} (ability 0) "
+        f"A test of {count(shown.n_items, 'well chosen question')} {told} {place} (ability 0) "
         f"to within ±{widths[0.0]:.2f}; at ability −1 to within ±{widths[-1.0]:.2f}, at +1 to "
         f"within ±{widths[1.0]:.2f} (95\u00a0% intervals)."
     )
@@ -163,7 +158,3 @@ def _share(theta: float) -> str:
     """Share of a standard normal population below theta."""
     share = 50 * math.erfc(-theta / math.sqrt(2))
     return f"{share:.0f}\u00a0%" if 1 <= share <= 99 else ("1\u00a0%" if share < 1 else "99\u00a0%")
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"

@@ -1,9 +1,9 @@
 """How far the recorded answers agree with the model, as a whole and question by question."""
 
-from app.reports.facts import CalibrationFacts
 from app.reports.markup import Markup, Node, el
-from app.reports.parts import NOT_COMPUTED, capped, number, section, table, with_error, word
-from app.reports.words import FIT_WORDS
+from app.reports.parts import NOT_COMPUTED, capped, number, section, table, with_error
+from app.reports.version.facts import CalibrationFacts
+from app.reports.version.words import FIT_WORDS
 
 
 def fit_of_model(facts: CalibrationFacts | None) -> Markup:
@@ -16,7 +16,7 @@ def fit_of_model(facts: CalibrationFacts | None) -> Markup:
     fit = facts.fit
     verdict = str(fit.get("verdict") or "unknown")
     rows: list[list[Node]] = [
-        ["Overall", word(verdict), FIT_WORDS.get(verdict, "")],
+        ["Overall", _word(verdict), FIT_WORDS.get(verdict, "")],
         [
             "RMSEA (misfit per degree of freedom)",
             number(fit.get("rmsea"), 3),
@@ -55,13 +55,13 @@ def fit_of_model(facts: CalibrationFacts | None) -> Markup:
             "p",
             "All numbers rest on a model of how answers come about. These figures tell how far the "
             "recorded answers agree with it: below 0.05 ",
-            word("good"),
+            _word("good"),
             ", below 0.08 ",
-            word("acceptable"),
+            _word("acceptable"),
             ", below 0.10 ",
-            word("marginal"),
+            _word("marginal"),
             ", else ",
-            word("poor"),
+            _word("poor"),
             ".",
         ),
         table("Fit of the model", ["what", "value", "meaning"], rows),
@@ -82,7 +82,7 @@ def fit_of_model(facts: CalibrationFacts | None) -> Markup:
                         with_error(item.b, item.se_b),
                         number(item.rmsea, 3),
                         "< 0.001" if item.p_value < 0.001 else number(item.p_value, 3),
-                        word(item.verdict),
+                        _word(item.verdict),
                     ]
                     for item in shown
                 ],
@@ -110,3 +110,8 @@ def fit_of_model(facts: CalibrationFacts | None) -> Markup:
             ),
         ]
     return section("Does the model fit?", *parts)
+
+
+def _word(verdict: str) -> Markup:
+    """A verdict, coloured."""
+    return el("span", verdict, class_=f"word {verdict if verdict in FIT_WORDS else 'unknown'}")

@@ -1,28 +1,17 @@
-"""The report as one HTML page that needs nothing else: no script, no font, no image from outside.
-
-All text is escaped by `app.reports.markup`; the page forbids itself every other source.
-"""
+"""The report of a bank version as a page."""
 
 import math
 from itertools import pairwise
 
-from app.reports.build import FLAGGED
-from app.reports.card import simulated_tests
 from app.reports.charts import Line, histogram, line_chart
-from app.reports.facts import PRECISION_THETAS, VersionReport
-from app.reports.fit import fit_of_model
+from app.reports.document import document
 from app.reports.markup import Markup, Node, el, join
-from app.reports.parts import (
-    capped,
-    reasons,
-    section,
-    table,
-)
-from app.reports.style import STYLE
-from app.reports.words import FLAG_WORDS, signed, summary
-
-#: What the page may load: its own style sheet and nothing else.
-CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+from app.reports.parts import capped, reasons, section, signed, table
+from app.reports.version.build import FLAGGED
+from app.reports.version.card import simulated_tests
+from app.reports.version.facts import PRECISION_THETAS, VersionReport
+from app.reports.version.fit import fit_of_model
+from app.reports.version.words import FLAG_WORDS, summary
 
 _ABILITY = "ability (theta)"
 
@@ -32,34 +21,21 @@ def render(report: VersionReport) -> str:
     identity = report.identity
     version = "" if identity.version is None else f", version {identity.version}"
     title = f"{identity.bank}{version}"
-    head = el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("meta", name="color-scheme", content="light dark"),
-        el("title", f"Bank report: {title}"),
-        el("style", Markup(STYLE)),
+    return document(
+        title,
+        f"Bank report: {title}",
+        "Sextant bank report",
+        _summary(report),
+        _precision(report),
+        _targeting(report),
+        fit_of_model(report.calibration),
+        _flags(report),
+        _examples(report),
+        simulated_tests(report),
+        _drift(report),
+        _provenance(report),
+        _glossary(),
     )
-    body = el(
-        "body",
-        el(
-            "main",
-            el("p", "Sextant bank report", class_="kicker"),
-            el("h1", title),
-            _summary(report),
-            _precision(report),
-            _targeting(report),
-            fit_of_model(report.calibration),
-            _flags(report),
-            _examples(report),
-            simulated_tests(report),
-            _drift(report),
-            _provenance(report),
-            _glossary(),
-        ),
-    )
-    return "<!doctype html>\n" + el("html", head, body, lang="en") + "\n"
 
 
 def _summary(report: VersionReport) -> Markup:

@@ -14,7 +14,7 @@ from app.engine.correction import IntervalCorrection
 from app.engine.estimation import Z_95
 from app.engine.lint import QUARANTINED, Finding
 from app.errors import InvalidInputError
-from app.reports.facts import (
+from app.reports.version.facts import (
     PRECISION_THETAS,
     CalibrationFacts,
     Curves,

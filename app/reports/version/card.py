@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from app.reports.facts import SimulatedTest, VersionReport
 from app.reports.markup import Markup, Node, el
 from app.reports.parts import NOT_COMPUTED, number, section, table
-from app.reports.words import correction_sentence
+from app.reports.version.facts import SimulatedTest, VersionReport
+from app.reports.version.words import correction_sentence
 
 
 def _held(row: SimulatedTest, name: str) -> str:

@@ -1,0 +1,1 @@
+"""The report of a bank version: what it can do and what is wrong with it."""
