@@ -91,7 +91,7 @@ class BankExports:
         after = -1
         while True:
             async with self._database.unit_of_work() as uow:
-                page = await uow.banks.version_contents(version_id, after=after, limit=_PAGE)
+                page = await uow.versions.contents(version_id, after=after, limit=_PAGE)
             if not page:
                 return
             yield b"".join(_line(member, item, b, withheld=withheld) for member, item in page)

@@ -266,7 +266,7 @@ class BankService:
         table = parameters_of(request)
         if not request.items and table is None:
             raise InvalidInputError("Expected items or parameters to import, got neither.")
-        outlines = await uow.banks.item_outlines(bank.id)
+        outlines = await uow.items.outlines(bank.id)
         existing = {item.key: item for item in outlines}
         added, items = await asyncio.to_thread(new_items, existing, request.items)
         await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added))
@@ -284,12 +284,12 @@ class BankService:
             findings = draft.findings
         version = None
         if draft is not None:
-            number = await uow.banks.next_number(bank.id)
+            number = await uow.versions.next_number(bank.id)
             version = _version_of(bank, number, draft, request)
         if not dry_run:
-            await uow.banks.add_items(bank.id, added)
+            await uow.items.add(bank.id, added)
             if version is not None and draft is not None:
-                await uow.banks.add_version(version, draft.items)
+                await uow.versions.add(version, draft.items)
         return ImportReport(
             dry_run=dry_run,
             bank=bank,
@@ -315,8 +315,8 @@ class BankService:
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             await scorer_endpoints(uow, own_scorers([item]))
-            await uow.banks.add_items(found.id, [item])
-            return await uow.banks.find_item(found.id, item.id)
+            await uow.items.add(found.id, [item])
+            return await uow.items.find(found.id, item.id)
 
     async def add_batch(self, bank: str, rows: Iterable[ItemRow]) -> list[BatchLine]:
         """Add many items; each line succeeds or fails by itself.
@@ -333,11 +333,11 @@ class BankService:
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
             keys = [row.record.key for row in given if row.record is not None]
-            existing = await uow.banks.items_by_key(found.id, keys)
+            existing = await uow.items.by_key(found.id, keys)
             lines = [batch_line(row, existing) for row in given]
             made = [line.new for line in lines if line.new is not None]
             await scorer_endpoints(uow, own_scorers(made))
-            await uow.banks.add_items(found.id, made)
+            await uow.items.add(found.id, made)
             return lines
 
     async def get_item(self, bank: str, item: str, *, reveal: bool = True) -> Item:
@@ -353,7 +353,7 @@ class BankService:
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
-            return _shown(await uow.banks.find_item(found.id, item), found, reveal)
+            return _shown(await uow.items.find(found.id, item), found, reveal)
 
     async def list_items(
         self, bank: str, request: PageRequest, *, reveal: bool = True
@@ -365,7 +365,7 @@ class BankService:
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
-            page = await uow.banks.list_items(found.id, request)
+            page = await uow.items.list_page(found.id, request)
         return Page(tuple(_shown(item, found, reveal) for item in page.items), page.has_more)
 
     async def update_item(
@@ -388,12 +388,12 @@ class BankService:
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
-            old = await uow.banks.find_item(found.id, item)
+            old = await uow.items.find(found.id, item)
             record = parse_item({**item_fields(old), **changes})
             check_scorers([record])
             new = new_item(record, old.id)
             await scorer_endpoints(uow, own_scorers([new]))
-            return await uow.banks.replace_item(found.id, revision, new)
+            return await uow.items.replace(found.id, revision, new)
 
     async def delete_item(self, bank: str, item: str, revision: int) -> None:
         """Remove an item that no version holds.
@@ -405,8 +405,8 @@ class BankService:
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
-            old = await uow.banks.find_item(found.id, item)
-            await uow.banks.delete_item(found.id, old.id, revision)
+            old = await uow.items.find(found.id, item)
+            await uow.items.delete(found.id, old.id, revision)
 
     async def create_version(self, bank: str, request: BankImport) -> BankVersion:
         """Make a version from the parameters of `request`.
@@ -424,7 +424,7 @@ class BankService:
             NotFoundError: No such bank.
         """
         async with self._database.unit_of_work() as uow:
-            return await uow.banks.list_versions((await uow.banks.find(bank)).id, request)
+            return await uow.versions.list_page((await uow.banks.find(bank)).id, request)
 
     async def get_version(self, bank: str, version: str | int | None = None) -> BankVersion:
         """A version by its number or id; the latest by default.
@@ -433,7 +433,7 @@ class BankService:
             NotFoundError: No such bank or version.
         """
         async with self._database.unit_of_work() as uow:
-            return await uow.banks.find_version(await uow.banks.find(bank), version)
+            return await uow.versions.find(await uow.banks.find(bank), version)
 
     async def resolve_version(self, bank: str, number: int | None = None) -> str:
         """Id of a bank's version, the latest by default.
@@ -448,11 +448,11 @@ class BankService:
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
-            if number is None and not await uow.banks.latest_versions([found.id]):
+            if number is None and not await uow.versions.latest([found.id]):
                 raise InvalidStateError(
                     f"Bank {found.name!r} has no version yet: import item parameters first."
                 )
-            return (await uow.banks.find_version(found, number)).id
+            return (await uow.versions.find(found, number)).id
 
     async def version_items(
         self,
@@ -476,8 +476,8 @@ class BankService:
             NotFoundError: No such bank, version or item to follow.
         """
         async with self._database.unit_of_work() as uow:
-            found = await uow.banks.find_version(await uow.banks.find(bank), version)
-            return await uow.banks.version_items(found.id, request, status=status, flagged=flagged)
+            found = await uow.versions.find(await uow.banks.find(bank), version)
+            return await uow.versions.items(found.id, request, status=status, flagged=flagged)
 
     async def validate_version(
         self, bank: str, version: str, *, allow: Collection[str] = (), keep: Collection[str] = ()
@@ -490,7 +490,7 @@ class BankService:
         """
         found = await self.get_version(bank, version)
         async with self._database.unit_of_work() as uow:
-            flags = await uow.banks.flags(found.id)
+            flags = await uow.versions.flags(found.id)
         loaded = await self.load_version(found.id)
         findings = [Finding(item_id=key, **flag) for key, flag in flags]
         keys = {*loaded.keys, *(key for key, _ in flags)}
@@ -518,7 +518,7 @@ class BankService:
         async with self._database.unit_of_work() as uow:
             version_id: str | None = version.id
             while version_id is not None:
-                calibration = (await uow.banks.version(version_id)).calibration or {}
+                calibration = (await uow.versions.get(version_id)).calibration or {}
                 fitted = None
                 if calibration:
                     fitted = await uow.calibrations.fitted(calibration["id"])
@@ -538,7 +538,7 @@ class BankService:
             NotFoundError: No such version.
         """
         async with self._database.unit_of_work() as uow:
-            bank = await uow.banks.bank_of(version_id)
+            bank = await uow.banks.of_version(version_id)
         kept = self._versions.get(version_id)
         if kept is not None and kept.bank_revision == bank.revision:
             return kept
@@ -547,11 +547,11 @@ class BankService:
             kept = self._versions.get(version_id)
             if kept is None:
                 async with self._database.unit_of_work() as uow:
-                    version = await uow.banks.version(version_id)
-                    columns = await uow.banks.version_columns(version_id)
-                    pretest = await uow.banks.pretest_items(version_id)
-                    flags = await uow.banks.flags(version_id)
-                    scorers = await uow.banks.own_scorers(version_id)
+                    version = await uow.versions.get(version_id)
+                    columns = await uow.versions.columns(version_id)
+                    pretest = await uow.versions.pretest_items(version_id)
+                    flags = await uow.versions.flags(version_id)
+                    scorers = await uow.versions.own_scorers(version_id)
                 kept = await asyncio.to_thread(
                     LoadedVersion.of, bank, version, columns, pretest, flags, scorers
                 )
@@ -596,7 +596,7 @@ class BankService:
                     missing = sorted({*range(version.bank.n_items), *missing})
                 if missing:
                     async with self._database.unit_of_work() as uow:
-                        stored = await uow.banks.items_at(version.id, missing)
+                        stored = await uow.versions.items_at(version.id, missing)
                     for position, row in zip(missing, stored, strict=True):
                         found[position] = bank_item(row, position, version.default_scorer)
                         self._items.put(
@@ -614,14 +614,14 @@ class BankService:
 
 async def _from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> BankImport:
     """The import with all that a version of the bank has instead of new parameters."""
-    version = await uow.banks.find_version(bank, request.from_version)
+    version = await uow.versions.find(bank, request.from_version)
     if parameters_of(request) is not None or request.scale or request.response_model:
         raise InvalidInputError(
             f"Version {version.number} brings its parameters, scale and response model along: give "
             "from_version, or others, not both."
         )
-    columns = await uow.banks.version_columns(version.id)
-    flags = await uow.banks.flags(version.id)
+    columns = await uow.versions.columns(version.id)
+    flags = await uow.versions.flags(version.id)
     return replace(
         request,
         parameters=LoadedVersion.of(bank, version, columns).bank,
@@ -652,8 +652,8 @@ async def _overview(uow: UnitOfWork, bank: Bank) -> BankOverview:
 
 async def _overviews(uow: UnitOfWork, banks: Sequence[Bank]) -> tuple[BankOverview, ...]:
     ids = [bank.id for bank in banks]
-    counts = await uow.banks.item_counts(ids)
-    latest = await uow.banks.latest_versions(ids)
+    counts = await uow.items.counts(ids)
+    latest = await uow.versions.latest(ids)
     return tuple(BankOverview(bank, counts[bank.id], latest.get(bank.id)) for bank in banks)
 
 

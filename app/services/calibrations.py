@@ -258,8 +258,8 @@ class CalibrationService:
             request = _import_of(record, fitted, parameters, publication)
             link = result.get("link") or {}
             if link.get("check_drift"):
-                before = await uow.banks.version(link["bank_version_id"])
-                flags = await uow.banks.flags(before.id)
+                before = await uow.versions.get(link["bank_version_id"])
+                flags = await uow.versions.flags(before.id)
                 request = continued(request, before, flags, record.settings)
             spec = BankSpec(name=publication.bank)
             version = await self._banks.publish(uow, spec, request)

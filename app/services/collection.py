@@ -91,7 +91,7 @@ class Collector:
             bank = await uow.banks.find(wanted.bank)
             version_id = None
             if wanted.version is not None:
-                version_id = (await uow.banks.find_version(bank, wanted.version)).id
+                version_id = (await uow.versions.find(bank, wanted.version)).id
         if make:
             await self._make(response_set)
         source = Source(

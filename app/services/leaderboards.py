@@ -60,7 +60,7 @@ class LeaderboardService:
         """
         async with self._database.reading() as uow:
             found = await uow.banks.find(bank)
-            version = await uow.banks.find_version(found)
+            version = await uow.versions.find(found)
             latest = await uow.sessions.latest_results(found.id)
         scales: dict[str, list[SessionRecord]] = {version.scale: []}
         for record in latest:

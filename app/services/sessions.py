@@ -495,7 +495,7 @@ class SessionService:
         test = await self._banks.adaptive_test(version, plan.design, price_in(new.provenance))
         async with self._database.unit_of_work() as uow:
             if new.parent_id is None and plan.pretest.items_per_session:
-                positions = await uow.banks.draw_pretest(
+                positions = await uow.versions.draw_pretest(
                     version.id,
                     plan.pretest.items_per_session,
                     seed=new.seed,

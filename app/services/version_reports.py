@@ -54,7 +54,7 @@ class VersionReports:
         record: CalibrationRecord | None = None
         fitted: FittedItems | None = None
         async with self._database.unit_of_work() as uow:
-            flags = await uow.banks.flags(found.id)
+            flags = await uow.versions.flags(found.id)
             if found.calibration is not None:
                 record = await uow.calibrations.get(found.calibration["id"])
                 fitted = await uow.calibrations.fitted(record.id)

@@ -16,9 +16,11 @@ from app.storage.repositories.collected import CollectedRepository
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.gates import GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
+from app.storage.repositories.items import ItemRepository
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
 from app.storage.repositories.sessions import SessionRepository
+from app.storage.repositories.versions import VersionRepository
 
 
 class UnitOfWork:
@@ -50,6 +52,8 @@ class UnitOfWork:
         self.idempotency = IdempotencyRepository(self._db)
         self.endpoints = EndpointRepository(self._db)
         self.banks = BankRepository(self._db)
+        self.items = ItemRepository(self._db)
+        self.versions = VersionRepository(self._db)
         self.sessions = SessionRepository(self._db)
         self.gates = GateRepository(self._db)
         self.rankings = RankingRepository(self._db)

@@ -80,7 +80,7 @@ async def stored_bank(database: Database, *items: NewItem, name: str = "sums") -
     bank = a_bank(name)
     async with database.unit_of_work() as uow:
         await uow.banks.add(bank)
-        await uow.banks.add_items(bank.id, items)
+        await uow.items.add(bank.id, items)
     return bank
 
 
@@ -137,13 +137,13 @@ async def test_an_item_comes_back_as_it_went_in(database: Database) -> None:
     bare = NewItem(id=new_id("itm"), key="bare", content=ItemContent())
     bank = await stored_bank(database, full, bare)
     async with database.unit_of_work() as uow:
-        found = await uow.banks.find_item(bank.id, "ключ")
+        found = await uow.items.find(bank.id, "ключ")
         assert {name: getattr(found, name) for name in full.__slots__} == {
             name: getattr(full, name) for name in full.__slots__
         }
         assert found.content_hash == full.content.content_hash
-        assert (await uow.banks.find_item(bank.id, bare.id)).content == ItemContent()
-        outlines = {item.key: item for item in await uow.banks.item_outlines(bank.id)}
+        assert (await uow.items.find(bank.id, bare.id)).content == ItemContent()
+        outlines = {item.key: item for item in await uow.items.outlines(bank.id)}
     assert (outlines["ключ"].has_content, outlines["ключ"].has_target) == (True, True)
     assert (outlines["bare"].has_content, outlines["bare"].has_target) == (False, False)
     assert outlines["ключ"].scorer == full.scorer
@@ -155,33 +155,33 @@ async def test_a_key_is_taken_once_in_a_bank(database: Database) -> None:
     bank = await stored_bank(database, an_item("q1"))
     with pytest.raises(AlreadyExistsError, match="q1"):
         async with database.unit_of_work() as uow:
-            await uow.banks.add_items(bank.id, [an_item("q2"), an_item("q1")])
+            await uow.items.add(bank.id, [an_item("q2"), an_item("q1")])
     async with database.unit_of_work() as uow:
-        assert await uow.banks.item_counts([bank.id]) == {bank.id: 1}
+        assert await uow.items.counts([bank.id]) == {bank.id: 1}
 
 
 async def test_a_held_item_is_frozen_and_the_version_is_named(database: Database) -> None:
     held, free = an_item("held"), an_item("free")
     bank = await stored_bank(database, held, free)
     async with database.unit_of_work() as uow:
-        await uow.banks.add_version(a_version(bank, n_items=1), members([held]))
+        await uow.versions.add(a_version(bank, n_items=1), members([held]))
     new = replace(held, content=ItemContent(prompt="changed"))
     with pytest.raises(InvalidStateError, match="'held' is frozen: version 1"):
         async with database.unit_of_work() as uow:
-            await uow.banks.replace_item(bank.id, 1, new)
+            await uow.items.replace(bank.id, 1, new)
     with pytest.raises(InvalidStateError, match="version 1"):
         async with database.unit_of_work() as uow:
-            await uow.banks.delete_item(bank.id, held.id, 1)
+            await uow.items.delete(bank.id, held.id, 1)
     async with database.unit_of_work() as uow:
         moved = replace(free, key="moved", content=ItemContent(prompt="changed"))
-        changed = await uow.banks.replace_item(bank.id, 1, moved)
+        changed = await uow.items.replace(bank.id, 1, moved)
         assert (changed.key, changed.revision) == ("moved", 2)
         assert changed.content_hash == moved.content.content_hash
         with pytest.raises(PreconditionFailedError):
-            await uow.banks.delete_item(bank.id, free.id, 1)
-        await uow.banks.delete_item(bank.id, free.id, 2)
+            await uow.items.delete(bank.id, free.id, 1)
+        await uow.items.delete(bank.id, free.id, 2)
         with pytest.raises(NotFoundError):
-            await uow.banks.find_item(bank.id, free.id)
+            await uow.items.find(bank.id, free.id)
 
 
 async def test_a_version_gives_its_numbers_back_bit_for_bit(database: Database) -> None:
@@ -189,11 +189,11 @@ async def test_a_version_gives_its_numbers_back_bit_for_bit(database: Database) 
     bank = await stored_bank(database, *items)
     version = a_version(bank)
     async with database.unit_of_work() as uow:
-        await uow.banks.add_version(version, members(items))
+        await uow.versions.add(version, members(items))
     async with database.unit_of_work() as uow:
-        assert await uow.banks.version(version.id) == version
-        assert (await uow.banks.bank_of(version.id)).id == bank.id
-        columns = await uow.banks.version_columns(version.id)
+        assert await uow.versions.get(version.id) == version
+        assert (await uow.banks.of_version(version.id)).id == bank.id
+        columns = await uow.versions.columns(version.id)
     assert columns.keys == ("q1", "q2")
     assert columns.a == (0.1, 0.1 + 1 / 3)
     assert columns.intercept == (-1e-17, -1e-17)
@@ -217,23 +217,23 @@ async def test_pretest_items_have_no_parameters_and_are_not_loaded(database: Dat
     )
     version = a_version(bank)
     async with database.unit_of_work() as uow:
-        await uow.banks.add_version(version, [*members([known]), pretest])
+        await uow.versions.add(version, [*members([known]), pretest])
     async with database.unit_of_work() as uow:
-        assert (await uow.banks.version_columns(version.id)).keys == ("known",)
+        assert (await uow.versions.columns(version.id)).keys == ("known",)
         everything = PageRequest(limit=5, descending=False)
-        first, stored = (await uow.banks.version_items(version.id, everything)).items
+        first, stored = (await uow.versions.items(version.id, everything)).items
         assert stored == replace(pretest, flags=({"code": "missing_key"},))
-        assert await uow.banks.flags(version.id) == [("unknown", {"code": "missing_key"})]
-        flagged = await uow.banks.version_items(version.id, everything, flagged=True)
+        assert await uow.versions.flags(version.id) == [("unknown", {"code": "missing_key"})]
+        flagged = await uow.versions.items(version.id, everything, flagged=True)
         assert flagged.items == (stored,)
         behind = PageRequest(limit=1, after=first.item_id, descending=False)
-        assert (await uow.banks.version_items(version.id, behind)).items == (stored,)
-        active = await uow.banks.version_items(version.id, everything, status="active")
+        assert (await uow.versions.items(version.id, behind)).items == (stored,)
+        active = await uow.versions.items(version.id, everything, status="active")
         assert active.items == (first,)
-        newest = await uow.banks.version_items(version.id, PageRequest(limit=1))
+        newest = await uow.versions.items(version.id, PageRequest(limit=1))
         assert (newest.items, newest.has_more) == ((stored,), True)
         with pytest.raises(NotFoundError, match="itm_x"):
-            await uow.banks.version_items(version.id, PageRequest(after="itm_x"))
+            await uow.versions.items(version.id, PageRequest(after="itm_x"))
 
 
 async def test_versions_are_found_by_number_id_or_as_the_latest(database: Database) -> None:
@@ -243,20 +243,20 @@ async def test_versions_are_found_by_number_id_or_as_the_latest(database: Databa
     versions = [a_version(bank, number, 1) for number in (1, 2)]
     async with database.unit_of_work() as uow:
         for version in versions:
-            assert await uow.banks.next_number(bank.id) == version.number
-            await uow.banks.add_version(version, members([item]))
+            assert await uow.versions.next_number(bank.id) == version.number
+            await uow.versions.add(version, members([item]))
     async with database.unit_of_work() as uow:
-        assert (await uow.banks.find_version(bank)).number == 2
-        assert (await uow.banks.find_version(bank, "latest")).number == 2
-        assert (await uow.banks.find_version(bank, 1)).id == versions[0].id
-        assert (await uow.banks.find_version(bank, versions[0].id)).number == 1
-        assert (await uow.banks.latest_versions([bank.id, other.id]))[bank.id].number == 2
+        assert (await uow.versions.find(bank)).number == 2
+        assert (await uow.versions.find(bank, "latest")).number == 2
+        assert (await uow.versions.find(bank, 1)).id == versions[0].id
+        assert (await uow.versions.find(bank, versions[0].id)).number == 1
+        assert (await uow.versions.latest([bank.id, other.id]))[bank.id].number == 2
         for bad in (3, "99999999999999", "x", versions[0].id[:-1]):
             with pytest.raises(NotFoundError, match="version of bank 'sums'"):
-                await uow.banks.find_version(bank, bad)
+                await uow.versions.find(bank, bad)
         with pytest.raises(NotFoundError):
-            await uow.banks.find_version(other, versions[0].id)
-        page = await uow.banks.list_versions(bank.id, PageRequest(limit=1))
+            await uow.versions.find(other, versions[0].id)
+        page = await uow.versions.list_page(bank.id, PageRequest(limit=1))
         assert ([v.number for v in page.items], page.has_more) == ([2], True)
 
 
@@ -265,11 +265,11 @@ async def test_items_are_fetched_by_position_in_the_order_asked(database: Databa
     bank = await stored_bank(database, *items)
     version = a_version(bank, n_items=4)
     async with database.unit_of_work() as uow:
-        await uow.banks.add_version(version, members(items))
-        found = await uow.banks.items_at(version.id, [2, 0])
+        await uow.versions.add(version, members(items))
+        found = await uow.versions.items_at(version.id, [2, 0])
         assert [item.key for item in found] == ["q2", "q0"]
         with pytest.raises(NotFoundError, match="9"):
-            await uow.banks.items_at(version.id, [1, 9])
+            await uow.versions.items_at(version.id, [1, 9])
 
 
 async def test_a_version_outlives_its_archived_bank(database: Database) -> None:
@@ -277,9 +277,9 @@ async def test_a_version_outlives_its_archived_bank(database: Database) -> None:
     bank = await stored_bank(database, item)
     version = a_version(bank, n_items=1)
     async with database.unit_of_work() as uow:
-        await uow.banks.add_version(version, members([item]))
+        await uow.versions.add(version, members([item]))
         await uow.banks.archive(bank.id, 1)
     async with database.unit_of_work() as uow:
-        assert (await uow.banks.bank_of(version.id)).name == "sums"
+        assert (await uow.banks.of_version(version.id)).name == "sums"
         with pytest.raises(NotFoundError):
             await uow.banks.find(bank.id)

@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.errors import NotFoundError, PreconditionFailedError
+from app.errors import NotFoundError
 from app.storage.paging import Page, PageRequest, read_page
+from app.storage.revisions import require_revision
 from app.storage.rows import AnswerSheetRow, ResponseItemRow, ResponseSetRow
 
 #: Rows that are in memory at a time, and that one statement writes.
@@ -119,11 +120,7 @@ class ResponseSetRepository:
             PreconditionFailedError: It is not at `revision` any more.
         """
         found = await self.find(set_id, for_update=True)
-        if found.revision != revision:
-            raise PreconditionFailedError(
-                f"Response set {found.name!r} is at revision {found.revision}, If-Match names "
-                f"{revision}: read it again."
-            )
+        require_revision(f"Response set {found.name!r}", found.revision, revision)
         await self._db.execute(delete(ResponseSetRow).where(ResponseSetRow.id == found.id))
 
     async def item_keys(self, set_id: str) -> list[str]:

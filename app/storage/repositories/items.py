@@ -1,0 +1,204 @@
+"""Items of banks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, literal_column, null, or_, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import InvalidStateError, NotFoundError
+from app.storage.bulk import insert_many
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.repositories.bank_values import (
+    Item,
+    ItemOutline,
+    NewItem,
+    content_json,
+    read_item,
+    read_scorer,
+    scorer_json,
+)
+from app.storage.revisions import require_revision
+from app.storage.rows import BankVersionRow, ItemRow, VersionItemRow
+
+_ADD_ITEMS = text("""
+    INSERT INTO items (id, bank_id, key, content, scorer, tags, group_key,
+                       expected_tokens_in, expected_tokens_out, content_hash)
+    SELECT * FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
+        id text, bank_id text, key text, content jsonb, scorer jsonb, tags text[], group_key text,
+        expected_tokens_in int, expected_tokens_out int, content_hash text)
+""")
+
+#: Whether an item can be asked: others are known by their parameters only.
+HAS_CONTENT = ItemRow.content != literal_column("'{}'::jsonb")
+
+
+class ItemRepository:
+    """Questions and changes about the items of banks, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(self, bank_id: str, items: Sequence[NewItem]) -> None:
+        """Store new items of a bank.
+
+        Raises:
+            AlreadyExistsError: A key is taken (from the unit of work).
+        """
+        await insert_many(
+            self._db,
+            _ADD_ITEMS,
+            (
+                {
+                    "id": item.id,
+                    "bank_id": bank_id,
+                    "key": item.key,
+                    "content": content_json(item.content),
+                    "scorer": None if item.scorer is None else scorer_json(item.scorer),
+                    "tags": item.tags,
+                    "group_key": item.group,
+                    "expected_tokens_in": item.expected_tokens_in,
+                    "expected_tokens_out": item.expected_tokens_out,
+                    "content_hash": item.content.content_hash,
+                }
+                for item in items
+            ),
+        )
+
+    async def outlines(self, bank_id: str) -> list[ItemOutline]:
+        """Every item of a bank without its text, oldest first."""
+        target: ColumnElement[Any] = ItemRow.content["target"]
+        query = (
+            select(
+                ItemRow.id,
+                ItemRow.key,
+                ItemRow.content_hash,
+                ItemRow.scorer,
+                ItemRow.tags,
+                ItemRow.group_key,
+                ItemRow.expected_tokens_in,
+                ItemRow.expected_tokens_out,
+                HAS_CONTENT,
+                func.coalesce(func.jsonb_array_length(target), 0) > 0,
+            )
+            .where(ItemRow.bank_id == bank_id)
+            .order_by(ItemRow.id)
+        )
+        return [
+            ItemOutline(
+                id=row[0],
+                key=row[1],
+                content_hash=row[2],
+                scorer=read_scorer(row[3]),
+                tags=tuple(row[4]),
+                group=row[5],
+                expected_tokens_in=row[6],
+                expected_tokens_out=row[7],
+                has_content=row[8],
+                has_target=row[9],
+            )
+            for row in await self._db.execute(query)
+        ]
+
+    async def find(self, bank_id: str, id_or_key: str, *, for_update: bool = False) -> Item:
+        """An item of a bank by its id or its key.
+
+        Raises:
+            NotFoundError: The bank has no such item.
+        """
+        query = (
+            select(ItemRow)
+            .where(
+                ItemRow.bank_id == bank_id, or_(ItemRow.id == id_or_key, ItemRow.key == id_or_key)
+            )
+            .order_by((ItemRow.id == id_or_key).desc())
+            .limit(1)
+            .execution_options(populate_existing=True)
+        )
+        if for_update:
+            query = query.with_for_update()
+        row = (await self._db.execute(query)).scalar_one_or_none()
+        if row is None:
+            raise NotFoundError("item", id_or_key)
+        return read_item(row)
+
+    async def by_key(self, bank_id: str, keys: Sequence[str]) -> dict[str, Item]:
+        """Key to item, for those of `keys` that the bank has."""
+        query = select(ItemRow).where(ItemRow.bank_id == bank_id, ItemRow.key.in_(keys))
+        return {row.key: read_item(row) for row in (await self._db.execute(query)).scalars()}
+
+    async def list_page(self, bank_id: str, request: PageRequest) -> Page[Item]:
+        """One page of a bank's items."""
+        return await read_page(
+            self._db,
+            select(ItemRow).where(ItemRow.bank_id == bank_id),
+            request,
+            key=ItemRow.id,
+            kind="item",
+            read=read_item,
+        )
+
+    async def replace(self, bank_id: str, revision: int, new: NewItem) -> Item:
+        """Put `new` in the place of the item with its id.
+
+        Raises:
+            NotFoundError: The bank has no such item.
+            PreconditionFailedError: It has changed since `revision`.
+            InvalidStateError: A version holds it.
+            AlreadyExistsError: The new key is taken (from the unit of work).
+        """
+        await self._changeable(bank_id, new.id, revision)
+        await self._db.execute(
+            update(ItemRow)
+            .where(ItemRow.id == new.id)
+            .values(
+                key=new.key,
+                content=content_json(new.content),
+                scorer=null() if new.scorer is None else scorer_json(new.scorer),
+                tags=list(new.tags),
+                group_key=new.group,
+                expected_tokens_in=new.expected_tokens_in,
+                expected_tokens_out=new.expected_tokens_out,
+                content_hash=new.content.content_hash,
+                revision=revision + 1,
+            )
+        )
+        return await self.find(bank_id, new.id)
+
+    async def delete(self, bank_id: str, item_id: str, revision: int) -> None:
+        """Remove an item that no version holds.
+
+        Raises:
+            NotFoundError: The bank has no such item.
+            PreconditionFailedError: It has changed since `revision`.
+            InvalidStateError: A version holds it.
+        """
+        await self._changeable(bank_id, item_id, revision)
+        await self._db.delete(await self._db.get_one(ItemRow, item_id))
+        await self._db.flush()
+
+    async def counts(self, bank_ids: Sequence[str]) -> dict[str, int]:
+        """Bank id to its number of items."""
+        query = (
+            select(ItemRow.bank_id, func.count())
+            .where(ItemRow.bank_id.in_(bank_ids))
+            .group_by(ItemRow.bank_id)
+        )
+        counts = dict((await self._db.execute(query)).all())
+        return {bank_id: counts.get(bank_id, 0) for bank_id in bank_ids}
+
+    async def _changeable(self, bank_id: str, item_id: str, revision: int) -> None:
+        item = await self.find(bank_id, item_id, for_update=True)
+        holder = (
+            select(BankVersionRow.number)
+            .join(VersionItemRow, VersionItemRow.version_id == BankVersionRow.id)
+            .where(VersionItemRow.item_id == item_id)
+            .order_by(BankVersionRow.number)
+            .limit(1)
+        )
+        number = await self._db.scalar(holder)
+        if number is not None:
+            raise InvalidStateError(
+                f"Item {item.key!r} is frozen: version {number} of its bank holds it."
+            )
+        require_revision(f"Item {item.key!r}", item.revision, revision)

@@ -1,0 +1,318 @@
+"""Immutable versions of banks: which items they hold, with which parameters."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+from sqlalchemy import func, literal_column, select, text, update
+from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.errors import NotFoundError
+from app.items import ScorerSpec
+from app.storage.bulk import insert_many
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.repositories.bank_values import (
+    PRETEST,
+    VERSION_EXTRAS,
+    Bank,
+    BankVersion,
+    Item,
+    PretestItem,
+    VersionColumns,
+    VersionItem,
+    read_item,
+    read_scorer,
+    read_version,
+    read_version_item,
+)
+from app.storage.repositories.items import HAS_CONTENT
+from app.storage.rows import BankRow, BankVersionRow, ItemRow, VersionItemRow
+
+_ADD_VERSION_ITEMS = text("""
+    INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, k, status, flags)
+    SELECT * FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
+        version_id text, position int, item_id text, a float8, intercept float8, c float8,
+        d float8, k float8, status text, flags jsonb)
+""")
+
+_IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
+
+
+class VersionRepository:
+    """Questions about versions of banks, and new ones, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def next_number(self, bank_id: str) -> int:
+        """Number of the bank's next version; the caller holds the bank's row lock."""
+        query = select(func.max(BankVersionRow.number)).where(BankVersionRow.bank_id == bank_id)
+        return (await self._db.scalar(query) or 0) + 1
+
+    async def add(self, version: BankVersion, items: Iterable[VersionItem]) -> None:
+        """Store a version with its items."""
+        values = {f.name: getattr(version, f.name) for f in fields(version)}
+        extras = {name: values.pop(name) for name in VERSION_EXTRAS}
+        self._db.add(BankVersionRow(**values, extras=extras))
+        await self._db.flush()
+        # The columns need numbers; a slope of 0 tells nothing, as befits an item in pretest.
+        unknown = {"a": 0.0, "intercept": 0.0, "c": 0.0, "d": 1.0}
+        names = ("position", "item_id", "a", "intercept", "c", "d", "k", "status", "flags")
+        await insert_many(
+            self._db,
+            _ADD_VERSION_ITEMS,
+            (
+                {
+                    "version_id": version.id,
+                    **{
+                        name: unknown.get(name) if (v := getattr(item, name)) is None else v
+                        for name in names
+                    },
+                }
+                for item in items
+            ),
+        )
+
+    async def get(self, version_id: str) -> BankVersion:
+        """A version by its id, also of an archived bank.
+
+        Raises:
+            NotFoundError: No such version.
+        """
+        row = await self._db.get(BankVersionRow, version_id)
+        if row is None:
+            raise NotFoundError("bank version", version_id)
+        return read_version(row)
+
+    async def find(self, bank: Bank, reference: str | int | None = None) -> BankVersion:
+        """A version of a bank by its number or id; the latest by default.
+
+        Raises:
+            NotFoundError: The bank has no such version.
+        """
+        query = select(BankVersionRow).where(BankVersionRow.bank_id == bank.id)
+        wanted = "latest" if reference is None else str(reference)
+        if wanted == "latest":
+            query = query.order_by(BankVersionRow.number.desc()).limit(1)
+        elif wanted.isascii() and wanted.isdigit() and len(wanted) < 10:  # int4
+            query = query.where(BankVersionRow.number == int(wanted))
+        else:
+            query = query.where(BankVersionRow.id == wanted)
+        row = (await self._db.execute(query)).scalar_one_or_none()
+        if row is None:
+            raise NotFoundError(f"version of bank {bank.name!r}:", wanted)
+        return read_version(row)
+
+    async def list_page(self, bank_id: str, request: PageRequest) -> Page[BankVersion]:
+        """One page of a bank's versions."""
+        return await read_page(
+            self._db,
+            select(BankVersionRow).where(BankVersionRow.bank_id == bank_id),
+            request,
+            key=BankVersionRow.id,
+            kind="bank version",
+            read=read_version,
+        )
+
+    async def latest(self, bank_ids: Sequence[str]) -> dict[str, BankVersion]:
+        """Bank id to its latest version, for the banks that have one."""
+        query = (
+            select(BankVersionRow)
+            .ext(distinct_on(BankVersionRow.bank_id))
+            .where(BankVersionRow.bank_id.in_(bank_ids))
+            .order_by(BankVersionRow.bank_id, BankVersionRow.number.desc())
+        )
+        return {row.bank_id: read_version(row) for row in (await self._db.execute(query)).scalars()}
+
+    async def columns(self, version_id: str) -> VersionColumns:
+        """The calibrated items of a version as columns."""
+        query = (
+            select(
+                VersionItemRow.item_id,
+                ItemRow.key,
+                ItemRow.group_key,
+                ItemRow.tags,
+                ItemRow.expected_tokens_in,
+                ItemRow.expected_tokens_out,
+                VersionItemRow.a,
+                VersionItemRow.intercept,
+                VersionItemRow.c,
+                VersionItemRow.d,
+                VersionItemRow.k,
+                VersionItemRow.status,
+                HAS_CONTENT,
+            )
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id, VersionItemRow.status != PRETEST)
+            .order_by(VersionItemRow.position)
+        )
+        seen_tags: dict[tuple[str, ...], tuple[str, ...]] = {}
+        rows = []
+        for row in await self._db.execute(query):
+            # Items share few sets of tags; keep each once.
+            tags = tuple(row[3])
+            rows.append((*row[:3], seen_tags.setdefault(tags, tags), *row[4:]))
+        return VersionColumns(*zip(*rows, strict=True)) if rows else VersionColumns(*[()] * 13)
+
+    async def own_scorers(self, version_id: str) -> list[ScorerSpec]:
+        """The different scorers that items of a version name themselves."""
+        query = (
+            select(ItemRow.scorer)
+            .join(VersionItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id, ItemRow.scorer.is_not(None))
+            .distinct()
+        )
+        rows = (await self._db.execute(query)).scalars()
+        return [spec for row in rows if (spec := read_scorer(row)) is not None]
+
+    async def items(
+        self,
+        version_id: str,
+        request: PageRequest,
+        *,
+        status: str | None = None,
+        flagged: bool = False,
+    ) -> Page[VersionItem]:
+        """One page of a version's items by position; `request.after` is an item's id.
+
+        Args:
+            version_id: The version.
+            request: Which page.
+            status: Only items in that state.
+            flagged: Only items with findings.
+
+        Raises:
+            NotFoundError: The version does not hold the item `request.after`.
+        """
+        query = (
+            select(VersionItemRow, ItemRow.key, ItemRow.pretest_sessions)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id)
+        )
+        position = VersionItemRow.position
+        if request.after is not None:
+            start = await self._db.scalar(
+                select(position).where(
+                    VersionItemRow.version_id == version_id,
+                    VersionItemRow.item_id == request.after,
+                )
+            )
+            if start is None:
+                raise NotFoundError("item in this version:", request.after)
+            query = query.where(position < start if request.descending else position > start)
+        if status is not None:
+            query = query.where(VersionItemRow.status == status)
+        if flagged:
+            query = query.where(_IS_FLAGGED)
+        query = query.order_by(position.desc() if request.descending else position)
+        rows = (await self._db.execute(query.limit(request.limit + 1))).all()
+        items = tuple(read_version_item(*row) for row in rows[: request.limit])
+        return Page(items, len(rows) > request.limit)
+
+    async def contents(
+        self, version_id: str, *, after: int, limit: int
+    ) -> list[tuple[VersionItem, Item]]:
+        """Items of a version with their text, those in the positions behind `after`."""
+        query = (
+            select(VersionItemRow, ItemRow)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id, VersionItemRow.position > after)
+            .order_by(VersionItemRow.position)
+            .limit(limit)
+        )
+        rows = await self._db.execute(query)
+        return [
+            (read_version_item(row, item.key, item.pretest_sessions), read_item(item))
+            for row, item in rows
+        ]
+
+    async def items_at(self, version_id: str, positions: Sequence[int]) -> list[Item]:
+        """The items at `positions` of a version, in that order.
+
+        Raises:
+            NotFoundError: The version has no item at one of them.
+        """
+        query = (
+            select(VersionItemRow.position, ItemRow)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id)
+            .where(VersionItemRow.position.in_(positions))
+        )
+        found = {position: read_item(row) for position, row in await self._db.execute(query)}
+        missing = next((position for position in positions if position not in found), None)
+        if missing is not None:
+            raise NotFoundError(f"item at its position in version {version_id}:", str(missing))
+        return [found[position] for position in positions]
+
+    async def flags(self, version_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """Key and finding, for every finding of a version in order of position."""
+        query = (
+            select(ItemRow.key, VersionItemRow.flags)
+            .join(VersionItemRow, VersionItemRow.item_id == ItemRow.id)
+            .where(VersionItemRow.version_id == version_id, _IS_FLAGGED)
+            .order_by(VersionItemRow.position)
+        )
+        rows = await self._db.execute(query)
+        return [(key, flag) for key, flags in rows for flag in flags]
+
+    async def pretest_items(self, version_id: str) -> list[PretestItem]:
+        """The items of a version that have no parameters, by position."""
+        query = (
+            select(VersionItemRow.position, VersionItemRow.item_id, ItemRow.key)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(VersionItemRow.version_id == version_id, VersionItemRow.status == PRETEST)
+            .order_by(VersionItemRow.position)
+        )
+        return [PretestItem(*row) for row in await self._db.execute(query)]
+
+    async def draw_pretest(
+        self,
+        version_id: str,
+        n_items: int,
+        *,
+        seed: int,
+        barred: Collection[str],
+        need_content: bool,
+    ) -> list[int]:
+        """Choose items in pretest for a session, those given to the fewest sessions first.
+
+        The choice counts at once, so that sessions made together are given different items.
+
+        Args:
+            version_id: The version that the session is on.
+            n_items: How many; fewer where there are fewer.
+            seed: Decides among items that were given to equally many.
+            barred: Ids of items that are not to be asked.
+            need_content: Only items with text.
+
+        Returns:
+            Positions, those of the items most in need of answers first.
+        """
+        # Drawing one after the other keeps the counts even, and two draws out of a deadlock.
+        bank = select(BankVersionRow.bank_id).where(BankVersionRow.id == version_id)
+        await self._db.execute(
+            select(BankRow.id)
+            .where(BankRow.id == bank.scalar_subquery())
+            .with_for_update(key_share=True)
+        )
+        query = (
+            select(VersionItemRow.position, ItemRow.id)
+            .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
+            .where(
+                VersionItemRow.version_id == version_id,
+                VersionItemRow.status == PRETEST,
+                ItemRow.id.not_in(barred),
+            )
+            .order_by(ItemRow.pretest_sessions, func.md5(func.concat(ItemRow.id, ":", str(seed))))
+            .limit(n_items)
+        )
+        if need_content:
+            query = query.where(HAS_CONTENT)
+        drawn = (await self._db.execute(query)).all()
+        await self._db.execute(
+            update(ItemRow)
+            .where(ItemRow.id.in_([row.id for row in drawn]))
+            .values(pretest_sessions=ItemRow.pretest_sessions + 1)
+        )
+        return [row.position for row in drawn]
