@@ -32,6 +32,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import whole_bank_abilities
 from app.engine.correction import VersionLearning
 from app.engine.design import Design, Preset
+from app.engine.design_parts import PredictionMethod
 from app.engine.forecast import calls_of
 from app.engine.learning import LONGEST, glimpses, learn
 from app.engine.residual_regression import ResidualRegression
@@ -151,6 +152,13 @@ def command(
             help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost.",
         ),
     ] = None,
+    prediction: Annotated[
+        PredictionMethod | None,
+        typer.Option(
+            help="How scores are predicted (v-optimal and its kin): by the score model, or by the "
+            "abilities alone."
+        ),
+    ] = None,
     examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 200,
     tokens_in: Annotated[
         float | None, typer.Option(min=0, help="Forecast: prompt tokens of an item.")
@@ -183,6 +191,7 @@ def command(
                 criterion=selector and selector.replace("-", "_"), top_k=randomesque
             ),
             "stopping": _given(se=se_target, min_items=min_items, max_items=max_items),
+            "prediction": _given(method=prediction and prediction.value),
             "concurrency": concurrency,
         }
     )
@@ -193,6 +202,7 @@ def command(
         ask=ask,
         tags=tags,
         item_costs=item_costs,
+        prediction=prediction,
         scale=score_scale(scale, lower_is_better=lower_is_better),
         seed=seed,
     )

@@ -14,6 +14,7 @@ from app.cli.inputs import load_scores
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design import Design
+from app.engine.design_parts import PredictionMethod
 from app.engine.index import BoolArray
 from app.engine.models.multidimensional import estimate_profile
 from app.engine.responses import ResponseTable
@@ -37,6 +38,7 @@ class DesignOptions:
     ask: str | None
     tags: Path | None
     item_costs: Path | None
+    prediction: PredictionMethod | None
     scale: ScoreScale
     seed: int
 
@@ -51,6 +53,7 @@ class DesignOptions:
             "--ask": self.ask,
             "--tags": self.tags,
             "--item-costs": self.item_costs,
+            "--prediction": self.prediction,
             "--target": None if self.target == WHOLE_BANK else self.target,
         }
         for name, value in given.items():

@@ -101,7 +101,7 @@ def report(session: dict[str, Any]) -> None:
     if accuracy is not None:
         table.add_row(
             "predicted score",
-            f"{accuracy['value']:.1%} of the whole bank "
+            f"{accuracy['value']:.1%} of {_target(accuracy.get('target'))} "
             f"(95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%})",
         )
     for name, text in _profile(session["profile"]):
@@ -138,7 +138,7 @@ def _profile(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
         return []
     rows = [
         (
-            f"  {task['tag']}",
+            f"  {_target({task['tag']: 1.0})}",
             f"{task['value']:.1%} expected ({task['lo']:.1%} to {task['hi']:.1%}), "
             + (
                 f"{task['n_asked']} of {task['n_items']} items asked"
@@ -156,6 +156,15 @@ def _profile(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
         )
         for ability in profile["abilities"]
     ]
+
+
+def _target(shares: dict[str, float] | None) -> str:
+    """What a score is of: the whole bank, a tag, or a mix of both."""
+    named = {("the whole bank" if tag == "all" else tag): n for tag, n in (shares or {}).items()}
+    if len(named) < 2:
+        return next(iter(named), "the whole bank")
+    total = sum(named.values())
+    return " and ".join(f"{name} ({share / total:.0%})" for name, share in named.items())
 
 
 def _cost(usage: dict[str, Any]) -> str:

@@ -10,8 +10,8 @@ Several items may be in flight: administer each one that `ask` gives, tell or sk
 order in which answers arrive.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,9 @@ class AdaptiveTest:
             come from its one estimator.
         selector: Chooses items.
         stopping: Ends the test.
-        predictor: Predicts the whole-bank score, its interval corrected where that was learned.
+        predictor: Predicts the score that the test is about, mostly that of the whole bank; its
+            interval is corrected where that was learned.
+        tasks: Predict the score of each tag of a bank of several abilities, "all" among them.
         correction: Makes the interval of theta hold; None leaves it as the model has it.
     """
 
@@ -67,6 +69,7 @@ class AdaptiveTest:
     selector: Selector
     stopping: StoppingRule
     predictor: Predictor
+    tasks: Mapping[str, Predictor] = field(default_factory=dict)
     correction: IntervalCorrection | None = None
 
     @property
@@ -151,7 +154,7 @@ class AdaptiveTest:
         return self.correction.of_estimate(estimate, state.n_scored)
 
     def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
-        """The whole-bank score; items in `exclude` do not count."""
+        """The score that the test is about; items in `exclude` do not count."""
         return self.predictor.predict(self.bank, state.responses, state.belief, exclude)
 
     def replay(self, responses: Iterable[Response]) -> CatState:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.bank import ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction import Prediction, Predictor
 from app.engine.state import Belief, Estimate, Response
 from app.errors import InvalidInputError
@@ -154,12 +154,18 @@ class VersionLearning:
         stored = knowledge.get("interval_correction")
         return cls(interval_correction=stored and IntervalCorrection.from_dict(stored))
 
-    def predicting(self, own: Predictor) -> Predictor:
-        """The predictor of a bank whose own is given, with intervals that hold."""
+    def predicting(self, own: Predictor, weights: FloatArray | None = None) -> Predictor:
+        """The predictor of a bank whose own is given, with intervals that hold.
+
+        Args:
+            own: The bank's.
+            weights: What each item counts in the score, shape (n_items,), summing to 1; None
+                counts all alike.
+        """
         plain = self.predictor or own
         if self.interval_correction is None:
             return plain
-        return CorrectedPredictor(plain, self.interval_correction.accuracy)
+        return CorrectedPredictor(plain, self.interval_correction.accuracy, weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +175,12 @@ class CorrectedPredictor:
     Attributes:
         plain: The other predictor.
         stretch: Of its intervals.
+        weights: What each item counts in the score, shape (n_items,); None counts all alike.
     """
 
     plain: Predictor
     stretch: Stretch
+    weights: FloatArray | None = None
 
     @property
     def name(self) -> str:
@@ -187,16 +195,17 @@ class CorrectedPredictor:
         exclude: Sequence[int] = (),
     ) -> Prediction:
         """See `app.engine.prediction.Predictor`."""
-        answers, left_out = list(responses), set(exclude)
+        answers = list(responses)
         said = self.plain.predict(bank, answers, belief, exclude)
         value, lo, hi = said.value, said.lo, said.hi
         factor = self.stretch.at(len(answers), (hi - lo) / 2)
         # What was answered is known: the score can be no less than that, nor more than all the
         # rest right.
-        scores = [answer.score for answer in answers if answer.item not in left_out]
-        n_counted = bank.n_items - len(left_out)
-        least = sum(scores) / n_counted
-        most = least + 1 - len(scores) / n_counted
+        counts = np.ones(bank.n_items) if self.weights is None else self.weights.copy()
+        counts[list(exclude)] = 0.0
+        total = float(counts.sum())
+        least = sum(float(counts[answer.item]) * answer.score for answer in answers) / total
+        most = least + 1 - sum(float(counts[answer.item]) for answer in answers) / total
         return replace(
             said,
             lo=min(max(value - factor * (value - lo), least), value),

@@ -8,6 +8,7 @@
      "stopping": {"se", "min_items", "max_items", "theta_change", "min_information",
                   "cut_score": {"theta", "method", "confidence", "indifference"},
                   "prediction_width", "any_of": [...], "all_of": [...]},
+     "prediction": {"method"},
      "budget": {"usd", "tokens", "seconds"},
      "concurrency": 1}
 
@@ -33,14 +34,15 @@ from app.engine.design_parts import (
     CATR_RANGE,
     BudgetDesign,
     EstimatorDesign,
+    PredictionDesign,
     StoppingDesign,
 )
+from app.engine.design_prediction import Predictors
 from app.engine.design_selection import BankFacts, CriterionName, SelectionDesign
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
-from app.engine.prediction import PIrt, Predictor
 from app.engine.reading import Section
-from app.engine.score_model import ScorePredictor, Target
+from app.engine.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import Estimator
 from app.errors import FieldProblem, InvalidInputError
@@ -98,6 +100,7 @@ class Design:
     estimator: EstimatorDesign
     selection: SelectionDesign
     stopping: StoppingDesign
+    prediction: PredictionDesign
     budget: BudgetDesign
     concurrency: int
 
@@ -118,6 +121,7 @@ class Design:
             estimator=EstimatorDesign.read(top.section("estimator")),
             selection=SelectionDesign.read(top.section("selection")),
             stopping=StoppingDesign.read(top.section("stopping")),
+            prediction=PredictionDesign.read(top.section("prediction")),
             budget=BudgetDesign.read(top.section("budget")),
             concurrency=top.integer("concurrency", least=1, most=MAX_CONCURRENCY) or 1,
         )
@@ -138,6 +142,7 @@ class Design:
             "estimator": self.estimator.to_dict(),
             "selection": self.selection.to_dict(),
             "stopping": self.stopping.to_dict(),
+            "prediction": self.prediction.to_dict(),
             "budget": self.budget.to_dict(),
             "concurrency": self.concurrency,
         }
@@ -175,7 +180,8 @@ class Design:
                 control; see `app.engine.simulation.fit_acceptance`.
             learned: What other examinees taught about tests on this bank.
             targets: Scores that a score model predicts, by tag ("all" is the whole bank). It then
-                predicts the score that the design is about, in place of p-IRT.
+                predicts the score that the design is about, in place of p-IRT, unless the design
+                wants that.
 
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.
@@ -194,10 +200,8 @@ class Design:
             self.estimator.build() if bank.abilities is None else ProfileMap()
         )
         learned = learned or VersionLearning()
-        target = self.selection.predicted(facts)
-        predictor: Predictor = (
-            learned.predicting(PIrt()) if target is None else ScorePredictor(target)
-        )
+        predictors = Predictors(facts, learned, self.prediction.method)
+        predictor = predictors.of_target(self.selection.target)
         correction = learned.interval_correction
         return AdaptiveTest(
             # Without a mask a query of the index is a little cheaper.
@@ -206,6 +210,7 @@ class Design:
             selector=self.selection.build(facts, self.stopping.max_items),
             stopping=self.stopping.build(estimator, predictor, correction, self.budget.build()),
             predictor=predictor,
+            tasks=predictors.of_tags(),
             correction=correction,
         )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from app.engine.correction import IntervalCorrection
 from app.engine.estimation import GridEstimator, Method, SeKind
-from app.engine.prediction import Predictor
+from app.engine.prediction import P_IRT, SCORE_MODEL, Predictor
 from app.engine.quadrature import FixedGrid, NormalPrior, Rule
 from app.engine.reading import Section, as_json, given
 from app.engine.state import Estimator
@@ -31,6 +31,13 @@ CATR_NODES, CATR_RANGE = 33, (-4.0, 4.0)
 _MAX_NODES = 20_001
 #: A narrower prior leaves nothing to be measured, and its precision may be no number.
 _LEAST_PRIOR_SD = 1e-3
+
+
+class PredictionMethod(StrEnum):
+    """How scores are predicted."""
+
+    SCORE_MODEL = SCORE_MODEL
+    P_IRT = P_IRT
 
 
 class DecisionMethod(StrEnum):
@@ -253,3 +260,25 @@ class BudgetDesign:
         if self.seconds is not None:
             rules.append(TimeLimit(seconds=self.seconds))
         return rules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionDesign:
+    """How the score is predicted.
+
+    Attributes:
+        method: None takes the score model where one was learned, elsewhere p-IRT.
+    """
+
+    method: PredictionMethod | None = None
+
+    @classmethod
+    def read(cls, section: Section) -> "PredictionDesign":
+        """From JSON; faults are noted in the section."""
+        method = section.choice("method", PredictionMethod)
+        section.close()
+        return cls(method=method)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, every field."""
+        return as_json(asdict(self))

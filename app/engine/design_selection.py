@@ -183,13 +183,13 @@ class SelectionDesign:
                 selector = Randomesque(criterion=criterion, top_k=self.top_k)
             else:
                 if facts.acceptance is None:
-                    raise _missing("exposure", "fitted acceptance probabilities")
+                    raise missing("/selection/exposure", "fitted acceptance probabilities")
                 selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
         if self.random_start:
             selector = RandomStart(items=self.random_start, then=selector)
         if self.content_targets is not None:
             if facts.tags is None:
-                raise _missing("content", "the tags of the items")
+                raise missing("/selection/content", "the tags of the items")
             known = {tag for tags in facts.tags for tag in tags}
             for tag in self.content_targets:
                 if tag not in known:
@@ -201,7 +201,7 @@ class SelectionDesign:
         criterion: Criterion
         if self.criterion is CriterionName.A_STRATIFIED:
             if length is None:
-                raise _missing("criterion", "stopping.max_items to plan its strata by")
+                raise missing("/selection/criterion", "stopping.max_items to plan its strata by")
             criterion = AStratified.of(
                 facts.bank, strata=self.strata, length=length, active=facts.active
             )
@@ -211,29 +211,42 @@ class SelectionDesign:
             criterion = _CRITERIA[self.criterion]
         if self.cost_weight > 0:
             if facts.costs is None:
-                raise _missing("cost_weight", "the expected tokens, in and out, of every item")
+                raise missing(
+                    "/selection/cost_weight", "the expected tokens, in and out, of every item"
+                )
             criterion = PerCost(criterion=criterion, costs=facts.costs, weight=self.cost_weight)
         return criterion
 
     def _optimal(self, optimality: Optimality, facts: BankFacts) -> Criterion:
         if facts.bank.abilities is None:
-            raise _missing("criterion", "a bank with loadings, from the model nested or mirt")
+            raise missing(
+                "/selection/criterion", "a bank with loadings, from the model nested or mirt"
+            )
         weights = target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)
-        if optimality is Optimality.V and (target := self.predicted(facts)):
+        if optimality is Optimality.V and (target := predicted_target(facts, self.target)):
             return TargetVariance(target=target)
         return AbilityDesign(optimality=optimality, weights=weights)
 
-    def predicted(self, facts: BankFacts) -> Target | None:
-        """The score that the design is about; None without a score model."""
-        whole = facts.targets.get(WHOLE_BANK)
-        if whole is None or not self.target:
-            return whole
-        first = next(iter(self.target))
-        if len(self.target) == 1 and first in facts.targets:
-            return facts.targets[first]
-        weights = target_weights(facts.bank, self.target, facts.tags)
-        # Of a mix no record was left out; the whole bank's widths are the nearest there are.
-        return Target(whole.model, weights, whole.widths)
+
+def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Target | None:
+    """The score that a design is about, where a score model predicts it; None without one.
+
+    Args:
+        facts: The bank.
+        shares: Of tags; None is the whole bank.
+
+    Raises:
+        InvalidInputError: A tag without items.
+    """
+    whole = facts.targets.get(WHOLE_BANK)
+    if whole is None or not shares:
+        return whole
+    first = next(iter(shares))
+    if len(shares) == 1 and first in facts.targets:
+        return facts.targets[first]
+    weights = target_weights(facts.bank, shares, facts.tags)
+    # Of a mix no record was left out; the whole bank's widths are the nearest there are.
+    return Target(whole.model, weights, whole.widths)
 
 
 _OPTIMAL: Mapping[CriterionName, Optimality] = {
@@ -241,8 +254,9 @@ _OPTIMAL: Mapping[CriterionName, Optimality] = {
 }
 
 
-def _missing(key: str, what: str) -> InvalidInputError:
-    problem = FieldProblem(f"/selection/{key}", f"this needs {what}")
+def missing(pointer: str, what: str) -> InvalidInputError:
+    """A design that needs something which is not there."""
+    problem = FieldProblem(pointer, f"this needs {what}")
     return InvalidInputError(
         f"The test design cannot be used here: {problem.pointer}: {problem.detail}.",
         problems=[problem],

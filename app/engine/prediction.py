@@ -18,6 +18,9 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.state import Belief, Response
 from app.errors import InvalidInputError, UnknownNameError
 
+#: Names of the methods in designs and results.
+P_IRT, SCORE_MODEL = "p-irt", "score-model"
+
 _MAX_POINTS = 61  # posterior points that a prediction sums over; their means keep its first moment
 _BISECTIONS = 32  # ends of the interval to 1e-9 of the bank
 
@@ -83,7 +86,7 @@ class PIrt:
     @property
     def name(self) -> str:
         """Name in results."""
-        return "p-irt" if self.negative_slope == "model" else "p-irt-c"
+        return P_IRT if self.negative_slope == "model" else "p-irt-c"
 
     def predict(
         self,
@@ -131,7 +134,7 @@ class PIrt:
         value = np.einsum("ij,ij->i", weights, mean)
         if self.negative_slope == "c":
             value = np.einsum("ij,ij->i", unseen, self._expected(bank, theta))
-        lo, hi = _mixture_interval(weights, mean, noise)
+        lo, hi = mixture_interval(weights, mean, noise)
         most = unseen.sum(axis=1)
         lo, hi = np.minimum(lo, value), np.maximum(np.minimum(hi, most), value)
         return [
@@ -161,7 +164,7 @@ def predict(
     responses: Iterable[Response],
     belief: Belief,
     *,
-    method: str = "p-irt",
+    method: str = P_IRT,
     exclude: Sequence[int] = (),
 ) -> Prediction:
     """Whole-bank score by a named predictor.
@@ -175,6 +178,23 @@ def predict(
     return PREDICTORS[method].predict(bank, responses, belief, exclude)
 
 
+def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:
+    """Weights of the items that a score is taken over, some left out, with the same sum.
+
+    Raises:
+        InvalidInputError: No item that counts is left.
+    """
+    if not len(exclude):
+        return weights
+    kept = weights.copy()
+    kept[np.asarray(exclude, dtype=np.intp)] = 0.0
+    total = float(kept.sum())
+    if not total > 0.0:
+        raise InvalidInputError("A prediction needs items that count; all were excluded.")
+    rescaled: FloatArray = kept * (float(weights.sum()) / total)
+    return rescaled
+
+
 def _condensed(nodes: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The posterior on fewer points: neighbouring nodes become their weighted mean."""
     carrying = weights > 1e-7
@@ -184,10 +204,19 @@ def _condensed(nodes: FloatArray, weights: FloatArray) -> tuple[FloatArray, Floa
     return np.add.reduceat(weights * nodes, starts) / mass, mass / mass.sum()
 
 
-def _mixture_interval(
+def mixture_interval(
     weights: FloatArray, mean: FloatArray, noise: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Central 95 % of a mixture of normals per row, by bisection of its distribution function."""
+    """Central 95 % of a mixture of normals per row, by bisection of its distribution function.
+
+    Args:
+        weights: Mass of the components, shape (n_rows, n_components).
+        mean: Their means, at least 0, of the same shape.
+        noise: Their standard deviations.
+
+    Returns:
+        Lower and upper ends, shape (n_rows,) each, not below 0.
+    """
     noise = np.maximum(noise, 1e-12)
     lowest = np.maximum((mean - 6 * noise).min(axis=1), 0.0)
     highest = (mean + 6 * noise).max(axis=1)

@@ -28,7 +28,7 @@ import numpy as np
 
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, IntArray
-from app.engine.prediction import Prediction
+from app.engine.prediction import SCORE_MODEL, Prediction, still_counted
 from app.engine.state import Belief, Response
 from app.errors import InvalidInputError
 
@@ -202,12 +202,7 @@ class Target:
         Raises:
             InvalidInputError: No item of the target is left.
         """
-        weights = self.weights.copy()
-        weights[list(items)] = 0.0
-        total = float(weights.sum())
-        if not total > 0.0:
-            raise InvalidInputError("A prediction needs items that count; all were excluded.")
-        return Target(self.model, weights * (float(self.weights.sum()) / total), self.widths)
+        return Target(self.model, still_counted(self.weights, items), self.widths)
 
     def predict(
         self, items: IntArray | Sequence[int], scores: FloatArray
@@ -278,7 +273,7 @@ class ScorePredictor:
     @property
     def name(self) -> str:
         """Name in results."""
-        return "score-model"
+        return SCORE_MODEL
 
     def predict(
         self,

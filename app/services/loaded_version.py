@@ -1,6 +1,7 @@
 """A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from app.engine.design import Design
 from app.engine.lint import QUARANTINED
 from app.engine.score_model import Target
 from app.engine.selection.cost import expected_costs
+from app.engine.selection.design import WHOLE_BANK
 from app.engine.simulation import fit_acceptance
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
@@ -224,6 +226,13 @@ class LoadedVersion:
     def _positions(self) -> dict[str, int]:
         calibrated = {key: position for position, key in enumerate(self.keys)}
         return calibrated | {item.key: item.position for item in self.pretest}
+
+    @cached_property
+    def tag_counts(self) -> Counter[str]:
+        """How many of its calibrated items carry each tag; all carry the one of the whole bank."""
+        counts = Counter(tag for tags in self.tags for tag in tags)
+        counts[WHOLE_BANK] = self.bank.n_items
+        return counts
 
     def information_curve(self, theta: FloatArray) -> InformationCurve:
         """Information of the active items at each theta, shape (n_thetas,)."""

@@ -1,11 +1,14 @@
 """What a session tells of several abilities: each with its error, and the score of each task."""
 
+from collections import Counter
+from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from app.engine.abilities import ProfileBelief
+from app.engine.adaptive import AdaptiveTest
 from app.engine.score_model import NORMAL_95
 from app.engine.selection.design import WHOLE_BANK
 from app.engine.state import CatState
@@ -15,27 +18,40 @@ from app.services.loaded_version import LoadedVersion
 _MOST_TASKS = 50
 
 
-def profile_of(version: LoadedVersion, state: CatState) -> dict[str, Any] | None:
-    """The profile as JSON; None where the version measures one ability."""
+def profile_of(
+    version: LoadedVersion,
+    test: AdaptiveTest,
+    state: CatState,
+    target: Mapping[str, float] | None = None,
+) -> dict[str, Any] | None:
+    """The profile as JSON; None where the version measures one ability.
+
+    Args:
+        version: What is asked.
+        test: How.
+        state: The test so far.
+        target: The score that the test is about. Where that is not the whole bank, the whole bank
+            is told among the tasks.
+    """
     belief, abilities = state.belief, version.bank.abilities
     if not isinstance(belief, ProfileBelief) or abilities is None:
         return None
     profile = belief.profile
-    items = [response.item for response in state.responses]
-    scores = np.array([response.score for response in state.responses])
+    asked = Counter(tag for response in state.responses for tag in version.tags[response.item])
+    asked[WHOLE_BANK] = state.n_scored
     tasks = []
-    for name, target in list(version.targets.items())[: _MOST_TASKS + 1]:
-        if name == WHOLE_BANK:
+    for name, predictor in list(test.tasks.items())[: _MOST_TASKS + 1]:
+        if name == WHOLE_BANK and (target is None or set(target) == {WHOLE_BANK}):
             continue
-        value, lo, hi = target.interval(items, scores)
+        predicted = predictor.predict(version.bank, state.responses, state.belief)
         tasks.append(
             {
                 "tag": name,
-                "value": value,
-                "lo": lo,
-                "hi": hi,
-                "n_items": int(np.count_nonzero(target.weights)),
-                "n_asked": int(np.count_nonzero(target.weights[items])),
+                "value": predicted.value,
+                "lo": predicted.lo,
+                "hi": predicted.hi,
+                "n_items": version.tag_counts[name],
+                "n_asked": asked[name],
             }
         )
     return {

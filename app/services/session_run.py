@@ -252,7 +252,8 @@ class SessionRun:
         estimate = self._test.estimate(self._state)
         if final or elapsed_s - self._predicted_at_s >= PREDICTION_INTERVAL_S:
             self._accuracy = self._predicted(final=final)
-            self._profile = profile_of(self._version, self._state)
+            target = self._design.selection.target
+            self._profile = profile_of(self._version, self._test, self._state, target)
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
@@ -493,6 +494,7 @@ class SessionRun:
             "hi": predicted.hi,
             "raw": predicted.raw and list(predicted.raw),
             "method": predicted.method,
+            "target": self._design.selection.target,
         }
 
     def _expected_items(self) -> int | None:

@@ -80,6 +80,16 @@ def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str], tmp_
     assert set(document["examinees"][0]["accuracy"]) >= {"value", "lo", "hi", "actual"}
 
 
+def test_the_score_may_be_predicted_by_the_abilities_alone(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    document = simulated(files, tmp_path, "--target", "maths", "--prediction", "p-irt")
+    assert document["design"]["prediction"] == {"method": "p-irt"}
+    truth = records(60, 2)[:, 1::2].mean(axis=1)
+    assert document["summary"]["accuracy_mae"] < 0.6 * np.abs(truth - truth.mean()).mean()
+    assert document["summary"]["accuracy_coverage95"] > 0.85
+
+
 def test_a_task_that_is_never_asked_is_predicted_from_another(
     files: dict[str, str], tmp_path: Path
 ) -> None:

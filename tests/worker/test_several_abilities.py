@@ -61,6 +61,12 @@ async def test_profiles_of_two_endpoints_are_recovered(working: Services) -> Non
         session = await until(working, created.id)
         assert session.status == "completed", session.failure
         assert session.summary["accuracy"]["method"] == "score-model"
+        again = await working.sessions.replay(
+            created.id, {"prediction": {"method": "p-irt"}}, bank_version_id=None, metadata={}
+        )
+        assert again.summary["accuracy"]["method"] == "p-irt"
+        assert again.summary["accuracy"]["value"] != session.summary["accuracy"]["value"]
+        assert again.summary["estimate"]["theta"] == session.summary["estimate"]["theta"]
         found[good] = {task["tag"]: task for task in session.summary["profile"]["tasks"]}
         names = [ability["name"] for ability in session.summary["profile"]["abilities"]]
         assert names == ["general", "dimension_1", "dimension_2"]

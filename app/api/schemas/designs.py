@@ -93,6 +93,17 @@ class StoppingInput(StoppingRules):
     all_of: Annotated[list[StoppingRules], Field(max_length=10)] | None = None
 
 
+class PredictionInput(Input):
+    """How scores are predicted."""
+
+    method: Literal["score-model", "p-irt"] | None = Field(
+        default=None,
+        description="`score-model`: from the answers to all items of the models that the version "
+        "was calibrated on, the default where it carries that (nested and mirt). `p-irt`: observed "
+        "answers and, by the abilities, the expected score of the rest.",
+    )
+
+
 class BudgetInput(Input):
     """Caps. Reaching one ends the test with a valid theta; calls in flight are still paid."""
 
@@ -115,6 +126,7 @@ class DesignInput(Input):
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None
     stopping: StoppingInput | None = None
+    prediction: PredictionInput | None = None
     budget: BudgetInput | None = None
     concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
         default=None, description="Items in flight at once."

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import Input, Int32, Metadata, Name, Output, Text
-from app.api.schemas.designs import DesignInput, EstimatorInput
+from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.engine import StopReason
 from app.items import Outcome
@@ -122,12 +122,15 @@ class SessionReplay(Input):
     """A new session that estimates again from the answers of an ended one."""
 
     estimator: EstimatorInput | None = None
+    prediction: PredictionInput | None = None
     bank_version_id: Name | None = None
     metadata: Metadata = Field(default_factory=dict)
 
     def changes(self) -> dict[str, Any]:
         """The sections of the design to replace."""
-        return self.model_dump(include={"estimator"}, exclude_unset=True, exclude_none=True)
+        return self.model_dump(
+            include={"estimator", "prediction"}, exclude_unset=True, exclude_none=True
+        )
 
 
 class SessionRescore(Input):
@@ -189,7 +192,7 @@ class EstimateRead(Output):
 
 
 class AccuracyRead(Output):
-    """Predicted score on the whole bank, with its 95 % interval."""
+    """Predicted score, with its 95 % interval."""
 
     value: float
     lo: float
@@ -199,6 +202,9 @@ class AccuracyRead(Output):
         description="The interval by the model alone; null where nothing was learned.",
     )
     method: str
+    target: dict[str, float] | None = Field(
+        default=None, description="Of which tags it is, and their shares; null: of the whole bank."
+    )
 
 
 class AbilityRead(Output):
@@ -215,7 +221,9 @@ class AbilityRead(Output):
 class TaskRead(Output):
     """Predicted score on all items of a tag, asked or never asked, with its 95 % interval."""
 
-    tag: str
+    tag: str = Field(
+        description="`all` is the whole bank, told here where the session is about another score."
+    )
     value: float
     lo: float
     hi: float

@@ -1,0 +1,166 @@
+"""p-IRT from several abilities."""
+
+import numpy as np
+import pytest
+from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
+
+from app.engine.abilities import ProfileBelief, abilities_of
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.correction import IntervalCorrection, Stretch, VersionLearning
+from app.engine.design import Design
+from app.engine.models.multidimensional import (
+    Abilities,
+    Loadings,
+    Population,
+    estimate_profile,
+)
+from app.engine.profile_prediction import ProfilePIrt
+from app.engine.score_model import ScoreModel, Target
+from app.engine.state import CatState, Response
+from app.errors import InvalidInputError
+
+N_ITEMS = 60
+TAGS = tuple(frozenset({"law" if j % 2 else "maths"}) for j in range(N_ITEMS))
+ALL = np.full(N_ITEMS, 1 / N_ITEMS)
+
+
+def bank_of(seed: int, dimensions: int = 2) -> ItemBank:
+    rng = np.random.default_rng(seed)
+    items = Loadings(
+        rng.lognormal(0.2, 0.3, N_ITEMS),
+        rng.normal(size=N_ITEMS),
+        0.8 * rng.normal(size=(N_ITEMS, dimensions)),
+        nested=True,
+    )
+    root = rng.normal(size=(dimensions + 1, dimensions + 1)) / 2
+    population = Population(0.2 * rng.normal(size=dimensions + 1), root @ root.T + 0.4 * np.eye(3))
+    return ItemBank.from_abilities(Abilities(items, population), [str(j) for j in range(N_ITEMS)])
+
+
+def drawn(bank: ItemBank, n: int, seed: int) -> FloatArray:
+    """Answers of examinees from the bank's own population."""
+    assert bank.abilities is not None
+    rng, population = np.random.default_rng(seed), bank.abilities.population
+    abilities = rng.multivariate_normal(population.mean, population.covariance, size=n)
+    expected = bank.abilities.items.expected_score(abilities)
+    return (rng.random(expected.shape) < expected).astype(float)
+
+
+def state_of(test: AdaptiveTest, scores: FloatArray, n: int) -> CatState:
+    return test.replay(Response(ItemIndex(j), float(scores[j])) for j in range(n))
+
+
+def scores_known(seed: int = 0) -> dict[str, Target]:
+    rng = np.random.default_rng(seed)
+    model = ScoreModel(
+        rng.uniform(0.3, 0.8, N_ITEMS),
+        0.2 * rng.normal(size=(3, N_ITEMS)),
+        rng.uniform(0.02, 0.2, N_ITEMS),
+    )
+    law = np.array([float("law" in tags) for tags in TAGS])
+    return {"all": Target(model, ALL), "law": Target(model, law / law.sum())}
+
+
+def test_the_value_is_the_mean_over_the_normal_belief() -> None:
+    bank = bank_of(1)
+    test = Design.from_dict({}).build(bank)
+    state = state_of(test, drawn(bank, 1, 2)[0], 12)
+    told = ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
+    belief = state.belief
+    profile = belief.profile  # type: ignore[attr-defined]  # of a bank of several abilities
+    assert bank.abilities is not None
+    points = np.random.default_rng(3).multivariate_normal(profile.mean, profile.covariance, 40_000)
+    items = bank.abilities.items
+    expected = expit(points @ items.slopes[12:].T + items.intercept[12:])
+    seen = sum(response.score for response in state.responses)
+    assert told.value == pytest.approx((seen + expected.sum(axis=1).mean()) / N_ITEMS, abs=2e-3)
+    turned = np.random.default_rng(4).random(expected.shape) < expected
+    lo, hi = np.quantile((seen + turned.sum(axis=1)) / N_ITEMS, [0.025, 0.975])
+    assert told.lo == pytest.approx(lo, abs=0.02)
+    assert told.hi == pytest.approx(hi, abs=0.02)
+
+
+def test_intervals_hold_for_examinees_of_the_model() -> None:
+    bank = bank_of(5)
+    known = abilities_of(bank)
+    held, missed = 0, []
+    rows = drawn(bank, 400, 6)
+    for row in rows:
+        profile = estimate_profile(known.items, known.population, np.arange(20), row[:20])
+        answers = [Response(ItemIndex(j), float(row[j])) for j in range(20)]
+        told = ProfilePIrt(ALL).predict(bank, answers, ProfileBelief(profile, known.composite))
+        held += told.lo - 1e-12 <= row.mean() <= told.hi + 1e-12
+        missed.append(told.value - row.mean())
+    assert 0.93 <= held / len(rows) <= 0.98
+    assert abs(np.mean(missed)) < 0.01
+
+
+def test_all_answers_leave_nothing_open() -> None:
+    bank, row = bank_of(1), drawn(bank_of(1), 1, 2)[0]
+    test = Design.from_dict({}).build(bank)
+    told = test.predict(state_of(test, row, N_ITEMS))
+    assert told.value == told.lo == told.hi == pytest.approx(row.mean())
+
+
+def test_it_predicts_what_the_test_is_about() -> None:
+    bank, row = bank_of(1), drawn(bank_of(1), 1, 2)[0]
+    of_law = {"selection": {"criterion": "v_optimal", "target": {"law": 1.0}}}
+    law = Design.from_dict(of_law).build(bank, tags=TAGS)
+    whole = Design.from_dict({}).build(bank, tags=TAGS)
+    state = state_of(law, row, 30)
+    weights = np.array([float("law" in tags) for tags in TAGS]) / 30
+    assert law.predict(state) == ProfilePIrt(weights).predict(bank, state.responses, state.belief)
+    assert law.predict(state) == law.tasks["law"].predict(bank, state.responses, state.belief)
+    assert law.predict(state) != whole.predict(state)
+    assert set(law.tasks) == {"all", "law", "maths"}
+    # Of the odd items 15 are answered: no less than these, no more than the rest right.
+    seen = float(row[1:30:2].sum()) / 30
+    assert seen <= law.predict(state).lo <= law.predict(state).hi <= seen + 15 / 30
+
+
+def test_the_design_says_how_scores_are_predicted() -> None:
+    bank, known = bank_of(1), scores_known()
+    methods = {}
+    for method in (None, "score-model", "p-irt"):
+        design = Design.from_dict({"prediction": {"method": method}})
+        assert Design.from_dict(design.to_dict()) == design
+        test = design.build(bank, tags=TAGS, targets=known)
+        methods[method] = test.predict(test.start()).method
+        assert {one.name for one in test.tasks.values()} == {methods[method]}
+    assert methods == {None: "score-model", "score-model": "score-model", "p-irt": "p-irt"}
+
+
+def test_a_score_model_that_is_not_there_is_refused() -> None:
+    design = Design.from_dict({"prediction": {"method": "score-model"}})
+    with pytest.raises(InvalidInputError, match="nested or mirt") as caught:
+        design.build(bank_of(1), tags=TAGS)
+    assert caught.value.problems[0].pointer == "/prediction/method"
+
+
+def test_an_unknown_method_is_refused_by_name() -> None:
+    with pytest.raises(InvalidInputError, match="did you mean 'p-irt'") as caught:
+        Design.from_dict({"prediction": {"method": "p_irt"}})
+    assert caught.value.problems[0].pointer == "/prediction/method"
+
+
+def test_what_others_taught_widens_the_interval_within_what_is_possible() -> None:
+    bank, row = bank_of(1), drawn(bank_of(1), 1, 2)[0]
+    stretch = Stretch(answers=(5, 20), factor=(50.0, 50.0), usual=(0.2, 0.1), power=0.0)
+    learned = VersionLearning(
+        interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    )
+    of_law = {"selection": {"criterion": "v_optimal", "target": {"law": 1.0}}}
+    test = Design.from_dict(of_law).build(bank, tags=TAGS, learned=learned)
+    state = state_of(test, row, 30)
+    seen = float(row[1:30:2].sum()) / 30
+    assert test.predict(state).lo == pytest.approx(seen)
+    assert test.predict(state).hi == pytest.approx(seen + 0.5)
+
+
+def test_answers_read_for_one_ability_are_refused() -> None:
+    bank = bank_of(1)
+    plain = ItemBank.from_intercepts(a=bank.a, intercept=bank.intercept)
+    state = state_of(Design.from_dict({}).build(plain), drawn(bank, 1, 2)[0], 5)
+    with pytest.raises(InvalidInputError, match="one ability"):
+        ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
