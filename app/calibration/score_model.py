@@ -10,7 +10,7 @@ Sources: Ledoit & Wolf (2004), Journal of Multivariate Analysis 88, for the shri
 Annals of Mathematics and Artificial Intelligence 74, for cross-conformal intervals.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +19,13 @@ from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.score_model import (
     MOST_FACTORS,
-    NORMAL_95,
     ScoreModel,
     Target,
     Widths,
     reduced,
     short_form,
 )
+from app.engine.selection.design import WHOLE_BANK
 from app.errors import CalibrationError
 
 SHRINKAGES = (0.05, 0.1, 0.2, 0.35, 0.6, 0.9)
@@ -39,6 +39,7 @@ _MAX_EXAMINEES = 1000  # records of a cross-validation; more would not change a 
 _MAX_ASKED = 128
 _PSEUDO_ANSWERS, _IGNORANCE = 5.0, 0.25  # prior variance of a score: of a fair coin
 _LEAST_ANSWERED = 0.5  # share of a target from which on a record with gaps says what it has on it
+_NOTHING_LEFT = 1e-6  # of a target's standard deviation: all of it is asked
 _SMOOTHED = 2  # neighbouring numbers of items whose errors are read together
 
 
@@ -117,12 +118,12 @@ def learn_scores(
     model = covariance_model(scores, shrinkage)
     learned: dict[str, Target] = {}
     errors: dict[str, Mapping[int, float]] = {}
-    for name, weights in targets.items():
-        missed, standard = _left_out(some, weights, price, counts, shrinkage, _FOLDS)
-        learned[name] = Target(model, weights, _widths(counts, standard))
+    for name, forms in _left_out(some, targets, price, counts, shrinkage).items():
+        own = forms[0]
+        learned[name] = Target(model, targets[name], _widths(counts, forms))
         errors[name] = {
             count: float(np.nanmean(np.abs(row)))
-            for count, row in zip(counts, missed, strict=True)
+            for count, row in zip(counts, own.missed, strict=True)
             if not np.isnan(row).all()  # no record answered enough of the target
         }
     return LearnedScores(model=model, shrinkage=shrinkage, targets=learned, errors=errors)
@@ -149,8 +150,8 @@ def _best_shrinkage(
         for k in range(_CHOOSING_FOLDS):
             held, model = scores[fold == k], covariance_model(scores[fold != k], shrinkage)
             for weights in targets.values():
-                target, counted = Target(model, weights), weights != 0
-                truth = _truth(held[:, counted], weights[counted], model.mean[counted])
+                target = Target(model, weights)
+                truth = _truth_of(held, target)
                 own = np.array(short_form(target, most, price))
                 for form, share in [(own, 1.0), *((form, _RANDOM_SHARE) for form in random_forms)]:
                     for count in _CHOOSING_ASKED:
@@ -167,6 +168,12 @@ def _filled(scores: FloatArray, model: ScoreModel, asked: IntArray) -> FloatArra
     """Scores on the items asked; without an answer the item's mean, which says nothing."""
     found = scores[:, asked]
     return np.where(np.isnan(found), model.mean[asked], found)
+
+
+def _truth_of(scores: FloatArray, target: Target) -> FloatArray:
+    """What records of the whole bank have on a target; see `_truth`."""
+    counted = target.weights != 0
+    return _truth(scores[:, counted], target.weights[counted], target.model.mean[counted])
 
 
 def _truth(scores: FloatArray, weights: FloatArray, mean: FloatArray) -> FloatArray:
@@ -186,49 +193,85 @@ def _truth(scores: FloatArray, weights: FloatArray, mean: FloatArray) -> FloatAr
     return np.where(share < _LEAST_ANSWERED, np.nan, filled @ weights)
 
 
-def _left_out(
-    scores: FloatArray,
-    weights: FloatArray,
-    price: FloatArray,
-    counts: list[int],
-    shrinkage: float,
-    folds: int,
-) -> tuple[FloatArray, FloatArray]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _LeftOut:
     """Errors of each record, predicted from the others, after each number of items.
 
-    Returns:
-        The errors, and the same in standard deviations by the model, each of shape
-        (n_counts, n_examinees); NaN where the record misses most of what the target counts.
+    Attributes:
+        missed: Predicted less real score, shape (n_counts, n_examinees); NaN where the record
+            misses most of what the target counts.
+        standard: The same in standard deviations by the model; NaN, too, once all of the target is
+            asked: nothing is left to be wrong about.
     """
-    fold = np.arange(len(scores)) % folds
-    missed = np.full((len(counts), len(scores)), np.nan)
-    standard = missed.copy()
-    counted = weights != 0
-    for k in range(folds):
+
+    missed: FloatArray
+    standard: FloatArray
+
+    @classmethod
+    def unknown(cls, counts: Sequence[int], n_examinees: int) -> "_LeftOut":
+        """To be filled fold by fold."""
+        missed, standard = np.full((2, len(counts), n_examinees), np.nan)
+        return cls(missed, standard)
+
+
+def _left_out(
+    scores: FloatArray,
+    targets: Mapping[str, FloatArray],
+    price: FloatArray,
+    counts: Sequence[int],
+    shrinkage: float,
+) -> dict[str, list[_LeftOut]]:
+    """By target: after the items that are best for it, and after those best for the whole bank.
+
+    Sessions tell of every task, whatever their items were chosen for.
+    """
+    found = {
+        name: [
+            _LeftOut.unknown(counts, len(scores))
+            for _ in ({name, WHOLE_BANK} if WHOLE_BANK in targets else {name})
+        ]
+        for name in targets
+    }
+    fold = np.arange(len(scores)) % _FOLDS
+    for k in range(_FOLDS):
         held = np.flatnonzero(fold == k)
-        target = Target(covariance_model(scores[fold != k], shrinkage), weights)
-        mean = target.model.mean[counted]
-        truth = _truth(scores[np.ix_(held, counted)], weights[counted], mean)
-        form = short_form(target, counts[-1], price)
-        for i, count in enumerate(counts):
-            asked = np.array(form[:count])
-            value, sd = target.predict(asked, _filled(scores[held], target.model, asked))
-            missed[i, held] = value - truth
-            standard[i, held] = (value - truth) / max(sd, 1e-12)
-    return missed, standard
+        model = covariance_model(scores[fold != k], shrinkage)
+        known = {name: Target(model, weights) for name, weights in targets.items()}
+        best = {name: short_form(target, counts[-1], price) for name, target in known.items()}
+        for name, target in known.items():
+            truth = _truth_of(scores[held], target)
+            nothing_left = _NOTHING_LEFT * np.sqrt(target.variance)
+            # The target's own form first.
+            forms = [best[name], *(best[WHOLE_BANK] for _ in found[name][1:])]
+            for form, left_out in zip(forms, found[name], strict=True):
+                for i, count in enumerate(counts):
+                    asked = np.array(form[:count])
+                    value, sd = target.predict(asked, _filled(scores[held], model, asked))
+                    left_out.missed[i, held] = value - truth
+                    if sd > nothing_left:
+                        left_out.standard[i, held] = (value - truth) / sd
+    return found
 
 
-def _widths(counts: list[int], standard: FloatArray) -> Widths:
-    """Half-widths that 95 % of the records left out keep, smoothed over neighbouring counts."""
-    half = []
-    for i in range(len(counts)):
-        near = np.abs(standard[max(i - _SMOOTHED, 0) : i + _SMOOTHED + 1])
-        # Errors of one record at neighbouring counts are hardly independent: its rank counts once.
-        n = int(np.count_nonzero(~np.isnan(standard[i])))
-        level = min(0.95 * (n + 1) / n, 1.0) if n else 1.0
-        near = near[~np.isnan(near)]
-        half.append(float(np.quantile(near, level)) if near.size else NORMAL_95)
-    return Widths(tuple(counts), tuple(half))
+def _widths(counts: Sequence[int], forms: Sequence[_LeftOut]) -> Widths:
+    """Half-widths that 95 % of the records left out keep after each of the forms.
+
+    Smoothed over neighbouring counts. There is none at counts that leave nothing to predict: a test
+    of as many items that were chosen for another target takes the last one.
+    """
+    half: dict[int, float] = {}
+    for i, count in enumerate(counts):
+        for form in forms:
+            # Errors of one record at neighbouring counts are hardly independent: its rank counts
+            # once.
+            n = int(np.count_nonzero(~np.isnan(form.standard[i])))
+            if not n:
+                continue
+            near = np.abs(form.standard[max(i - _SMOOTHED, 0) : i + _SMOOTHED + 1])
+            level = min(0.95 * (n + 1) / n, 1.0)
+            kept = float(np.quantile(near[~np.isnan(near)], level))
+            half[count] = max(kept, half.get(count, 0.0))
+    return Widths(tuple(half), tuple(half.values())) if half else Widths()
 
 
 def _counts(n_items: int) -> list[int]:

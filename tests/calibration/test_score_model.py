@@ -2,6 +2,7 @@ import numpy as np
 
 from app.calibration.score_model import learn_scores
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.score_model import short_form
 from app.engine.simulation import draw_scores
 
 N_ITEMS, N_EXAMINEES = 80, 60
@@ -40,3 +41,27 @@ def test_records_that_miss_most_of_the_target_give_no_error_rather_than_nan() ->
     scores = records()
     scores[:, N_ITEMS // 3 :] = np.nan
     assert learn_scores(scores, TARGET, np.random.default_rng(0)).errors["all"] == {}
+
+
+def two_tasks(n_examinees: int, seed: int) -> FloatArray:
+    """A long and a short task, each with an ability of its own beside the general one."""
+    items = np.random.default_rng(8)
+    difficulty, short = items.normal(size=60), np.arange(60) >= 45
+    rng = np.random.default_rng(seed)
+    ability = rng.normal(size=(n_examinees, 1)) + 0.7 * rng.normal(size=(n_examinees, 2))
+    chance = 1 / (1 + np.exp(-1.3 * (ability[:, short.astype(int)] - difficulty)))
+    return (rng.random(chance.shape) < chance).astype(np.float64)
+
+
+def test_intervals_of_a_task_hold_when_items_were_chosen_for_the_whole_bank() -> None:
+    of_short = np.r_[np.zeros(45), np.full(15, 1 / 15)]
+    targets = {"all": np.full(60, 1 / 60), "short": of_short}
+    learned = learn_scores(two_tasks(150, 1), targets, np.random.default_rng(0))
+    known, new = learned.targets, two_tasks(100, 2)
+
+    for count in (8, 20, 40):  # more items than the short task has, but not all of them are its own
+        form = short_form(known["all"], count)
+        assert set(form) != set(range(45, 60))
+        intervals = [known["short"].interval(form, row[form]) for row in new]
+        held = [lo <= row @ of_short <= hi for row, (_, lo, hi) in zip(new, intervals, strict=True)]
+        assert np.mean(held) >= 0.9
