@@ -18,6 +18,7 @@ from app.services.container import Services
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
 from app.services.gates import GateService
+from app.services.items import ItemService
 from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
 from app.services.rankings import RankingService
@@ -26,6 +27,7 @@ from app.services.scorer_trials import ScorerTrials
 from app.services.sessions import SessionService
 from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
+from app.services.versions import VersionService
 from app.storage.repositories.api_keys import Scope
 
 ScopeName = Literal["read", "run", "banks:write", "admin"]
@@ -83,6 +85,8 @@ Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
 ScorerTrialsDep = Annotated[ScorerTrials, _service(lambda opened: opened.scorer_trials)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 Simulations = Annotated[SimulationService, _service(lambda opened: opened.simulations)]
+Items = Annotated[ItemService, _service(lambda opened: opened.items)]
+Versions = Annotated[VersionService, _service(lambda opened: opened.versions)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 
 
@@ -143,3 +147,7 @@ async def _current_caller(
 def caller(scope: ScopeName) -> params.Security:
     """Dependency of a route that needs `scope`: `dependencies=[caller("run")]`."""
     return Security(_current_caller, scopes=[scope])  # type: ignore[no-any-return]  # typed Any
+
+
+#: The caller, of a route that shows more to those who may write.
+Reader = Annotated[Caller, caller("read")]

@@ -22,12 +22,14 @@ from app.api.routers import (
     endpoints,
     gates,
     health,
+    items,
     leaderboards,
     rankings,
     response_sets,
     scorers,
     sessions,
     simulations,
+    versions,
 )
 from app.api.schemas.common import Problem
 from app.services.container import Services, open_services
@@ -46,6 +48,8 @@ Creating calls honour `Idempotency-Key`; changes of mutable resources need `If-M
 _ROUTERS = (
     health,
     banks,
+    items,
+    versions,
     response_sets,
     calibrations,
     endpoints,

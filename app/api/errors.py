@@ -161,6 +161,10 @@ def merged(*responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[
     return union
 
 
+#: Of a route that changes something mutable: If-Match is missing, or names an older state.
+CONDITIONAL = errors(PreconditionFailedError, PreconditionRequiredError)
+
+
 def install(app: FastAPI) -> None:
     """Register the handlers that turn every error into a problem."""
     app.add_exception_handler(SextantError, _on_sextant_error)  # type: ignore[arg-type]  # narrower

@@ -10,6 +10,11 @@ from fastapi import Depends, Header, Request, Response
 
 from app.errors import PreconditionFailedError, PreconditionRequiredError, SextantError
 
+#: Documents the answer to If-None-Match.
+NOT_MODIFIED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "You have the present state: nothing was sent."}
+}
+
 
 def etag(revision: int | str) -> str:
     """Strong entity tag of a revision."""

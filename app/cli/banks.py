@@ -18,7 +18,8 @@ from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.services.bank_import import BankImport, Tally
 from app.services.bank_spec import BankSpec
-from app.services.banks import BankOverview, BankService, ImportReport
+from app.services.banks import BankOverview, ImportReport
+from app.services.container import Services
 from app.services.version_draft import RESPONSE_MODELS
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import BankVersion, VersionItem
@@ -95,7 +96,7 @@ def import_bank(
     spec = BankSpec(name=name)
     if scorer is not None:
         spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer))
-    _show_report(_with_banks(lambda banks: banks.import_bank(spec, request, dry_run=dry_run)))
+    _show_report(_with(lambda services: services.banks.import_bank(spec, request, dry_run=dry_run)))
 
 
 @app.command("list")
@@ -104,7 +105,7 @@ def list_banks() -> None:
     """List all banks."""
     name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)
     table = Table(name, "items", "version", "active", "model", identifier, box=None)
-    for overview in _with_banks(lambda banks: _all(banks.list_banks, lambda o: o.bank.id)):
+    for overview in _with(lambda services: _all(services.banks.list_banks, lambda o: o.bank.id)):
         bank, latest = overview.bank, overview.latest
         table.add_row(
             bank.name,
@@ -122,12 +123,13 @@ def list_banks() -> None:
 def show(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -> None:
     """Show a bank and its versions."""
 
-    async def read(banks: BankService) -> tuple[BankOverview, list[BankVersion]]:
-        return await banks.get_bank(name), await _all(
-            lambda request: banks.list_versions(name, request), lambda version: version.id
+    async def read(services: Services) -> tuple[BankOverview, list[BankVersion]]:
+        return await services.banks.get_bank(name), await _all(
+            lambda request: services.versions.list_page(name, request),
+            lambda version: version.id,
         )
 
-    overview, versions = _with_banks(read)
+    overview, versions = _with(read)
     bank = overview.bank
     facts = {
         "id": bank.id,
@@ -152,14 +154,15 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -
 def lint(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -> None:
     """List what is wrong with the items of a bank's latest version."""
 
-    async def read(banks: BankService) -> tuple[BankVersion, list[VersionItem]]:
-        version = await banks.get_version(name, await banks.resolve_version(name))
+    async def read(services: Services) -> tuple[BankVersion, list[VersionItem]]:
+        versions = services.versions
+        version = await versions.get(name, await versions.resolve(name))
         return version, await _all(
-            lambda request: banks.version_items(name, version.id, request, flagged=True),
+            lambda request: versions.items(name, version.id, request, flagged=True),
             lambda item: item.item_id,
         )
 
-    version, flagged = _with_banks(read)
+    version, flagged = _with(read)
     for item in flagged:
         for flag in item.flags:
             line = f"{flag['severity']:<8}{flag['code']:<20}{item.status:<12}{flag['message']}"
@@ -190,7 +193,7 @@ def export(
             number = None if version is None else str(version)
             made = await services.bank_exports.export(name, number, file_format, reveal=True)
             await write_async_blocks(target, made.blocks)
-            loaded = await services.banks.load_version(made.version.id)
+            loaded = await services.versions.load(made.version.id)
             return made.version, formula_like(loaded.keys)
 
     made, formulas = asyncio.run(write())
@@ -233,12 +236,12 @@ async def _all(
         after = identify(found[-1])
 
 
-def _with_banks(use: Callable[[BankService], Awaitable[T]]) -> T:
+def _with(use: Callable[[Services], Awaitable[T]]) -> T:
     """Run `use` on the configured database."""
 
     async def run() -> T:
         async with runtime() as services:
-            return await use(services.banks)
+            return await use(services)
 
     return asyncio.run(run())
 

@@ -104,7 +104,7 @@ def recalibrate(
 async def _calibrated(
     services: Services, bank: str, responses: str, model: str | None
 ) -> CalibrationRecord:
-    version = await services.banks.get_version(bank)
+    version = await services.versions.get(bank)
     link = LinkPlan(
         method=LinkMethod.FIXED_ANCHOR.value, bank_version_id=version.id, check_drift=True
     )

@@ -10,7 +10,7 @@ from app.exchange.item_record import MAX_PARAMETER
 from app.exchange.parameters import shortest_difficulties
 from app.items import ItemContent
 from app.services.bank_import import item_fields
-from app.services.banks import BankService
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.bank_values import (
     ACTIVE,
@@ -49,12 +49,12 @@ class BankExports:
 
     Args:
         database: Where the items are.
-        banks: Keeps versions in memory.
+        versions: Keeps versions in memory.
     """
 
-    def __init__(self, database: Database, banks: BankService) -> None:
+    def __init__(self, database: Database, versions: VersionService) -> None:
         self._database = database
-        self._banks = banks
+        self._versions = versions
 
     async def export(
         self, bank: str, version: str | None, file_format: BankFormat, *, reveal: bool
@@ -71,8 +71,8 @@ class BankExports:
             NotFoundError: No such bank or version.
             ItemBankError: Parameters that the format cannot hold.
         """
-        found = await self._banks.get_version(bank, version)
-        loaded = await self._banks.load_version(found.id)
+        found = await self._versions.get(bank, version)
+        loaded = await self._versions.load(found.id)
         name = f"{loaded.bank_name}-v{found.number}.{file_format.suffix}"
         withheld = False
         if file_format is BankFormat.JSONL:

@@ -11,14 +11,14 @@ from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import InvalidInputError
 from app.services.bank_import import BankImport
-from app.services.banks import BankService
 from app.services.calibration_drift import DRIFT
 from app.services.calibration_plan import CalibrationPlan
 from app.services.loaded_version import LoadedVersion
+from app.services.versions import VersionService
 from app.storage.repositories.bank_values import BankVersion
 
 
-async def with_target(plan: CalibrationPlan, banks: BankService) -> CalibrationPlan:
+async def with_target(plan: CalibrationPlan, versions: VersionService) -> CalibrationPlan:
     """The plan with the items on whose scale it lands: the active ones of the link's version.
 
     Raises:
@@ -27,13 +27,13 @@ async def with_target(plan: CalibrationPlan, banks: BankService) -> CalibrationP
     """
     if plan.link is None or plan.link.bank_version_id is None:
         return plan
-    version = await banks.load_version(plan.link.bank_version_id)
+    version = await versions.load(plan.link.bank_version_id)
     active = np.flatnonzero(version.active)
     plan = replace(plan, target=version.bank.take(active))
     if not plan.checks_drift:
         return plan
     require_family(version)
-    errors = await banks.difficulty_errors(version)
+    errors = await versions.difficulty_errors(version)
     aside = frozenset(version.keys[i] for i in np.flatnonzero(~version.active))
     return replace(plan, target_se=errors[active], aside=aside)
 

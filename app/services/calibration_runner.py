@@ -17,7 +17,6 @@ from app.errors import (
     LeaseLostError,
     SextantError,
 )
-from app.services.banks import BankService
 from app.services.calibration_links import with_target
 from app.services.calibration_parts import FittedPart, digest_of, parts_for, require_same_answers
 from app.services.calibration_plan import CalibrationPlan, decided, prepared
@@ -25,6 +24,7 @@ from app.services.calibration_process import fit_in_process
 from app.services.calibration_queue import CalibrationQueue
 from app.services.patience import patiently
 from app.services.response_sets import ResponseSetService
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.calibrations import (
     CalibrationRecord,
@@ -60,14 +60,14 @@ class CalibrationRunner:
         *,
         database: Database,
         response_sets: ResponseSetService,
-        banks: BankService,
+        versions: VersionService,
         queue: CalibrationQueue,
         worker_id: str,
         lease: timedelta,
     ) -> None:
         self._database = database
         self._response_sets = response_sets
-        self._banks = banks
+        self._versions = versions
         self._queue = queue
         self._worker_id = worker_id
         self._lease = lease
@@ -119,7 +119,7 @@ class CalibrationRunner:
         source = await patiently(lambda: self._response_sets.get(set_id))
         table = await patiently(lambda: self._response_sets.matrix(set_id))
         plan = await patiently(
-            lambda: with_target(CalibrationPlan.from_dict(record.settings), self._banks)
+            lambda: with_target(CalibrationPlan.from_dict(record.settings), self._versions)
         )
         filtered = await asyncio.to_thread(prepared, table, plan)
         plan = await asyncio.to_thread(decided, filtered.matrix, plan)

@@ -20,6 +20,7 @@ from app.services.calibration_parts import parts_for
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.calibration_queue import CalibrationQueue
 from app.services.response_sets import ResponseSetService
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -83,6 +84,7 @@ class CalibrationService:
         database: Where they are stored.
         response_sets: What is calibrated.
         banks: Where it is published.
+        versions: What it may be linked to.
         queue: Brings calibrations to the workers.
     """
 
@@ -92,11 +94,13 @@ class CalibrationService:
         database: Database,
         response_sets: ResponseSetService,
         banks: BankService,
+        versions: VersionService,
         queue: CalibrationQueue,
     ) -> None:
         self._database = database
         self._response_sets = response_sets
         self._banks = banks
+        self._versions = versions
         self._queue = queue
         # Answers take memory: one look at a time, however many ask at once.
         self._looking = asyncio.Lock()
@@ -115,7 +119,7 @@ class CalibrationService:
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         found = await self._response_sets.get(response_set)
-        plan = await with_target(plan, self._banks)
+        plan = await with_target(plan, self._versions)
         async with self._looking:
             table = await self._response_sets.matrix(found.id)
             n_parts = await asyncio.to_thread(_number_of_parts, table, plan)
@@ -284,7 +288,7 @@ class CalibrationService:
         checks_drift = link.get("check_drift", False)
         if not (publication.carry_over or checks_drift):
             return bank
-        target = (await self._banks.load_version(link["bank_version_id"])).bank
+        target = (await self._versions.load(link["bank_version_id"])).bank
         dropped = frozenset(item["name"] for item in result["dropped"]["items"])
         if checks_drift:  # what was there before stays, whether it had new answers or not
             dropped -= frozenset(target.item_ids)

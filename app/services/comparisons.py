@@ -10,9 +10,9 @@ from app.engine.comparison import Ability, Difference, of_abilities, paired
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
 from app.exchange.responses import MAX_CELLS
 from app.services.answer_sheets import table_of
-from app.services.banks import BankService
 from app.services.loaded_version import LoadedVersion
 from app.services.results import Result, result_of
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.session_values import Administration, SessionRecord
 
@@ -81,12 +81,12 @@ class ComparisonService:
 
     Args:
         database: Where sessions and response sets are stored.
-        banks: Their items.
+        versions: Their items.
     """
 
-    def __init__(self, database: Database, banks: BankService) -> None:
+    def __init__(self, database: Database, versions: VersionService) -> None:
         self._database = database
-        self._banks = banks
+        self._versions = versions
 
     async def sessions(self, first: str, second: str, *, confidence: float) -> Comparison:
         """Compare two ended sessions on one scale.
@@ -158,7 +158,7 @@ class ComparisonService:
             record = await uow.sessions.get(session_id)
             administrations = await uow.sessions.administrations(session_id)
         result = result_of(record)
-        version = await self._banks.load_version(record.bank_version_id)
+        version = await self._versions.load(record.bank_version_id)
         return _Measured(record, version, result, _scores(version, administrations))
 
 

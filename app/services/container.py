@@ -15,6 +15,7 @@ from app.services.comparisons import ComparisonService
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
 from app.services.gates import GateService
+from app.services.items import ItemService
 from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
 from app.services.rankings import RankingService
@@ -23,6 +24,7 @@ from app.services.scorer_trials import ScorerTrials
 from app.services.sessions import SessionQueue, SessionService
 from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
+from app.services.versions import VersionService
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
@@ -39,6 +41,8 @@ class Services:
     api_keys: ApiKeyService
     endpoints: EndpointService
     banks: BankService
+    items: ItemService
+    versions: VersionService
     bank_exports: BankExports
     version_reports: VersionReports
     response_sets: ResponseSetService
@@ -76,10 +80,11 @@ async def open_services(
     async with Transport(guard=guard) as transport:
         endpoints = EndpointService(database, secrets, transport, guard)
         banks = BankService(database)
+        versions = VersionService(database)
         response_sets = ResponseSetService(database)
         sessions = SessionService(
             database=database,
-            banks=banks,
+            versions=versions,
             endpoints=endpoints,
             queue=queue,
             private_endpoints=settings.is_loopback,
@@ -93,27 +98,33 @@ async def open_services(
                 api_keys=ApiKeyService(database),
                 endpoints=endpoints,
                 banks=banks,
-                bank_exports=BankExports(database, banks),
-                version_reports=VersionReports(database, banks),
+                items=ItemService(database),
+                versions=versions,
+                bank_exports=BankExports(database, versions),
+                version_reports=VersionReports(database, versions),
                 response_sets=response_sets,
                 collector=Collector(database),
-                drift=DriftService(banks=banks, response_sets=response_sets),
+                drift=DriftService(versions=versions, response_sets=response_sets),
                 calibrations=CalibrationService(
-                    database=database, response_sets=response_sets, banks=banks, queue=queue
+                    database=database,
+                    response_sets=response_sets,
+                    banks=banks,
+                    versions=versions,
+                    queue=queue,
                 ),
                 sessions=sessions,
                 rankings=RankingService(
                     database=database,
-                    banks=banks,
+                    versions=versions,
                     endpoints=endpoints,
                     sessions=sessions,
                     queue=queue,
                 ),
                 manual_sessions=ManualSessions(
-                    database=database, banks=banks, endpoints=endpoints, transport=transport
+                    database=database, versions=versions, endpoints=endpoints, transport=transport
                 ),
-                simulations=SimulationService(banks, endpoints),
-                comparisons=ComparisonService(database, banks),
+                simulations=SimulationService(versions, endpoints),
+                comparisons=ComparisonService(database, versions),
                 gates=GateService(database, sessions),
                 scorer_trials=ScorerTrials(database, endpoints, transport),
                 leaderboards=LeaderboardService(database),

@@ -8,9 +8,9 @@ import numpy as np
 from app.calibration.drift import Drift, find_drift
 from app.calibration.matrix import ScoreMatrix
 from app.errors import InvalidInputError
-from app.services.banks import BankService
 from app.services.calibration_links import require_family
 from app.services.response_sets import ResponseSetService
+from app.services.versions import VersionService
 from app.storage.repositories.bank_values import BankVersion
 from app.storage.repositories.response_sets import ResponseSet
 
@@ -58,12 +58,12 @@ class DriftService:
     """Compares recorded answers with bank versions; nothing is stored.
 
     Args:
-        banks: The versions.
+        versions: The versions.
         response_sets: The answers.
     """
 
-    def __init__(self, *, banks: BankService, response_sets: ResponseSetService) -> None:
-        self._banks = banks
+    def __init__(self, *, versions: VersionService, response_sets: ResponseSetService) -> None:
+        self._versions = versions
         self._response_sets = response_sets
 
     async def look(self, bank: str, version: str | None, response_set: str) -> DriftLook:
@@ -80,8 +80,8 @@ class DriftService:
                 not 1PL to 4PL.
             CalibrationError: Fewer than two items in common.
         """
-        found = await self._banks.get_version(bank, version)
-        loaded = await self._banks.load_version(found.id)
+        found = await self._versions.get(bank, version)
+        loaded = await self._versions.load(found.id)
         require_family(loaded)
         answers = await self._response_sets.get(response_set)
         table = await self._response_sets.matrix(answers.id)
@@ -89,7 +89,7 @@ class DriftService:
             raise InvalidInputError(
                 f"Response set {answers.name!r} has no scored answers: collect sessions first."
             )
-        errors = await self._banks.difficulty_errors(loaded)
+        errors = await self._versions.difficulty_errors(loaded)
         active = np.flatnonzero(loaded.active)
 
         def judge() -> Drift:

@@ -9,13 +9,13 @@ from app.adapters.transport import Transport
 from app.engine import Stop
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Answer, ItemContent, Outcome
-from app.services.banks import BankService
 from app.services.endpoints import EndpointService
 from app.services.loaded_version import BankItem, LoadedVersion
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
 from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.session_values import (
     Administration,
@@ -55,7 +55,7 @@ class ManualSessions:
 
     Args:
         database: Where sessions are stored.
-        banks: What is asked.
+        versions: What is asked.
         endpoints: Of scorers that call out.
         transport: The client that calls them.
     """
@@ -64,12 +64,12 @@ class ManualSessions:
         self,
         *,
         database: Database,
-        banks: BankService,
+        versions: VersionService,
         endpoints: EndpointService,
         transport: Transport,
     ) -> None:
         self._database = database
-        self._banks = banks
+        self._versions = versions
         self._endpoints = endpoints
         self._transport = transport
 
@@ -83,9 +83,9 @@ class ManualSessions:
             record = await uow.sessions.get(session_id)
             asked = await uow.sessions.administrations(session_id)
         awaited = _awaited(record, asked)
-        version = await self._banks.load_version(record.bank_version_id)
+        version = await self._versions.load(record.bank_version_id)
         version = version.asking_as(record.provenance["asking"])
-        items = await self._banks.items_at(version, [awaited.position])
+        items = await self._versions.items_at(version, [awaited.position])
         return NextItem(
             step=awaited.step,
             step_token=awaited.step_token or "",
@@ -106,7 +106,7 @@ class ManualSessions:
         """
         expected = await self._expected(session_id, answer)
         closing = await self._closing(expected, answer)
-        test = await self._banks.adaptive_test(expected.version, expected.plan.design)
+        test = await self._versions.adaptive_test(expected.version, expected.plan.design)
         async with self._database.unit_of_work() as uow:
             record = await uow.sessions.get(session_id, for_update=True)
             administrations = await uow.sessions.administrations(session_id)

@@ -15,12 +15,13 @@ from app.errors import (
     SextantError,
     StaleStepError,
 )
-from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import price_in
+from app.services.loaded_version import LoadedVersion
 from app.services.patience import patiently
 from app.services.ranking_run import Member, RankingPlan, RankingRun
 from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.services.session_runner import FAULT, LiveSession, SessionRunner
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.rankings import RankingEnd, RankingRecord
 from app.storage.repositories.session_values import (
@@ -57,13 +58,13 @@ class RankingRunner:
         self,
         *,
         database: Database,
-        banks: BankService,
+        versions: VersionService,
         sessions: SessionRunner,
         worker_id: str,
         lease: timedelta,
     ) -> None:
         self._database = database
-        self._banks = banks
+        self._versions = versions
         self._sessions = sessions
         self._worker_id = worker_id
         self._lease = lease
@@ -89,7 +90,7 @@ class RankingRunner:
 
     async def _prepare(self, record: RankingRecord) -> LiveRanking:
         # Loaded once, for thetas compare on one bank only.
-        version = await self._banks.load_version(record.bank_version_id)
+        version = await self._versions.load(record.bank_version_id)
         async with self._database.unit_of_work() as uow:
             records = await uow.rankings.members(record.id)
         sessions = {
@@ -116,7 +117,9 @@ class RankingRunner:
             answers = await uow.sessions.administrations(member.id)
         plan = SessionPlan.from_dict(member.design)
         return SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design, price_in(member.provenance)),
+            test=await self._versions.adaptive_test(
+                version, plan.design, price_in(member.provenance)
+            ),
             plan=plan,
             version=version,
             seed=member.seed,

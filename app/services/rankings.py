@@ -9,12 +9,13 @@ import numpy as np
 
 from app.engine.ranking import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
-from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, EndpointSpec, price_in
+from app.services.loaded_version import LoadedVersion
 from app.services.ranking_run import RankingPlan
 from app.services.session_checks import check_plan, require_answers, require_content
 from app.services.session_run import SessionPlan, SessionRun
 from app.services.sessions import SessionQueue, SessionService, SessionSpec
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -64,7 +65,7 @@ class RankingService:
 
     Args:
         database: Where they are stored.
-        banks: What is asked.
+        versions: What is asked.
         endpoints: Who is asked.
         sessions: Makes the session that each endpoint gets.
         queue: Brings rankings to the workers.
@@ -74,13 +75,13 @@ class RankingService:
         self,
         *,
         database: Database,
-        banks: BankService,
+        versions: VersionService,
         endpoints: EndpointService,
         sessions: SessionService,
         queue: SessionQueue,
     ) -> None:
         self._database = database
-        self._banks = banks
+        self._versions = versions
         self._endpoints = endpoints
         self._sessions = sessions
         self._queue = queue
@@ -95,8 +96,8 @@ class RankingService:
         """
         version_id = spec.bank_version_id
         if version_id is None:
-            version_id = await self._banks.resolve_version(spec.bank or "")
-        version = await self._banks.load_version(version_id)
+            version_id = await self._versions.resolve(spec.bank or "")
+        version = await self._versions.load(version_id)
         n = len(spec.endpoints)
         budget = spec.budget
         if budget.items is None:
@@ -108,7 +109,7 @@ class RankingService:
         )
         settings = [await self._settings(endpoint) for endpoint in spec.endpoints]
         _require_different(settings)
-        test = await self._banks.adaptive_test(version, plan.asking.design)
+        test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * n, frozenset())  # refuses what can never be
         require_content(version)
         _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
@@ -159,8 +160,8 @@ class RankingService:
             budget=budget,
             asking=_asking(before.asking.to_dict(), before.rules, budget),
         )
-        version = await self._banks.load_version(record.bank_version_id)
-        test = await self._banks.adaptive_test(version, plan.asking.design)
+        version = await self._versions.load(record.bank_version_id)
+        test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
         _require_warm_up(plan, version, [_checked_price(settings[-1], plan)])
         draft = await self._member(endpoint, version, plan, [record.seed, len(in_it)])
@@ -246,7 +247,7 @@ class RankingService:
             )
         )
         price = price_in(new.provenance)
-        test = await self._banks.adaptive_test(version, asking.design, price)
+        test = await self._versions.adaptive_test(version, asking.design, price)
         return new, SessionRun(test=test, plan=asking, version=version, seed=new.seed)
 
 

@@ -11,13 +11,14 @@ from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import SextantError
 from app.items import Answer, FinishReason, Outcome, ScorerSpec
-from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, price_in
+from app.services.loaded_version import LoadedVersion
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
 from app.services.patience import patiently
 from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.session_values import (
     Administration,
@@ -63,7 +64,7 @@ class Rescoring:
 
     record: SessionRecord
     database: Database
-    banks: BankService
+    versions: VersionService
     endpoints: EndpointService
     transport: Transport
     write: Write
@@ -72,11 +73,13 @@ class Rescoring:
         """Mark what is not marked yet, in the order in which the answers came, and end."""
         record, started = self.record, time.monotonic()
         parent, sources, administrations = await patiently(self._stored)
-        version = await self.banks.load_version(record.bank_version_id)
+        version = await self.versions.load(record.bank_version_id)
         version = version.asking_as(record.provenance["asking"])
         plan = SessionPlan.from_dict(record.design)
         run = SessionRun(
-            test=await self.banks.adaptive_test(version, plan.design, price_in(record.provenance)),
+            test=await self.versions.adaptive_test(
+                version, plan.design, price_in(record.provenance)
+            ),
             plan=plan,
             version=version,
             seed=record.seed,
@@ -167,7 +170,7 @@ class Rescoring:
                 marking=None,
                 reason="The client gave a score and no answer: there is nothing to mark again.",
             )
-        item = (await patiently(lambda: self.banks.items_at(version, [position])))[position]
+        item = (await patiently(lambda: self.versions.items_at(version, [position])))[position]
         own = self.record.provenance["rescored_with"]
         if own is not None:
             item = replace(item, scorer=ScorerSpec(**own))

@@ -13,8 +13,8 @@ from app.exchange.every_eval_ever import (
     instance_lines,
 )
 from app.items import ItemContent, Outcome
-from app.services.banks import BankService
 from app.services.sessions import SessionService
+from app.services.versions import VersionService
 from app.storage.repositories.session_values import ENDED, SessionRecord
 
 
@@ -46,7 +46,7 @@ class SessionFile:
 
 async def export_session(
     sessions: SessionService,
-    banks: BankService,
+    versions: VersionService,
     session_id: str,
     file_format: SessionFormat,
     *,
@@ -56,7 +56,7 @@ async def export_session(
 
     Args:
         sessions: Where it is.
-        banks: Where the items' content is.
+        versions: Where the items' content is.
         session_id: Its id.
         file_format: Of the file.
         reveal: Whether the content of a withheld bank may be given out.
@@ -70,7 +70,7 @@ async def export_session(
         raise InvalidStateError(
             f"Session {record.id} is {record.status}; what is given out is its end."
         )
-    version = await banks.load_version(record.bank_version_id)
+    version = await versions.load(record.bank_version_id)
     answers = [
         asked
         for asked in await sessions.responses(session_id)
@@ -81,7 +81,7 @@ async def export_session(
     items = {}
     if reveal or version.visibility == "open":
         positions = sorted({asked.administration.position for asked in answers})
-        items = await banks.items_at(version, positions)
+        items = await versions.items_at(version, positions)
     test = _test(record)
     evaluated = []
     for asked in answers:

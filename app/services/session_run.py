@@ -27,7 +27,7 @@ from app.engine import (
 )
 from app.errors import InvalidInputError, ScorerBudgetError
 from app.items import Outcome
-from app.services.banks import LoadedVersion
+from app.services.loaded_version import LoadedVersion
 from app.services.marking import Spending
 from app.services.pretest import PretestItems, PretestPlan, window_of
 from app.services.profiles import profile_of

@@ -26,15 +26,16 @@ from app.errors import (
 )
 from app.items import Answer, Outcome
 from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
-from app.services.banks import BankItem, BankService, LoadedVersion
 from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint, price_in
+from app.services.loaded_version import BankItem, LoadedVersion
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
 from app.services.patience import patiently
 from app.services.rescoring import RESCORE, Rescoring
 from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun, abandoned
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.session_values import (
     Advance,
@@ -101,14 +102,14 @@ class SessionRunner:
         self,
         *,
         database: Database,
-        banks: BankService,
+        versions: VersionService,
         endpoints: EndpointService,
         networks: Networks,
         worker_id: str,
         lease: timedelta,
     ) -> None:
         self._database = database
-        self._banks = banks
+        self._versions = versions
         self._endpoints = endpoints
         self._networks = networks
         self._worker_id = worker_id
@@ -140,7 +141,7 @@ class SessionRunner:
         return Rescoring(
             record=record,
             database=self._database,
-            banks=self._banks,
+            versions=self._versions,
             endpoints=self._endpoints,
             transport=self._networks.of(record),
             write=self._write,
@@ -160,14 +161,16 @@ class SessionRunner:
         """
         if record.endpoint_id is None:
             raise SextantError(f"Session {record.id} has no endpoint to ask.")
-        version = version or await self._banks.load_version(record.bank_version_id)
+        version = version or await self._versions.load(record.bank_version_id)
         version = version.asking_as(record.provenance["asking"])
         endpoint = await self._endpoints.ready(record.endpoint_id)
         async with self._database.unit_of_work() as uow:
             administrations = await uow.sessions.administrations(record.id)
         plan = SessionPlan.from_dict(record.design)
         run = SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design, price_in(record.provenance)),
+            test=await self._versions.adaptive_test(
+                version, plan.design, price_in(record.provenance)
+            ),
             plan=plan,
             version=version,
             seed=record.seed,
@@ -252,7 +255,9 @@ class SessionRunner:
     async def ask(self, live: LiveSession, step: int) -> Closing:
         """Put one item to the endpoint and mark the answer."""
         position = int(live.run.position(step))
-        item = (await patiently(lambda: self._banks.items_at(live.version, [position])))[position]
+        item = (await patiently(lambda: self._versions.items_at(live.version, [position])))[
+            position
+        ]
         request = CompletionRequest(
             messages=build_messages(item.content, live.style),
             params=live.endpoint.config.sampling,

@@ -12,8 +12,8 @@ from app.errors import (
     InvalidStateError,
 )
 from app.items import Outcome, ScorerSpec
-from app.services.banks import BankService, LoadedVersion
 from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint, price_in
+from app.services.loaded_version import LoadedVersion
 from app.services.manual_sessions import ask_next
 from app.services.pretest import PretestPlan
 from app.services.rescoring import RESCORE, Change, changes, old_closings
@@ -26,6 +26,7 @@ from app.services.session_checks import (
 )
 from app.services.session_copies import moved, renumbered
 from app.services.session_run import SessionPlan, SessionRun
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -92,7 +93,7 @@ class SessionService:
 
     Args:
         database: Where they are stored.
-        banks: What is asked.
+        versions: What is asked.
         endpoints: Who is asked.
         queue: Brings live sessions to the workers.
         private_endpoints: Whether sessions made here may call loopback and private addresses. The
@@ -103,14 +104,14 @@ class SessionService:
         self,
         *,
         database: Database,
-        banks: BankService,
+        versions: VersionService,
         endpoints: EndpointService,
         queue: SessionQueue,
         private_endpoints: bool,
     ) -> None:
         self._database = database
         self._private_endpoints = private_endpoints
-        self._banks = banks
+        self._versions = versions
         self._endpoints = endpoints
         self._queue = queue
 
@@ -132,8 +133,8 @@ class SessionService:
         """
         version_id = spec.bank_version_id
         if version_id is None:
-            version_id = await self._banks.resolve_version(spec.bank or "")
-        version = await self._banks.load_version(version_id)
+            version_id = await self._versions.resolve(spec.bank or "")
+        version = await self._versions.load(version_id)
         plan = SessionPlan.from_dict(spec.plan)
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
@@ -154,7 +155,7 @@ class SessionService:
                 raise InvalidInputError("A live session needs an endpoint.")
         else:
             check_plan(plan, None)
-            await self._banks.adaptive_test(version, plan.design)
+            await self._versions.adaptive_test(version, plan.design)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         new = NewSession(
             id=new_id("ses"),
@@ -219,7 +220,7 @@ class SessionService:
         async with self._database.reading() as uow:
             record = await uow.sessions.get(session_id)
             items = await uow.sessions.administrations(session_id, after=after_step, limit=limit)
-        version = await self._banks.load_version(record.bank_version_id)
+        version = await self._versions.load(record.bank_version_id)
         return [
             AskedAnswer(
                 administration=item,
@@ -297,7 +298,7 @@ class SessionService:
                 f"Session {session_id} marks the answers of {parent.parent_id} again: extend that "
                 "one, and rescore the result."
             )
-        version = await self._banks.load_version(parent.bank_version_id)
+        version = await self._versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
         plan = SessionPlan.from_dict({**parent.design, **changes})
@@ -345,12 +346,12 @@ class SessionService:
             InvalidInputError: None of its items is in the other bank version.
         """
         parent, administrations = await self._ended(session_id)
-        source = await self._banks.load_version(parent.bank_version_id)
+        source = await self._versions.load(parent.bank_version_id)
         source = source.asking_as(parent.provenance["asking"])
         version = source
         closed = [item for item in administrations if item.closing is not None]
         if bank_version_id is not None and bank_version_id != source.id:
-            version = await self._banks.load_version(bank_version_id)
+            version = await self._versions.load(bank_version_id)
             version = version.asking_as(parent.provenance["asking"])
             closed = moved(closed, source, version)
         closed = renumbered(closed)
@@ -360,7 +361,7 @@ class SessionService:
         # Nothing is asked; what was in pretest counts if the other version has its parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
         run = SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design, price),
+            test=await self._versions.adaptive_test(version, plan.design, price),
             plan=plan,
             version=version,
             seed=parent.seed,
@@ -429,7 +430,7 @@ class SessionService:
         closed = renumbered([item for item in administrations if item.closing is not None])
         if not closed:
             raise InvalidStateError(f"Session {session_id} holds no answers to mark again.")
-        present = await self._banks.load_version(parent.bank_version_id)
+        present = await self._versions.load(parent.bank_version_id)
         asking = {
             **parent.provenance["asking"],
             "bank_revision": present.bank_revision,
@@ -456,7 +457,7 @@ class SessionService:
             },
         )
         run = SessionRun(
-            test=await self._banks.adaptive_test(version, plan.design, price_in(new.provenance)),
+            test=await self._versions.adaptive_test(version, plan.design, price_in(new.provenance)),
             plan=plan,
             version=version,
             seed=parent.seed,
@@ -482,7 +483,7 @@ class SessionService:
                 )
             theirs = await uow.sessions.administrations(record.parent_id)
             ours = await uow.sessions.administrations(session_id)
-        version = await self._banks.load_version(record.bank_version_id)
+        version = await self._versions.load(record.bank_version_id)
         return changes(version, old_closings(theirs, ours), ours)
 
     async def _start(
@@ -492,7 +493,7 @@ class SessionService:
         plan: SessionPlan,
         administrations: Sequence[Administration] = (),
     ) -> SessionRecord:
-        test = await self._banks.adaptive_test(version, plan.design, price_in(new.provenance))
+        test = await self._versions.adaptive_test(version, plan.design, price_in(new.provenance))
         async with self._database.unit_of_work() as uow:
             if new.parent_id is None and plan.pretest.items_per_session:
                 positions = await uow.versions.draw_pretest(
@@ -526,7 +527,7 @@ class SessionService:
         """Refuse a live session that could not work, before anything is stored."""
         check_plan(plan, endpoint.price)
         require_answers(endpoint.kind)
-        await self._banks.adaptive_test(version, plan.design, endpoint.price)
+        await self._versions.adaptive_test(version, plan.design, endpoint.price)
 
     async def _markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
         """Endpoints of these scorers; one that cannot serve is refused before any call."""

@@ -12,10 +12,10 @@ from app.engine.design import Design
 from app.engine.forecast import Forecast, calls_of, drawn, forecast
 from app.engine.simulation import Calls
 from app.errors import FieldProblem, InvalidInputError
-from app.services.banks import BankService
 from app.services.endpoints import EndpointService
 from app.services.loaded_version import LoadedVersion
 from app.services.session_run import SessionPlan
+from app.services.versions import VersionService
 from app.storage.repositories.endpoints import Limits, Price
 
 #: Items that all simulated tests of one forecast may ask together: a second or two.
@@ -70,12 +70,12 @@ class SimulationService:
     """Use cases of forecasts.
 
     Args:
-        banks: What is asked.
+        versions: What is asked.
         endpoints: Whose prices and limits hold.
     """
 
-    def __init__(self, banks: BankService, endpoints: EndpointService) -> None:
-        self._banks = banks
+    def __init__(self, versions: VersionService, endpoints: EndpointService) -> None:
+        self._versions = versions
         self._endpoints = endpoints
         # The numbers are a second of one core: one after the other, beside the sessions.
         self._turn = asyncio.Lock()
@@ -91,8 +91,8 @@ class SimulationService:
         """
         version_id = spec.bank_version_id
         if version_id is None:
-            version_id = await self._banks.resolve_version(spec.bank or "")
-        version = await self._banks.load_version(version_id)
+            version_id = await self._versions.resolve(spec.bank or "")
+        version = await self._versions.load(version_id)
         design = SessionPlan.from_dict(spec.plan).design
         price, limits = spec.price or Price(), Limits()
         if spec.endpoint_id is not None:
@@ -102,7 +102,7 @@ class SimulationService:
         _check_budget(design, calls)
         population, thetas = _examinees(spec, design, version)
         _check_size(design, version, len(thetas))
-        test = await self._banks.adaptive_test(version, design, price)
+        test = await self._versions.adaptive_test(version, design, price)
         async with self._turn:
             found = await asyncio.to_thread(
                 forecast,

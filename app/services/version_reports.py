@@ -20,9 +20,9 @@ from app.reports.version.facts import (
     SimulatedTests,
     VersionReport,
 )
-from app.services.banks import BankService
 from app.services.calibrations import misfits
 from app.services.version_draft import response_model_of
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
 
@@ -32,12 +32,12 @@ class VersionReports:
 
     Args:
         database: Where findings and calibrations are.
-        banks: Keeps versions in memory.
+        versions: Keeps versions in memory.
     """
 
-    def __init__(self, database: Database, banks: BankService) -> None:
+    def __init__(self, database: Database, versions: VersionService) -> None:
         self._database = database
-        self._banks = banks
+        self._versions = versions
 
     async def report(self, bank: str, version: str | None = None) -> VersionReport:
         """The report of a version.
@@ -49,8 +49,8 @@ class VersionReports:
         Raises:
             NotFoundError: No such bank or version.
         """
-        found = await self._banks.get_version(bank, version)
-        loaded = await self._banks.load_version(found.id)
+        found = await self._versions.get(bank, version)
+        loaded = await self._versions.load(found.id)
         record: CalibrationRecord | None = None
         fitted: FittedItems | None = None
         async with self._database.unit_of_work() as uow:

@@ -72,7 +72,7 @@ async def work(services: Services) -> None:
     ):
         runner = SessionRunner(
             database=services.database,
-            banks=services.banks,
+            versions=services.versions,
             endpoints=services.endpoints,
             networks=Networks(public=public, private=private),
             worker_id=worker_id,
@@ -89,7 +89,7 @@ async def work(services: Services) -> None:
             database=services.database,
             runner=RankingRunner(
                 database=services.database,
-                banks=services.banks,
+                versions=services.versions,
                 sessions=runner,
                 worker_id=worker_id,
                 lease=lease,
@@ -103,7 +103,7 @@ async def work(services: Services) -> None:
             runner=CalibrationRunner(
                 database=services.database,
                 response_sets=services.response_sets,
-                banks=services.banks,
+                versions=services.versions,
                 queue=queue,
                 worker_id=worker_id,
                 lease=lease,

@@ -44,7 +44,7 @@ async def run(app: FastAPI, calibration_id: str) -> None:
     runner = CalibrationRunner(
         database=services.database,
         response_sets=services.response_sets,
-        banks=services.banks,
+        versions=services.versions,
         queue=JobQueue(services.database),
         worker_id="test",
         lease=timedelta(seconds=30),

@@ -60,7 +60,7 @@ def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
     return CalibrationRunner(
         database=services.database,
         response_sets=services.response_sets,
-        banks=services.banks,
+        versions=services.versions,
         queue=JobQueue(services.database),
         worker_id=worker_id,
         lease=timedelta(seconds=services.settings.lease_s),

@@ -26,12 +26,12 @@ from app.errors import (
     UnknownNameError,
 )
 from app.exchange.item_record import ItemParameters, ItemRecord
-from app.exchange.items import scan_items
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_import import BankImport, Renamed
 from app.services.bank_spec import BankSpec, item_scorer
 from app.services.banks import BankService
 from app.services.version_draft import parameters_hash, response_model_of
+from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 
@@ -39,6 +39,11 @@ from app.storage.paging import PageRequest
 @pytest.fixture
 def banks(database: Database) -> BankService:
     return BankService(database)
+
+
+@pytest.fixture
+def versions(database: Database) -> VersionService:
+    return VersionService(database)
 
 
 def record(
@@ -66,7 +71,9 @@ def table(*keys: str, a: float = 1.0) -> ItemBank:
 SUMS = BankSpec(name="sums")
 
 
-async def test_items_and_parameters_make_a_version_that_loads(banks: BankService) -> None:
+async def test_items_and_parameters_make_a_version_that_loads(
+    banks: BankService, versions: VersionService
+) -> None:
     items = [
         record("q1", tags=("easy",), group="g", expected_tokens_in=5, expected_tokens_out=2),
         record("q2", scorer=ScorerSpec("numeric", {"abs_tol": 0.1})),
@@ -78,7 +85,7 @@ async def test_items_and_parameters_make_a_version_that_loads(banks: BankService
     assert (report.parameters.rows_read, report.parameters.accepted) == (2, 2)
     assert report.version.response_model == "1pl"
     assert report.version.lint["items"] == {"active": 2, "quarantined": 0, "pretest": 1}
-    loaded = await banks.load_version(await banks.resolve_version("sums"))
+    loaded = await versions.load(await versions.resolve("sums"))
     assert loaded.keys == ("q2", "q1")
     assert loaded.bank.scale == report.version.scale
     assert loaded.bank.b.tolist() == [-1.0, 1.0]
@@ -92,18 +99,20 @@ async def test_items_and_parameters_make_a_version_that_loads(banks: BankService
     assert loaded.is_pretest(2)
     assert loaded.position_of("q4") is None
     assert loaded.has_content
-    asked = await banks.items_at(loaded, [1, 0])
+    asked = await versions.items_at(loaded, [1, 0])
     assert asked[1].content == items[0].content
     assert asked[1].scorer == ScorerSpec("exact")
     assert asked[0].scorer == ScorerSpec("numeric", {"abs_tol": 0.1})
     test = loaded.adaptive_test(Design.from_dict({}))
     assert test is loaded.adaptive_test(Design.from_dict({}))
-    assert loaded is await banks.load_version(loaded.id)
+    assert loaded is await versions.load(loaded.id)
 
 
-async def test_parameters_beside_the_items_need_no_second_file(banks: BankService) -> None:
+async def test_parameters_beside_the_items_need_no_second_file(
+    banks: BankService, versions: VersionService
+) -> None:
     report = await banks.import_bank(SUMS, BankImport(items=[record("q1", b=0.5, a=2.0)]))
-    loaded = await banks.load_version(await banks.resolve_version("sums", 1))
+    loaded = await versions.load(await versions.resolve("sums", 1))
     assert (loaded.bank.a.tolist(), loaded.bank.b.tolist()) == ([2.0], [0.5])
     assert report.parameters.accepted == 1
     with pytest.raises(InvalidInputError, match="from one place"):
@@ -112,22 +121,24 @@ async def test_parameters_beside_the_items_need_no_second_file(banks: BankServic
         )
 
 
-async def test_a_bank_of_parameters_alone_has_no_content(banks: BankService) -> None:
+async def test_a_bank_of_parameters_alone_has_no_content(
+    banks: BankService, versions: VersionService
+) -> None:
     report = await banks.import_bank(SUMS, BankImport(parameters=table("q1", "q2")))
     assert report.version is not None
     assert not report.version.has_content
-    loaded = await banks.load_version(report.version.id)
+    loaded = await versions.load(report.version.id)
     assert not loaded.has_content
     assert loaded.n_without_content == 2
     assert report.findings == ()
 
 
-async def test_items_alone_make_no_version(banks: BankService) -> None:
+async def test_items_alone_make_no_version(banks: BankService, versions: VersionService) -> None:
     report = await banks.import_bank(SUMS, BankImport(items=[record("q1")]))
     assert report.version is None
     assert (await banks.get_bank("sums")).n_items == 1
     with pytest.raises(InvalidStateError, match="no version yet"):
-        await banks.resolve_version("sums")
+        await versions.resolve("sums")
 
 
 async def test_nothing_to_import_is_refused(banks: BankService) -> None:
@@ -137,7 +148,9 @@ async def test_nothing_to_import_is_refused(banks: BankService) -> None:
         await banks.get_bank("sums")
 
 
-async def test_a_dry_run_says_the_same_and_writes_nothing(banks: BankService) -> None:
+async def test_a_dry_run_says_the_same_and_writes_nothing(
+    banks: BankService, versions: VersionService
+) -> None:
     request = BankImport(items=[record("q1"), record("q2")], parameters=table("q1"))
     dry = await banks.import_bank(SUMS, request, dry_run=True)
     with pytest.raises(NotFoundError):
@@ -151,7 +164,7 @@ async def test_a_dry_run_says_the_same_and_writes_nothing(banks: BankService) ->
     again = await banks.import_bank(SUMS, request, dry_run=True)
     assert again.version is not None
     assert again.version.number == 2
-    assert (await banks.get_version("sums")).number == 1
+    assert (await versions.get("sums")).number == 1
 
 
 async def test_the_same_items_again_are_left_as_they_are(banks: BankService) -> None:
@@ -184,13 +197,14 @@ async def test_a_scorer_that_cannot_be_built_stops_the_import(
 
 async def test_names_that_went_through_r_find_their_items_and_are_reported(
     banks: BankService,
+    versions: VersionService,
 ) -> None:
     items = [record(key) for key in ("1", "a-b", "X2", "2", "x y", "x-y")]
     report = await banks.import_bank(
         SUMS, BankImport(items=items, parameters=table("X1", "a.b", "X2", "x.y", "zzz"))
     )
     assert report.renamed == (Renamed("X1", "1"), Renamed("a.b", "a-b"))
-    loaded = await banks.load_version(await banks.resolve_version("sums"))
+    loaded = await versions.load(await versions.resolve("sums"))
     assert loaded.keys == ("1", "a-b", "X2")
     (skipped,) = report.parameters.skipped
     assert (skipped.reason, skipped.keys) == ("no_matching_item", ("x.y", "zzz"))
@@ -208,7 +222,9 @@ async def test_parameters_of_another_bank_are_refused(banks: BankService) -> Non
         await banks.import_bank(SUMS, BankImport(items=[record("q1")], parameters=table("z")))
 
 
-async def test_faulty_items_are_quarantined_and_reported(banks: BankService) -> None:
+async def test_faulty_items_are_quarantined_and_reported(
+    banks: BankService, versions: VersionService
+) -> None:
     items = [record("ok"), record("twin", "What is ok?"), record("mute", target=()), record("neg")]
     parameters = table("ok", "twin", "mute", "neg", a=1.0)
     parameters = replace(parameters, a=np.array([1.0, 1.0, 1.0, -0.5]))
@@ -219,13 +235,11 @@ async def test_faulty_items_are_quarantined_and_reported(banks: BankService) -> 
         ("missing_key", "mute"),
         ("negative_slope", "neg"),
     }
-    version = await banks.resolve_version("sums")
-    loaded = await banks.load_version(version)
+    version = await versions.resolve("sums")
+    loaded = await versions.load(version)
     assert loaded.active.tolist() == [True, False, False, False]
     assert loaded.bank.n_items == 4
-    flagged = await banks.version_items(
-        "sums", "latest", PageRequest(descending=False), flagged=True
-    )
+    flagged = await versions.items("sums", "latest", PageRequest(descending=False), flagged=True)
     assert [(i.key, i.flags[0]["code"], i.flags[0]["value"]) for i in flagged.items] == [
         ("twin", "duplicate_content", "ok"),
         ("mute", "missing_key", None),
@@ -235,10 +249,10 @@ async def test_faulty_items_are_quarantined_and_reported(banks: BankService) -> 
         SUMS, replace(request, allow={"duplicate_content"}, keep={"neg"})
     )
     assert overridden.version is not None
-    loaded = await banks.load_version(overridden.version.id)
+    loaded = await versions.load(overridden.version.id)
     assert loaded.active.tolist() == [True, True, False, True]
     assert overridden.version.lint["allow"] == ["duplicate_content"]
-    what_if = await banks.validate_version("sums", "1", allow=["missing_key"])
+    what_if = await versions.validate("sums", "1", allow=["missing_key"])
     assert what_if.quarantined == {"twin", "neg"}
     assert [f.code for f in what_if.findings] == [
         "duplicate_content",
@@ -267,7 +281,9 @@ async def test_a_version_without_any_active_item_is_refused(banks: BankService) 
         await banks.import_bank(SUMS, BankImport(parameters=table("q1", "q2", a=-1.0)))
 
 
-async def test_versions_count_up_and_name_scales_of_their_own(banks: BankService) -> None:
+async def test_versions_count_up_and_name_scales_of_their_own(
+    banks: BankService, versions: VersionService
+) -> None:
     parameters = table("q1", "q2")
     first = await banks.import_bank(SUMS, BankImport(parameters=parameters))
     second = await banks.import_bank(SUMS, BankImport(parameters=parameters, scale="linked"))
@@ -277,9 +293,9 @@ async def test_versions_count_up_and_name_scales_of_their_own(banks: BankService
     assert first.version.scale.startswith("sums-v1-")
     assert second.version.scale == "linked"
     assert first.version.parameters_hash != second.version.parameters_hash
-    assert await banks.resolve_version("sums") == second.version.id
-    assert await banks.resolve_version("sums", 1) == first.version.id
-    loaded = await banks.load_version(second.version.id)
+    assert await versions.resolve("sums") == second.version.id
+    assert await versions.resolve("sums", 1) == first.version.id
+    loaded = await versions.load(second.version.id)
     assert second.version.parameters_hash == parameters_hash(loaded.bank, "1pl", "linked")
 
 
@@ -330,11 +346,13 @@ def test_the_response_model_is_the_smallest_that_fits_or_a_larger_one_on_request
         response_model_of(bank, "5pl")
 
 
-async def test_the_information_curve_sums_the_active_items(banks: BankService) -> None:
+async def test_the_information_curve_sums_the_active_items(
+    banks: BankService, versions: VersionService
+) -> None:
     parameters = replace(table("q1", "q2", "q3"), a=np.array([1.0, 2.0, -1.0]))
     await banks.import_bank(SUMS, BankImport(parameters=parameters))
     theta = np.linspace(-2, 2, 5)
-    curve = await banks.information("sums", "latest", theta)
+    curve = await versions.information("sums", "latest", theta)
     expected = parameters.information(theta, [0, 1]).sum(axis=-1)
     np.testing.assert_allclose(curve.information, expected, rtol=1e-12)
     np.testing.assert_allclose(curve.se, 1 / np.sqrt(expected), rtol=1e-12)
@@ -343,19 +361,19 @@ async def test_the_information_curve_sums_the_active_items(banks: BankService) -
 async def test_the_demo_bank_is_installed_once_by_many_at_the_same_time(
     database: Database,
 ) -> None:
-    versions = await asyncio.gather(*(BankService(database).ensure_demo_bank() for _ in range(4)))
-    assert len({version.id for version in versions}) == 1
-    version = versions[0]
+    made = await asyncio.gather(*(BankService(database).ensure_demo_bank() for _ in range(4)))
+    assert len({version.id for version in made}) == 1
+    version = made[0]
     assert (version.number, version.provisional) == (1, True)
     assert version.has_content
-    banks = BankService(database)
-    assert (await banks.ensure_demo_bank()).id == version.id
-    loaded = await banks.load_version(version.id)
+    assert (await BankService(database).ensure_demo_bank()).id == version.id
+    versions = VersionService(database)
+    loaded = await versions.load(version.id)
     demo = demo_bank()
     assert loaded.keys == tuple(item.key for item in demo.items)
     assert loaded.active.all()
     assert loaded.bank.a.tobytes() == demo.item_bank().a.tobytes()
-    assert (await banks.items_at(loaded, [7]))[7].content == demo.items[7].content
+    assert (await versions.items_at(loaded, [7]))[7].content == demo.items[7].content
 
 
 async def test_imports_at_the_same_time_do_not_mix(banks: BankService) -> None:
@@ -381,7 +399,9 @@ async def test_a_bank_changes_only_from_the_revision_it_is_at(banks: BankService
         await banks.get_bank("sums")
 
 
-async def test_the_names_of_scales_differ_when_a_bank_is_made_anew(banks: BankService) -> None:
+async def test_the_names_of_scales_differ_when_a_bank_is_made_anew(
+    banks: BankService, versions: VersionService
+) -> None:
     first = await banks.import_bank(SUMS, BankImport(parameters=table("q1")))
     await banks.delete_bank("sums", 1)
     second = await banks.import_bank(SUMS, BankImport(parameters=table("q1", a=2.0)))
@@ -389,75 +409,21 @@ async def test_the_names_of_scales_differ_when_a_bank_is_made_anew(banks: BankSe
     assert second.version is not None
     assert first.version.scale != second.version.scale
     # Sessions that ran on the first one still find it.
-    assert (await banks.load_version(first.version.id)).bank.a.tolist() == [1.0]
+    assert (await versions.load(first.version.id)).bank.a.tolist() == [1.0]
 
 
-async def test_a_loaded_version_follows_its_banks_settings(banks: BankService) -> None:
+async def test_a_loaded_version_follows_its_banks_settings(
+    banks: BankService, versions: VersionService
+) -> None:
     await banks.import_bank(SUMS, BankImport(items=[record("q1", b=0.0)]))
-    before = await banks.load_version(await banks.resolve_version("sums"))
-    assert (await banks.items_at(before, [0]))[0].scorer == ScorerSpec("exact")
+    before = await versions.load(await versions.resolve("sums"))
+    assert (await versions.items_at(before, [0]))[0].scorer == ScorerSpec("exact")
     changes = {"default_scorer": ScorerSpec("numeric"), "prompt": {"system": "Be brief."}}
     await banks.update_bank("sums", 1, changes)
-    after = await banks.load_version(before.id)
+    after = await versions.load(before.id)
     assert after.prompt_style.system == "Be brief."
-    assert (await banks.items_at(after, [0]))[0].scorer == ScorerSpec("numeric")
+    assert (await versions.items_at(after, [0]))[0].scorer == ScorerSpec("numeric")
     assert after.bank is before.bank
-
-
-async def test_each_line_of_a_batch_fares_by_itself(banks: BankService) -> None:
-    await banks.create_bank(SUMS)
-    await banks.add_item("sums", record("old"))
-    body = (
-        b'{"key": "new", "prompt": "p", "target": "1"}\n'
-        b'{"key": "old", "prompt": "What is old?", "target": "1"}\n'
-        b'{"key": "old2", "prompt": 3}\n'
-        b'{"key": "with", "prompt": "p", "b": 1}\n'
-        b'{"key": "odd", "prompt": "p", "scorer": "nope"}\n'
-        b"not json\n"
-    )
-    lines = await banks.add_batch("sums", scan_items(body, file_format="jsonl"))
-    assert [(line.row, line.status) for line in lines] == [
-        (1, "created"),
-        (2, "unchanged"),
-        (3, "failed"),
-        (4, "failed"),
-        (5, "failed"),
-        (6, "failed"),
-    ]
-    again = await banks.add_batch("sums", scan_items(body, file_format="jsonl"))
-    assert again[0].status == "unchanged"
-    assert again[0].item_id == lines[0].item_id
-    other = b'{"key": "old", "prompt": "Another?"}'
-    (conflict,) = await banks.add_batch("sums", scan_items(other, file_format="jsonl"))
-    assert isinstance(conflict.error, AlreadyExistsError)
-
-
-async def test_an_item_changes_until_a_version_holds_it(banks: BankService) -> None:
-    await banks.create_bank(SUMS)
-    item = await banks.add_item("sums", record("q1", tags=("t",)))
-    changed = await banks.update_item(
-        "sums", "q1", 1, {"choices": ["x", "1"], "target": "A", "tags": None}
-    )
-    assert changed.content == ItemContent(prompt="What is q1?", choices=("x", "1"), target=("x",))
-    assert (changed.tags, changed.revision, changed.id) == ((), 2, item.id)
-    with pytest.raises(InvalidInputError) as caught:
-        await banks.update_item("sums", "q1", 2, {"choices": ["a", "b"]})
-    assert caught.value.problems[0].pointer == "/target"
-    await banks.import_into("sums", BankImport(parameters=table("q1")))
-    with pytest.raises(InvalidStateError, match="version 1"):
-        await banks.update_item("sums", "q1", 2, {"tags": ["new"]})
-    with pytest.raises(InvalidStateError, match="version 1"):
-        await banks.delete_item("sums", "q1", 2)
-
-
-async def test_a_withheld_bank_keeps_its_content_to_itself(banks: BankService) -> None:
-    await banks.create_bank(replace(SUMS, visibility="withheld"))
-    await banks.add_item("sums", record("q1", scorer=ScorerSpec("pattern", {"pattern": "1"})))
-    hidden = await banks.get_item("sums", "q1", reveal=False)
-    assert (hidden.content, hidden.scorer) == (ItemContent(), None)
-    (listed,) = (await banks.list_items("sums", PageRequest(), reveal=False)).items
-    assert listed == hidden
-    assert (await banks.get_item("sums", "q1")).content.prompt == "What is q1?"
 
 
 @pytest.mark.parametrize(

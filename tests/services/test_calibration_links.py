@@ -68,8 +68,8 @@ async def test_a_later_calibration_lands_on_the_scale_of_a_version(
     version = await services.calibrations.publish(
         record.id, Publication(bank="second", carry_over=True)
     )
-    old = await services.banks.load_version(version_id)
-    new = await services.banks.load_version(version.id)
+    old = await services.versions.load(version_id)
+    new = await services.versions.load(version.id)
     assert new.bank.scale == old.bank.scale == link["scale"]
     assert version.calibration is not None
     assert version.calibration["link"]["bank_version_id"] == version_id
@@ -116,6 +116,6 @@ async def test_versions_that_are_not_linked_have_scales_of_their_own(services: S
     again = await completed(services, KEEP_ALL, imports=False)
     second = await services.calibrations.publish(again.id, Publication(bank="arc"))
     assert first.scale != second.scale
-    bank = (await services.banks.load_version(second.id)).bank
+    bank = (await services.versions.load(second.id)).bank
     with pytest.raises(ScaleMismatchError, match="not linked"):
         bank.require_scale(first.scale)

@@ -231,15 +231,15 @@ async def test_publishing_makes_one_bank_version_that_tests_can_run_on(
     assert version.calibration["id"] == record.id
     assert version.calibration["n_examinees"] == 300
     assert version.calibration["fit"] == (record.result or {})["fit"]
-    loaded = await services.banks.load_version(version.id)
+    loaded = await services.versions.load(version.id)
     rows = await services.calibrations.items(record.id)
     assert loaded.bank.a.tolist() == [row.columns["a"] for row in rows]
-    assert await services.banks.get_version("arc") == version
+    assert await services.versions.get("arc") == version
     published = await services.calibrations.get(record.id)
     assert (published.bank_id, published.bank_version_id) == (version.bank_id, version.id)
     with pytest.raises(InvalidStateError, match="was published as bank version"):
         await services.calibrations.publish(record.id, Publication(bank="arc"))
-    assert (await services.banks.get_version("arc")).number == 1
+    assert (await services.versions.get("arc")).number == 1
 
 
 async def test_misfitting_items_are_flagged_in_the_version(services: Services) -> None:
@@ -259,13 +259,13 @@ async def test_misfitting_items_are_flagged_in_the_version(services: Services) -
     version = await services.calibrations.publish(
         record.id, Publication(bank="arc", allow=("negative_slope",))
     )
-    page = await services.banks.version_items(
+    page = await services.versions.items(
         "arc", str(version.number), PageRequest(descending=False), flagged=True
     )
     codes = {item.key: {flag["code"] for flag in item.flags} for item in page.items}
     assert {key for key, found in codes.items() if "misfit" in found} == {"q5"}
     assert version.lint["findings"]["misfit"] == 1
-    validation = await services.banks.validate_version("arc", str(version.number))
+    validation = await services.versions.validate("arc", str(version.number))
     assert "misfit" in {finding.code for finding in validation.findings}
 
 
@@ -274,7 +274,7 @@ async def test_items_of_the_bank_without_parameters_go_to_pretest(services: Serv
     with pytest.raises(InvalidInputError, match="none names one"):
         await services.calibrations.publish(record.id, Publication(bank="demo"))
     assert (await services.calibrations.get(record.id)).bank_version_id is None
-    assert (await services.banks.get_version("demo")).number == 1
+    assert (await services.versions.get("demo")).number == 1
 
 
 async def test_an_unconverged_calibration_is_published_only_on_request(
@@ -324,7 +324,7 @@ async def test_what_held_out_examinees_teach_goes_with_the_version(services: Ser
     assert [row.position for row in page] == [71, 72, 73]
     version = await services.calibrations.publish(record.id, Publication(bank="arc"))
     assert version.knowledge == result["knowledge"]
-    loaded = await services.banks.load_version(version.id)
+    loaded = await services.versions.load(version.id)
     assert loaded.learned.interval_correction is not None
     assert loaded.learned.interval_correction.n_examinees == 80
 

@@ -59,7 +59,7 @@ async def test_what_a_version_learned_corrects_the_intervals_of_its_sessions(
     knowledge = {"interval_correction": correction.to_dict()}
     request = BankImport(parameters=demo_bank().item_bank(), knowledge=knowledge)
     version = await services.banks.create_version("demo", request)
-    assert (await services.banks.get_version("demo")).knowledge == knowledge == version.knowledge
+    assert (await services.versions.get("demo")).knowledge == knowledge == version.knowledge
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
     made = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
     record = await tell(services, made.id, score=1.0)
@@ -221,7 +221,7 @@ async def test_a_cap_on_tokens_is_refused_for_manual_sessions(services: Services
 
 
 async def test_no_more_items_are_expected_than_the_bank_has(services: Services) -> None:
-    version = await services.banks.load_version(await services.banks.resolve_version("demo"))
+    version = await services.versions.load(await services.versions.resolve("demo"))
     plan = {"stopping": {"se": 0.125, "min_items": 1, "max_items": 100_000}}
     record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
 

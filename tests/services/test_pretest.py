@@ -91,7 +91,7 @@ async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: S
 
 
 async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Services) -> None:
-    version = await services.banks.load_version(await services.banks.resolve_version(BANK))
+    version = await services.versions.load(await services.versions.resolve(BANK))
     first = version.pretest[0].position
     plan = SessionPlan.from_dict(
         {"budget": {"tokens": 100}, "pretest": {"items_per_session": 1, "positions": [first]}}
@@ -110,7 +110,7 @@ async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Se
 
 
 async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Services) -> None:
-    version = await services.banks.load_version(await services.banks.resolve_version(BANK))
+    version = await services.versions.load(await services.versions.resolve(BANK))
     positions = [item.position for item in version.pretest[:8]]
     plan = SessionPlan.from_dict(
         {
@@ -158,9 +158,7 @@ async def test_items_in_pretest_are_asked_equally_often_even_by_sessions_made_at
         *(services.sessions.create(manual(n_pretest=7, seed=seed)) for seed in range(12))
     )
 
-    page = await services.banks.version_items(
-        BANK, "latest", PageRequest(limit=100), status="pretest"
-    )
+    page = await services.versions.items(BANK, "latest", PageRequest(limit=100), status="pretest")
     counts = [item.pretest_sessions for item in page.items]
     assert sum(counts) == 84
     assert max(counts) - min(counts) <= 1
@@ -196,7 +194,7 @@ async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: S
 
     record = await services.sessions.create(replace(manual(n_pretest=9), bank="faulty"))
 
-    version = await services.banks.load_version(record.bank_version_id)
+    version = await services.versions.load(record.bank_version_id)
     positions = record.design["pretest"]["positions"]
     assert [version.key_at(position) for position in positions] == ["good"]
     assert record.summary["pretest"]["planned"] == 1
@@ -266,7 +264,7 @@ def test_the_window_is_the_least_length_of_the_test() -> None:
 async def test_new_items_join_in_pretest_with_the_old_parameters_as_they_are(
     services: Services,
 ) -> None:
-    old = await services.banks.get_version(BANK)
+    old = await services.versions.get(BANK)
     new = [parse_item({"key": f"new-{i}", "prompt": f"{i}?", "target": "x"}) for i in range(3)]
     report = await services.banks.import_into(BANK, BankImport(items=new, from_version="latest"))
 
@@ -275,8 +273,8 @@ async def test_new_items_join_in_pretest_with_the_old_parameters_as_they_are(
     assert (version.number, version.scale) == (old.number + 1, old.scale)
     assert version.parameters_hash == old.parameters_hash
     assert version.n_items == old.n_items + 3
-    loaded = await services.banks.load_version(version.id)
-    before = await services.banks.load_version(old.id)
+    loaded = await services.versions.load(version.id)
+    before = await services.versions.load(old.id)
     assert {item.key for item in loaded.pretest} - {item.key for item in before.pretest} == {
         "new-0",
         "new-1",

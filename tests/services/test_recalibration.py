@@ -96,7 +96,7 @@ async def recalibrated(services: Services, version: BankVersion) -> CalibrationR
 
 
 async def items_of(services: Services, version: BankVersion) -> dict[str, VersionItem]:
-    page = await services.banks.version_items("living", version.id, PageRequest(limit=200))
+    page = await services.versions.items("living", version.id, PageRequest(limit=200))
     return {item.key: item for item in page.items}
 
 
@@ -177,8 +177,8 @@ async def test_what_was_quarantined_for_drift_stays_so_in_the_next_version(
     assert flagged[0] <= flagged[1]
     dropped = (second.result or {})["dropped"]["items"]
     assert {entry["name"] for entry in dropped if entry["reason"] == "quarantined"} == flagged[0]
-    errors = await services.banks.difficulty_errors(
-        await services.banks.load_version(third_version.id)
+    errors = await services.versions.difficulty_errors(
+        await services.versions.load(third_version.id)
     )
     # The new items' errors are known, and those of the imported parameters are not.
     assert np.isfinite(errors).sum() >= N_NEW
@@ -207,7 +207,7 @@ async def test_a_look_for_drift_stores_nothing_and_speaks_plainly(services: Serv
     assert f"{len(first)} became easier" in look.verdict
     assert "leaked" in look.verdict
     assert UNASKED not in look.drift.keys
-    assert (await services.banks.get_version("living")).id == old.version.id
+    assert (await services.versions.get("living")).id == old.version.id
     await services.response_sets.create("empty")
     with pytest.raises(InvalidInputError, match="collect sessions first"):
         await services.drift.look("living", "1", "empty")

@@ -61,7 +61,7 @@ async def test_an_item_with_a_judge_that_is_not_there_is_refused(services: Servi
     content = ItemContent(prompt="?", target=("!",))
     item = ItemRecord(key="q", content=content, scorer=ScorerSpec("judge", {"judges": ["gone"]}))
     with pytest.raises(InvalidInputError, match="'gone', which is not there"):
-        await services.banks.add_item("b", item)
+        await services.items.add("b", item)
 
 
 async def test_a_session_whose_judge_was_deleted_is_refused(services: Services) -> None:

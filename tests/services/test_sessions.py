@@ -118,7 +118,7 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
 async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
     services: Services,
 ) -> None:
-    version = await services.banks.load_version(await services.banks.resolve_version("demo"))
+    version = await services.versions.load(await services.versions.resolve("demo"))
     plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 60}, "concurrency": 4})
     test = version.adaptive_test(plan.design)
     run = SessionRun(test=test, plan=plan, version=version, seed=5)
@@ -184,7 +184,7 @@ async def test_a_session_keeps_to_the_prompt_and_the_policy_it_began_with(
 async def test_hard_items_right_and_easy_ones_wrong_show_in_the_person_fit(
     services: Services,
 ) -> None:
-    version = await services.banks.load_version(await services.banks.resolve_version("demo"))
+    version = await services.versions.load(await services.versions.resolve("demo"))
     plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 30}})
     by_difficulty = np.argsort(version.bank.b)
     positions = by_difficulty[:: len(by_difficulty) // 24].tolist()
@@ -239,7 +239,7 @@ def by_cost(price: Price | None = None) -> SessionSpec:
 async def first_choice(services: Services, price: Price | None) -> str:
     """The item that such a session asks first."""
     new, version, plan = await services.sessions.draft(by_cost(price))
-    test = await services.banks.adaptive_test(version, plan.design, price_in(new.provenance))
+    test = await services.versions.adaptive_test(version, plan.design, price_in(new.provenance))
     asked = test.ask(test.start(), np.random.default_rng(0))
     assert isinstance(asked, Ask)
     return version.keys[asked.item]

@@ -59,7 +59,7 @@ async def published(services: Services, name: str = "graded") -> BankVersion:
 async def test_scores_become_a_version_and_a_manual_session_an_interval(working: Services) -> None:
     version = await published(working)
     assert version.response_model == "continuous"
-    loaded = await working.banks.load_version(version.id)
+    loaded = await working.versions.load(version.id)
     assert loaded.bank.model.name == "continuous"
     assert np.corrcoef(loaded.bank.k, TRUE.k)[0, 1] > 0.8
 

@@ -80,7 +80,7 @@ async def test_items_asked_in_pretest_have_their_parameters_in_the_next_version(
     assert collected.pretest_answers == N_MODELS * len(NEW)
     assert (record.result or {})["drift"]["drifted"] == 0
     assert (version.number, version.scale) == (2, "old")
-    items = await working.banks.version_items("live", version.id, PageRequest(limit=100))
+    items = await working.versions.items("live", version.id, PageRequest(limit=100))
     found = {
         item.key: -item.intercept / item.a
         for item in items.items

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from app.api.errors import errors
+from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
@@ -40,7 +40,6 @@ router = make_router("/endpoints", tag="endpoints")
 EndpointId = Annotated[
     str, Path(pattern=r"^end_[0-9a-z]{26}$", examples=["end_01jd0000000000000000000000"])
 ]
-_CONDITIONAL = errors(PreconditionFailedError, PreconditionRequiredError)
 
 
 @router.post(
@@ -105,7 +104,7 @@ async def update_endpoint(
     "/{endpoint_id}",
     status_code=204,
     dependencies=[caller("run")],
-    responses=_CONDITIONAL,
+    responses=CONDITIONAL,
 )
 async def delete_endpoint(
     endpoint_id: EndpointId, revision: ExpectedRevision, endpoints: Endpoints

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Query
 
 from app.api.errors import errors
-from app.api.routers.banks import BankRef
+from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.leaderboards import LeaderboardRead
 from app.deps import Leaderboards, caller

@@ -28,7 +28,7 @@ from app.api.schemas.sessions import (
     Status,
     Trajectory,
 )
-from app.deps import Banks, Caller, ManualSessionsDep, Sessions, caller, identify
+from app.deps import Caller, ManualSessionsDep, Sessions, Versions, caller, identify
 from app.errors import (
     BlockedAddressError,
     InvalidStateError,
@@ -136,7 +136,7 @@ async def get_trajectory(session_id: SessionId, sessions: Sessions) -> Trajector
 async def export_ended_session(
     session_id: SessionId,
     sessions: Sessions,
-    banks: Banks,
+    versions: Versions,
     who: Annotated[Caller, caller("read")],
     file_format: Annotated[
         SessionFormat,
@@ -152,7 +152,7 @@ async def export_ended_session(
     withheld bank is left out for keys without `banks:write`.
     """
     reveal = who.may(Scope.BANKS_WRITE)
-    made = await export_session(sessions, banks, session_id, file_format, reveal=reveal)
+    made = await export_session(sessions, versions, session_id, file_format, reveal=reveal)
     headers = {"Content-Disposition": attachment(made.name)}
     return Response(made.content, media_type=made.media_type, headers=headers)
 

@@ -1,0 +1,23 @@
+"""How a path names a bank and its version."""
+
+from typing import Annotated
+
+from fastapi import Path
+
+BankRef = Annotated[
+    str,
+    Path(
+        min_length=1,
+        max_length=200,
+        description="Id or name of the bank.",
+        examples=["demo"],
+    ),
+]
+VersionRef = Annotated[
+    str,
+    Path(
+        pattern=r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$",
+        description="Number, id, or `latest`.",
+        examples=["latest"],
+    ),
+]

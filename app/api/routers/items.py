@@ -1,0 +1,129 @@
+"""Items of banks."""
+
+from typing import Annotated
+
+from fastapi import Path, Request, Response
+from starlette.exceptions import HTTPException
+
+from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
+from app.api.etags import ExpectedRevision, etag
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import PagingInOrder, list_of
+from app.api.references import BankRef
+from app.api.routing import router as make_router
+from app.api.schemas.common import ListRead
+from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
+from app.deps import Items, Reader, caller
+from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError
+from app.exchange.items import scan_items
+from app.storage.repositories.api_keys import Scope
+
+router = make_router("/banks", tag="banks")
+
+ItemRef = Annotated[
+    str,
+    Path(min_length=1, max_length=512, description="Id or key of the item."),
+]
+
+_NDJSON = ("application/x-ndjson", "application/jsonl", "text/plain")
+_NDJSON_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": f"One item a line, at most 1000, as {', '.join(_NDJSON)}.",
+        # Of these, generated clients and test tools know how to write only this one.
+        "content": {
+            "text/plain": {
+                "schema": {"type": "string"},
+                "example": '{"key": "q1", "prompt": "2 + 2 = ?", "target": "4"}\n',
+            }
+        },
+    }
+}
+
+
+@router.post(
+    "/{bank}/items",
+    status_code=201,
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+    responses=errors(AlreadyExistsError),
+)
+async def create_item(
+    bank: BankRef, body: ItemCreate, response: Response, items: Items
+) -> ItemRead:
+    """Add one item. It can be changed until a version holds it."""
+    created = await items.add(bank, body.to_domain())
+    response.headers["Location"] = f"/v1/banks/{created.bank_id}/items/{created.id}"
+    response.headers["ETag"] = etag(created.revision)
+    return ItemRead.of(created)
+
+
+@router.get("/{bank}/items")
+async def list_items(
+    bank: BankRef, page: PagingInOrder, who: Reader, items: Items
+) -> ListRead[ItemRead]:
+    """Items of a bank, the oldest first."""
+    found = await items.list_page(bank, page, reveal=who.may(Scope.BANKS_WRITE))
+    return list_of(found, ItemRead.of, identify=lambda item: item.id)
+
+
+@router.get("/{bank}/items/{item}")
+async def get_item(
+    bank: BankRef, item: ItemRef, who: Reader, response: Response, items: Items
+) -> ItemRead:
+    """One item, by id or key."""
+    found = await items.get(bank, item, reveal=who.may(Scope.BANKS_WRITE))
+    response.headers["ETag"] = etag(found.revision)
+    return ItemRead.of(found)
+
+
+@router.patch(
+    "/{bank}/items/{item}",
+    dependencies=[caller("banks:write")],
+    responses={**errors(AlreadyExistsError, InvalidStateError), **CONDITIONAL},
+)
+async def update_item(
+    bank: BankRef,
+    item: ItemRef,
+    body: ItemUpdate,
+    revision: ExpectedRevision,
+    response: Response,
+    items: Items,
+) -> ItemRead:
+    """Change an item that no version holds."""
+    changed = await items.update(bank, item, revision, body.to_changes())
+    response.headers["ETag"] = etag(changed.revision)
+    return ItemRead.of(changed)
+
+
+@router.delete(
+    "/{bank}/items/{item}",
+    status_code=204,
+    dependencies=[caller("banks:write")],
+    responses={**errors(InvalidStateError), **CONDITIONAL},
+)
+async def delete_item(
+    bank: BankRef, item: ItemRef, revision: ExpectedRevision, items: Items
+) -> None:
+    """Delete an item that no version holds."""
+    await items.delete(bank, item, revision)
+
+
+@router.post(
+    "/{bank}/items:batch",
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+    responses={
+        **errors(FileFormatError),
+        **documented(413, [HTTP_CODES[413]]),
+        **documented(415, [HTTP_CODES[415]]),
+    },
+    openapi_extra=_NDJSON_BODY,
+)
+async def add_items(bank: BankRef, request: Request, items: Items) -> BatchRead:
+    """Add items line by line: each line succeeds or fails by itself."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in _NDJSON:
+        raise HTTPException(
+            415, f"Content-Type {media_type or '(none)'} cannot be read; send {_NDJSON[0]}."
+        )
+    rows = scan_items(await request.body(), name="body", file_format="jsonl")
+    return BatchRead.of(await items.add_batch(bank, rows))

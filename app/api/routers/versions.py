@@ -1,0 +1,227 @@
+"""Versions of banks: made, shown, given out, judged."""
+
+import asyncio
+from typing import Annotated, Literal
+
+from fastapi import Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from app.api.downloads import attachment, file_responses, html_page, preferred
+from app.api.errors import errors
+from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, PagingInOrder, list_of
+from app.api.references import BankRef, VersionRef
+from app.api.routing import router as make_router
+from app.api.schemas.common import ListRead
+from app.api.schemas.drift import DriftRead
+from app.api.schemas.reports import VersionReportRead
+from app.api.schemas.versions import (
+    InformationRead,
+    ValidationCreate,
+    ValidationRead,
+    VersionCreate,
+    VersionItemRead,
+    VersionRead,
+    theta_grid,
+)
+from app.deps import BankExportsDep, Banks, Drifts, Reader, Reports, Versions, caller
+from app.errors import CalibrationError, ItemBankError, UnknownNameError
+from app.exchange.bank_files import BankFormat
+from app.reports.version.page import render
+from app.storage.repositories.api_keys import Scope
+
+router = make_router("/banks", tag="banks")
+
+_NUMBER = r"[0-9]{1,4}(\.[0-9]{1,6})?"
+_THETA_RANGE = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
+
+
+@router.post(
+    "/{bank}/versions",
+    status_code=201,
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+    responses=errors(ItemBankError, UnknownNameError),
+)
+async def create_version(
+    bank: BankRef, body: VersionCreate, response: Response, banks: Banks
+) -> VersionRead:
+    """Make a version from parameters of the bank's items."""
+    made = await banks.create_version(bank, await asyncio.to_thread(body.to_domain))
+    response.headers["Location"] = f"/v1/banks/{made.bank_id}/versions/{made.id}"
+    response.headers["ETag"] = etag(made.id)
+    return VersionRead.of(made)
+
+
+@router.get("/{bank}/versions", dependencies=[caller("read")])
+async def list_versions(bank: BankRef, page: Paging, versions: Versions) -> ListRead[VersionRead]:
+    """Versions of a bank, the newest first."""
+    found = await versions.list_page(bank, page)
+    return list_of(found, VersionRead.of, identify=lambda version: version.id)
+
+
+@router.get(
+    "/{bank}/versions/{version}",
+    dependencies=[caller("read")],
+    response_model=VersionRead,
+    responses=NOT_MODIFIED,
+)
+async def get_version(
+    bank: BankRef, version: VersionRef, request: Request, response: Response, versions: Versions
+) -> VersionRead | Response:
+    """One version by number, id, or `latest`."""
+    found = await versions.get(bank, version)
+    tag = etag(found.id)
+    if is_current(request, tag):
+        return not_modified(tag)
+    response.headers["ETag"] = tag
+    return VersionRead.of(found)
+
+
+@router.get("/{bank}/versions/{version}/items", dependencies=[caller("read")])
+async def list_version_items(
+    bank: BankRef,
+    version: VersionRef,
+    page: PagingInOrder,
+    versions: Versions,
+    status: Annotated[Literal["active", "quarantined", "pretest"] | None, Query()] = None,
+) -> ListRead[VersionItemRead]:
+    """Parameters, state and findings of a version's items, by position."""
+    found = await versions.items(bank, version, page, status=status)
+    return list_of(found, VersionItemRead.of, identify=lambda item: item.item_id)
+
+
+@router.get("/{bank}/versions/{version}/lint", dependencies=[caller("read")])
+async def list_findings(
+    bank: BankRef, version: VersionRef, page: PagingInOrder, versions: Versions
+) -> ListRead[VersionItemRead]:
+    """The items of a version that lint has something to say about, by position."""
+    found = await versions.items(bank, version, page, flagged=True)
+    return list_of(found, VersionItemRead.of, identify=lambda item: item.item_id)
+
+
+@router.get("/{bank}/versions/{version}/information", dependencies=[caller("read")])
+async def get_information(
+    bank: BankRef,
+    version: VersionRef,
+    versions: Versions,
+    theta: Annotated[
+        str,
+        Query(pattern=_THETA_RANGE, description="`start:stop:step`, both ends included."),
+    ] = "-3:3:0.1",
+) -> InformationRead:
+    """Information of the active items over theta, and the SE if all of them were asked."""
+    return InformationRead.of(await versions.information(bank, version, theta_grid(theta)))
+
+
+@router.get(
+    "/{bank}/versions/{version}/export",
+    response_class=StreamingResponse,
+    responses={
+        **file_responses(kind.media_type for kind in BankFormat),
+        **NOT_MODIFIED,
+        **errors(ItemBankError),
+    },
+)
+async def export_version(
+    bank: BankRef,
+    version: VersionRef,
+    who: Reader,
+    request: Request,
+    exports: BankExportsDep,
+    file_format: Annotated[
+        BankFormat,
+        Query(
+            alias="format",
+            description=(
+                "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d(,k)`; `py-irt`: "
+                "`best_parameters.json`; `parquet`; `jsonl`: items with content and parameters."
+            ),
+        ),
+    ] = BankFormat.MIRT,
+) -> Response:
+    """A version as a file that imports read back.
+
+    Content of a withheld bank is left out for keys without `banks:write`.
+    """
+    made = await exports.export(bank, version, file_format, reveal=who.may(Scope.BANKS_WRITE))
+    tag = etag(f"{made.version.id}-{file_format}{'-withheld' if made.withheld else ''}")
+    if is_current(request, tag):
+        return not_modified(tag)
+    headers = {"Content-Disposition": attachment(made.name), "ETag": tag}
+    return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
+
+
+@router.get(
+    "/{bank}/versions/{version}/report",
+    dependencies=[caller("read")],
+    response_model=VersionReportRead,
+    responses={
+        200: {
+            "description": "The report, as JSON or as a page of its own.",
+            "content": {"text/html": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def get_report(
+    bank: BankRef,
+    version: VersionRef,
+    request: Request,
+    response: Response,
+    reports: Reports,
+    file_format: Annotated[
+        Literal["json", "html"] | None,
+        Query(alias="format", description="By default what `Accept` prefers, else JSON."),
+    ] = None,
+) -> VersionReportRead | Response:
+    """What a version can do and what is wrong with it, for people: figures, or an HTML page.
+
+    The page needs nothing else: no script, no font, no image from outside.
+    """
+    report = await reports.report(bank, version)
+    if (file_format or preferred(request, "json", "html")) == "html":
+        return html_page(await asyncio.to_thread(render, report))
+    response.headers["Vary"] = "Accept"
+    return await asyncio.to_thread(VersionReportRead.of, report)
+
+
+@router.get(
+    "/{bank}/versions/{version}/drift",
+    dependencies=[caller("read")],
+    responses=errors(CalibrationError),
+)
+async def get_drift(
+    bank: BankRef,
+    version: VersionRef,
+    drifts: Drifts,
+    response_set: Annotated[
+        str,
+        Query(
+            min_length=1,
+            max_length=200,
+            description="Id or name; of answers that came in after the version was made.",
+        ),
+    ],
+    limit: Annotated[int, Query(ge=1, le=1000, description="Items to list.")] = 100,
+) -> DriftRead:
+    """Which items are no longer what they were, judged by new answers: drift, and possible leaks.
+
+    Each item's curve is compared with what the new answers ask for, given the abilities that all
+    other items show. If every item had leaked alike, the examinees would merely look abler: a
+    signal needs items that did not leak.
+    """
+    return DriftRead.of(await drifts.look(bank, version, response_set), limit=limit)
+
+
+@router.post(
+    "/{bank}/versions/{version}:validate",
+    dependencies=[caller("read")],
+    responses=errors(UnknownNameError),
+)
+async def validate_version(
+    bank: BankRef, version: VersionRef, body: ValidationCreate, versions: Versions
+) -> ValidationRead:
+    """What lint says, and who would be quarantined, under other overrides; nothing is written."""
+    return ValidationRead.of(
+        await versions.validate(bank, version, allow=body.allow, keep=body.keep)
+    )

@@ -1,0 +1,85 @@
+"""Items of banks: one by one, many at a time, and what holds them fast."""
+
+from dataclasses import replace
+
+import pytest
+
+from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError
+from app.exchange.items import scan_items
+from app.items import ItemContent, ScorerSpec
+from app.services.bank_import import BankImport
+from app.services.banks import BankService
+from app.services.items import ItemService
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from tests.services.test_banks import SUMS, record, table
+
+
+@pytest.fixture
+def banks(database: Database) -> BankService:
+    return BankService(database)
+
+
+@pytest.fixture
+def items(database: Database) -> ItemService:
+    return ItemService(database)
+
+
+async def test_each_line_of_a_batch_fares_by_itself(banks: BankService, items: ItemService) -> None:
+    await banks.create_bank(SUMS)
+    await items.add("sums", record("old"))
+    body = (
+        b'{"key": "new", "prompt": "p", "target": "1"}\n'
+        b'{"key": "old", "prompt": "What is old?", "target": "1"}\n'
+        b'{"key": "old2", "prompt": 3}\n'
+        b'{"key": "with", "prompt": "p", "b": 1}\n'
+        b'{"key": "odd", "prompt": "p", "scorer": "nope"}\n'
+        b"not json\n"
+    )
+    lines = await items.add_batch("sums", scan_items(body, file_format="jsonl"))
+    assert [(line.row, line.status) for line in lines] == [
+        (1, "created"),
+        (2, "unchanged"),
+        (3, "failed"),
+        (4, "failed"),
+        (5, "failed"),
+        (6, "failed"),
+    ]
+    again = await items.add_batch("sums", scan_items(body, file_format="jsonl"))
+    assert again[0].status == "unchanged"
+    assert again[0].item_id == lines[0].item_id
+    other = b'{"key": "old", "prompt": "Another?"}'
+    (conflict,) = await items.add_batch("sums", scan_items(other, file_format="jsonl"))
+    assert isinstance(conflict.error, AlreadyExistsError)
+
+
+async def test_an_item_changes_until_a_version_holds_it(
+    banks: BankService, items: ItemService
+) -> None:
+    await banks.create_bank(SUMS)
+    item = await items.add("sums", record("q1", tags=("t",)))
+    changed = await items.update(
+        "sums", "q1", 1, {"choices": ["x", "1"], "target": "A", "tags": None}
+    )
+    assert changed.content == ItemContent(prompt="What is q1?", choices=("x", "1"), target=("x",))
+    assert (changed.tags, changed.revision, changed.id) == ((), 2, item.id)
+    with pytest.raises(InvalidInputError) as caught:
+        await items.update("sums", "q1", 2, {"choices": ["a", "b"]})
+    assert caught.value.problems[0].pointer == "/target"
+    await banks.import_into("sums", BankImport(parameters=table("q1")))
+    with pytest.raises(InvalidStateError, match="version 1"):
+        await items.update("sums", "q1", 2, {"tags": ["new"]})
+    with pytest.raises(InvalidStateError, match="version 1"):
+        await items.delete("sums", "q1", 2)
+
+
+async def test_a_withheld_bank_keeps_its_content_to_itself(
+    banks: BankService, items: ItemService
+) -> None:
+    await banks.create_bank(replace(SUMS, visibility="withheld"))
+    await items.add("sums", record("q1", scorer=ScorerSpec("pattern", {"pattern": "1"})))
+    hidden = await items.get("sums", "q1", reveal=False)
+    assert (hidden.content, hidden.scorer) == (ItemContent(), None)
+    (listed,) = (await items.list_page("sums", PageRequest(), reveal=False)).items
+    assert listed == hidden
+    assert (await items.get("sums", "q1")).content.prompt == "What is q1?"
