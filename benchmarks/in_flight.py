@@ -19,7 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from app.calibration.abilities import learn_abilities
-from app.calibration.multidimensional import Method, MultidimensionalSettings
+from app.calibration.ability_settings import Method, MultidimensionalSettings
 from app.engine.ability_knowledge import (
     ABILITIES,
     PREDICTION,

@@ -17,7 +17,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from app.calibration.multidimensional import MultidimensionalSettings, fit_multidimensional
+from app.calibration.ability_settings import MultidimensionalSettings
+from app.calibration.multidimensional import fit_multidimensional
 from app.calibration.score_model import covariance_model
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank, ItemIndex

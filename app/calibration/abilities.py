@@ -5,12 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.calibration.multidimensional import (
-    MultidimensionalFit,
-    MultidimensionalSettings,
-    Watch,
-    fit_multidimensional,
-)
+from app.calibration.ability_settings import MultidimensionalSettings, Watch
+from app.calibration.multidimensional import MultidimensionalFit, fit_multidimensional
 from app.calibration.score_model import LEAST_EXAMINEES, LearnedScores, learn_scores
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from app.calibration.abilities import LearnedAbilities, learn_abilities
-from app.calibration.multidimensional import Method, MultidimensionalSettings
+from app.calibration.ability_settings import Method, MultidimensionalSettings
 from app.calibration.score_scale import ScoreScale
 from app.cli.inputs import load_scores
 from app.engine.adaptive import AdaptiveTest

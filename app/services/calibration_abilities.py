@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from app.calibration.abilities import LearnedAbilities, learn_abilities
+from app.calibration.ability_settings import MultidimensionalSettings
 from app.calibration.matrix import MISSING, ScoreMatrix
-from app.calibration.multidimensional import MultidimensionalFit, MultidimensionalSettings
+from app.calibration.multidimensional import MultidimensionalFit
 from app.calibration.score_model import LEAST_EXAMINEES
 from app.engine.ability_knowledge import (
     ABILITIES,

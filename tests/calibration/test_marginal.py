@@ -3,8 +3,9 @@
 import numpy as np
 from scipy.special import log_expit, logsumexp  # type: ignore[import-untyped]  # no types shipped
 
+from app.calibration.ability_settings import Method, MultidimensionalSettings
 from app.calibration.marginal import marginal_log_likelihood
-from app.calibration.multidimensional import Method, MultidimensionalSettings, fit_multidimensional
+from app.calibration.multidimensional import fit_multidimensional
 from app.engine.models.multidimensional import Loadings, Population
 
 

@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime  # type: ignore[import-untyped]  # scipy ships no types
 
+from app.calibration.ability_settings import Method, MultidimensionalSettings
 from app.calibration.dimensionality import parallel_analysis
-from app.calibration.multidimensional import (
-    Method,
-    MultidimensionalFit,
-    MultidimensionalSettings,
-    fit_multidimensional,
-    joint_loss,
-)
+from app.calibration.joint_fit import JointLoss
+from app.calibration.multidimensional import MultidimensionalFit, fit_multidimensional
 from app.engine.models.base import FloatArray
 from app.errors import CalibrationError, InvalidInputError
 
@@ -74,8 +70,9 @@ def test_the_gradient_is_that_of_finite_differences(nested: bool) -> None:
     settings = MultidimensionalSettings(nested=nested, dimensions=2)
     n = 12 * (2 + nested) + 7 * (1 + nested) + 2 * 7 * 2
     at = rng.uniform(0.1, 1.0, n)
-    numeric = approx_fprime(at, lambda x: joint_loss(x, scores, settings)[0], 1e-6)
-    np.testing.assert_allclose(joint_loss(at, scores, settings)[1], numeric, atol=1e-4)
+    loss = JointLoss.of(scores, settings)
+    numeric = approx_fprime(at, lambda x: loss(x)[0], 1e-6)
+    np.testing.assert_allclose(loss(at)[1], numeric, atol=1e-4)
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 4])
