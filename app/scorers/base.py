@@ -68,6 +68,11 @@ class Scale:
     higher_is_better: bool = True
 
 
+def fault_of(error: Mapping[str, Any]) -> str:
+    """What is wrong by one of pydantic's errors, without its "Value error, " in front."""
+    return str(error["msg"]).removeprefix("Value error, ")
+
+
 @runtime_checkable
 class Scorer(Protocol):
     """Marks one answer. Implementations are small frozen objects built by the registry."""

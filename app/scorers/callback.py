@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scored
+from app.scorers.base import Mark, NotScored, Scored, fault_of
 from app.scorers.calling import CallingScorer, EndpointName, Need, Tools
 
 
@@ -59,7 +59,7 @@ class Callback(CallingScorer):
             where = "/".join(map(str, fault["loc"])) or "the reply"
             return self.missing(
                 "callback_unreadable",
-                f"The callback's reply is not as agreed: {where}: {fault['msg']}.",
+                f"The callback's reply is not as agreed: {where}: {fault_of(fault)}.",
             )
         evidence = {"version": read.version} if read.version else None
         if read.score is None:

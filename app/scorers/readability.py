@@ -11,7 +11,9 @@ from app.scorers.base import Mark, Scale, Scored, ScorerParams
 from app.scorers.text import MAX_CHARS, declined, no_answer, without_emphasis
 
 _WORD = re.compile(r"[A-Za-zÀ-ÖØ-öø-ÿ]+(?:['’][A-Za-z]+)?|\d+(?:[.,]\d+)*")
-_SENTENCE_END = re.compile(r"[.!?…]+(?=[\"'”’)\]]*(?:\s|$))|\n\s*(?:\n|[-*•]|\d+[.)])")
+#: Each run of stops is looked at once: text without sense may hold thousands of them in a row.
+_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=[\"'”’)\]]*(?:\s|$))|\n\s*(?:\n|[-*•]|\d+[.)])")
+_BLANK_LINES = re.compile(r"\n{3,}")
 _VOWELS = re.compile(r"[aeiouyà-öø-ÿ]+")
 #: Endings with an e that is not spoken: "made", "makes", "asked", but not "table" or "wanted".
 _SILENT = re.compile(r"(?:(?<![l])e|(?<=[aeiouy])le|(?<![sxzcgh])es|(?<![td])ed)$")
@@ -70,7 +72,8 @@ class Readability(ScorerParams):
 
 def grade_level(text: str) -> float | None:
     """Flesch-Kincaid grade level; `None` for a text without words."""
-    text = without_emphasis(text)
+    text = "\n".join(line.strip() for line in without_emphasis(text).split("\n"))
+    text = _BLANK_LINES.sub("\n\n", text)
     words = _WORD.findall(text)
     if not words:
         return None

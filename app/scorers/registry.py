@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from app.errors import AlreadyExistsError, FieldProblem, InvalidInputError, UnknownNameError
 from app.items import ScorerSpec
-from app.scorers.base import Scale, Scorer, ScorerParams
+from app.scorers.base import Scale, Scorer, ScorerParams, fault_of
 from app.scorers.calling import CallingScorer, Equipped, Tools
 
 ENTRY_POINT_GROUP = "sextant.scorers"
@@ -84,7 +84,7 @@ class ScorerRegistry:
             scorer = scorer_class.model_validate(dict(spec.params))
         except ValidationError as exc:
             problems = tuple(
-                FieldProblem("/".join(["/params", *map(str, error["loc"])]), error["msg"])
+                FieldProblem("/".join(["/params", *map(str, error["loc"])]), fault_of(error))
                 for error in exc.errors(include_url=False, include_context=False)
             )
             listed = "; ".join(f"{p.pointer[8:] or 'params'}: {p.detail}" for p in problems)

@@ -50,8 +50,10 @@ _STATEMENT = re.compile(
 _MAX_CLAIMS = 20
 _MAX_CLAIM_CHARS = 1000
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s*\{|[{}]")
+#: An answer in bold is short; without a limit, text full of unclosed marks takes quadratic time.
 _EMPHASIS = re.compile(
-    r"(?<![\w*])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])|(?<!\w)__(.+?)__(?!\w)|`([^`\n]+)`"
+    r"(?<![\w*])\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*(?![\w*])"
+    r"|(?<!\w)__(.{1,500}?)__(?!\w)|`([^`\n]+)`"
 )
 _ANSWER_TAG = re.compile(r"<(/?)(?:final[_ ]?)?answer>", re.IGNORECASE)
 

@@ -1,6 +1,6 @@
 """From a mark to what is stored: the closing of one administered item."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.items import Answer, Outcome
@@ -31,6 +31,15 @@ class Marked:
 
     mark: Mark
     marking: dict[str, Any] | None = None
+
+
+def storable_mark(mark: Mark, marking: dict[str, Any] | None = None) -> Marked:
+    """A mark as it can be stored and shown, whatever those who were called wrote into it."""
+    if isinstance(mark, Scored):
+        mark = replace(mark, extracted=_storable(mark.extracted))
+    else:
+        mark = replace(mark, reason=_text(mark.reason))
+    return Marked(mark, _storable(marking))
 
 
 def closing_of(
@@ -87,8 +96,18 @@ def closing_of(
     )
 
 
-def _storable(text: str | None) -> str | None:
-    """`text` without what Postgres cannot hold: NUL, and halves of surrogate pairs."""
-    if text is None:
-        return None
+def _storable(value: Any) -> Any:
+    """JSON-able `value` without what Postgres cannot hold: NUL, and halves of surrogate pairs."""
+    match value:
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return [_storable(entry) for entry in value]
+        case dict():
+            return {_text(key): _storable(entry) for key, entry in value.items()}
+        case _:
+            return value
+
+
+def _text(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")

@@ -21,7 +21,7 @@ from app.scorers.calling import Budget, CallingScorer, Embedded, Written
 from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.loaded_version import BankItem
-from app.services.marking import Marked, Spending
+from app.services.marking import Marked, Spending, storable_mark
 from app.services.patience import patiently
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class MarkingDesk:
         """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait."""
         scorer = scorers.build(item.scorer)
         if not isinstance(scorer, CallingScorer):
-            return Marked(await scorers.mark(scorer, item.content, answer))
+            return storable_mark(await scorers.mark(scorer, item.content, answer))
         spec_hash = hash_of(item.scorer)
         purse = self._purses.get(spec_hash)
         if purse is None:
@@ -125,7 +125,7 @@ class MarkingDesk:
         tools = _Tools(self, purse, on_wait)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not tools.spent.calls and mark.evidence is None:
-            return Marked(mark)  # settled without a call
+            return storable_mark(mark)  # settled without a call
         marking = {
             "scorer": item.scorer.name,
             "version": scorer.version,
@@ -133,7 +133,7 @@ class MarkingDesk:
             **(mark.evidence or {}),
             "usage": asdict(tools.spent),
         }
-        return Marked(mark, marking)
+        return storable_mark(mark, marking)
 
     async def open(self, endpoint: str) -> tuple[ReadyEndpoint, Paced]:
         """An endpoint as a scorer names it, opened once a session."""

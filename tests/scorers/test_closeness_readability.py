@@ -8,6 +8,7 @@ from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import Mark, NotScored, Scored, build, mark
 from app.scorers.readability import grade_level, syllables
+from app.scorers.text import MAX_CHARS
 
 
 async def near(answer: str, *targets: str, **params: Any) -> Mark:
@@ -109,3 +110,20 @@ def test_a_list_of_points_is_a_sentence_each() -> None:
 def test_a_limit_below_the_goal_is_refused() -> None:
     with pytest.raises(InvalidInputError, match="limit must be above goal"):
         build(ScorerSpec("readability", {"goal": 9.0, "limit": 5.0}))
+
+
+@pytest.mark.parametrize(
+    "apart",
+    ["go up\n\n\n \t\n\n* go down", "go up\r\n  \r\n  - go down", "go up!?!... go down."],
+)
+def test_blank_lines_list_marks_and_runs_of_stops_end_one_sentence(apart: str) -> None:
+    assert grade_level(apart) == pytest.approx(grade_level("Go up. Go down.") or 0.0)
+
+
+@pytest.mark.parametrize("run", ["!", "\n", "\n ", ". ", '."', "**a ", "__a ", "* ", "`a "])
+@pytest.mark.parametrize("scorer", ["readability", "exact"])
+async def test_a_loop_of_marks_is_read_without_going_back_and_forth(scorer: str, run: str) -> None:
+    # Patterns that try again from every sign of such an answer stop the worker for a minute.
+    answer = Answer(text=run * (MAX_CHARS // len(run) - 1) + "x")
+    result = await mark(build(ScorerSpec(scorer)), ItemContent(prompt="?", target=("1",)), answer)
+    assert isinstance(result, Scored | NotScored)

@@ -56,6 +56,13 @@ def test_all_faulty_parameters_are_reported_at_once() -> None:
     assert {p.pointer for p in caught.value.problems} == {"/params/abs_tol", "/params/rel_tol"}
 
 
+def test_a_fault_is_told_in_our_words_alone() -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        build(ScorerSpec("pattern", {"pattern": "("}))
+    assert "Value error" not in caught.value.detail
+    assert caught.value.problems[0].detail.startswith("pattern is not a regular expression")
+
+
 def test_a_name_can_be_claimed_once() -> None:
     with pytest.raises(AlreadyExistsError, match="Two scorers are named 'long'"):
         ScorerRegistry({"long": Longest}).register("long", Longest)

@@ -61,6 +61,23 @@ async def test_a_judged_session_shows_the_judges_cost_apart(
         assert closing.score in (0.0, 1.0)
 
 
+async def test_what_a_judge_writes_can_always_be_stored(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    said = {"role": "assistant", "content": r'{"score": 9, "reason": "go\u0000od \ud800"}'}
+    faults.canned("odd", {"model": "m", "choices": [{"message": said, "finish_reason": "stop"}]})
+    await marker(working, f"{faults_url}/odd/v1")
+    await judged_bank(working, "judge", judges=["judge"])
+
+    ended = await measured(working)
+
+    assert ended.status == "completed", ended.failure
+    for closing in await closings(working, ended):
+        assert closing.extracted == "9: go\ufffdod ?"
+        assert closing.marking is not None
+        assert closing.marking["judgements"][0]["reason"] == "go\ufffdod ?"
+
+
 async def test_bad_json_is_missing_and_counted_and_the_session_goes_on(
     working: Services, judge_url: str
 ) -> None:
