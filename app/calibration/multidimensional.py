@@ -108,7 +108,7 @@ def fit_multidimensional(
         settings = replace(
             settings, dimensions=_allowed(min(max(found, 1), MOST_BY_DEFAULT), scores, useful.size)
         )
-    n_abilities = _check_dimensions(settings, scores, useful.size)
+    n_abilities = check_dimensions(settings, len(scores), useful.size)
     kept = scores[:, useful]
     compared: dict[str, float] = {}
     method = settings.method
@@ -185,16 +185,27 @@ def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) 
     return Loadings(a, intercept, loadings, nested)
 
 
-def _check_dimensions(settings: MultidimensionalSettings, scores: FloatArray, n_useful: int) -> int:
-    dimensions = settings.dimensions or 0
+def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_useful: int) -> int:
+    """How many abilities are fitted, if so many can be.
+
+    Args:
+        settings: Where the dimensions are to be found, at least one will be.
+        n_examinees: Who answered.
+        n_useful: Items that tell them apart.
+
+    Raises:
+        CalibrationError: More dimensions than the examinees or items allow.
+    """
+    dimensions = 1 if settings.dimensions is None else settings.dimensions
     if dimensions < 1:
         raise InvalidInputError(f"A model needs at least 1 dimension, got {dimensions}.")
     n_abilities = dimensions + settings.nested
-    if n_abilities >= min(len(scores), n_useful):
-        what = "the general ability and " if settings.nested else ""
+    if n_abilities >= min(n_examinees, n_useful):
+        so_many = f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
+        what = f"the general ability and {so_many}" if settings.nested else so_many
         raise CalibrationError(
-            f"{dimensions} dimensions are too many: {what}{dimensions} dimensions take more than "
-            f"{n_abilities} examinees and items that tell them apart, got {len(scores)} examinees "
+            f"{so_many} {'are' if dimensions > 1 else 'is'} too many: {what} take more than "
+            f"{n_abilities} examinees and items that tell them apart, got {n_examinees} examinees "
             f"and {n_useful} such items."
         )
     return n_abilities

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from app.calibration.abilities import LearnedAbilities, learn_abilities
-from app.calibration.ability_settings import MultidimensionalSettings
 from app.calibration.matrix import MISSING, ScoreMatrix
 from app.calibration.multidimensional import MultidimensionalFit
 from app.calibration.score_model import LEAST_EXAMINEES
@@ -19,7 +18,7 @@ from app.engine.ability_knowledge import (
 from app.engine.bank import FloatArray
 from app.engine.selection.design import WHOLE_BANK
 from app.exchange.item_facts import tags_in_ids
-from app.services.calibration_plan import NESTED, CalibrationPlan
+from app.services.calibration_plan import CalibrationPlan
 
 #: Tasks, named by the prefixes of item ids, whose predicted scores get widths of their own.
 _MOST_TASKS, _LEAST_ITEMS = 12, 5
@@ -35,7 +34,7 @@ def fit_abilities(
     learned = learn_abilities(
         scores,
         matrix.items,
-        MultidimensionalSettings(nested=plan.model == NESTED, dimensions=plan.dimensions),
+        plan.abilities(),
         _targets(matrix.items),
         np.random.default_rng(plan.seed),
         watch=lambda cycle, loss: report({"phase": "calibrating", "cycle": cycle, "loss": loss}),

@@ -9,10 +9,10 @@ import numpy as np
 from app.calibration.curves import Family
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
-from app.errors import InvalidInputError
+from app.errors import FieldProblem, InvalidInputError
 from app.services.bank_import import BankImport
 from app.services.calibration_drift import DRIFT
-from app.services.calibration_plan import CalibrationPlan
+from app.services.calibration_plan import SEVERAL_ABILITIES, CalibrationPlan
 from app.services.loaded_version import LoadedVersion
 from app.services.versions import VersionService
 from app.storage.repositories.bank_values import BankVersion
@@ -23,11 +23,23 @@ async def with_target(plan: CalibrationPlan, versions: VersionService) -> Calibr
 
     Raises:
         NotFoundError: No such version.
-        InvalidInputError: A check for drift in a version that is not 1PL to 4PL.
+        InvalidInputError: A version of several abilities, or a check for drift in one that is not
+            1PL to 4PL.
     """
     if plan.link is None or plan.link.bank_version_id is None:
         return plan
     version = await versions.load(plan.link.bank_version_id)
+    if version.response_model in SEVERAL_ABILITIES:
+        # Its curves hold where the other abilities are those of the average; the curves of one
+        # ability are averages over them, and less steep.
+        detail = (
+            f"version {version.number} of bank {version.bank_name!r} measures several abilities "
+            f"({version.response_model}), and a calibration of one cannot land on its scale"
+        )
+        raise InvalidInputError(
+            f"{detail[0].upper()}{detail[1:]}.",
+            problems=[FieldProblem("/link/bank_version_id", detail)],
+        )
     active = np.flatnonzero(version.active)
     plan = replace(plan, target=version.bank.take(active))
     if not plan.checks_drift:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from app.calibration.ability_settings import MultidimensionalSettings
 from app.calibration.calibrate import CalibrationSettings
 from app.calibration.continuous_checks import require_calibratable
 from app.calibration.continuous_filters import filter_continuous
@@ -21,6 +22,7 @@ from app.calibration.filters import (
     point_biserials,
 )
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.multidimensional import check_dimensions
 from app.calibration.onto import LinkMethod, anchors_of
 from app.calibration.partition import LEAST_PART
 from app.calibration.priors import Priors
@@ -173,6 +175,14 @@ class CalibrationPlan:
             max_cycles=self.max_cycles,
         )
 
+    def abilities(self) -> MultidimensionalSettings:
+        """The same for the estimation of several abilities."""
+        return MultidimensionalSettings(
+            nested=self.model == NESTED,
+            dimensions=self.dimensions,
+            max_iterations=self.max_cycles,
+        )
+
     def _check_scores(self) -> None:
         """Refuse settings of right and wrong answers for continuous scores, and the reverse."""
         if self.dimensions is not None and self.model not in SEVERAL_ABILITIES:
@@ -262,6 +272,8 @@ def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
     else:
         filtered = apply_filters(matrix, plan.filters)
         filtered.matrix.require_calibratable()
+        if plan.model in SEVERAL_ABILITIES:
+            check_dimensions(plan.abilities(), filtered.matrix.n_examinees, filtered.matrix.n_items)
     anchors_for(filtered.matrix, plan)
     return filtered
 

@@ -198,6 +198,8 @@ async def test_a_calibration_is_cancelled_once_and_deleted(client: Client) -> No
         ({"filters": {"least_mean": 0.99, "greatest_mean": None}}, 422, "No item is left"),
         ({"partitions": 3}, 422, "partitions"),
         ({"partition_size": 50}, 422, "partition_size"),
+        ({"model": "nested", "dimensions": 11}, 422, "11 dimensions are too many"),
+        ({"model": "mirt", "dimensions": 12}, 422, "12 dimensions are too many"),
         ({"response_set": "nowhere"}, 404, "nowhere"),
     ],
 )
@@ -209,6 +211,31 @@ async def test_what_cannot_be_calibrated_is_refused_with_the_reason(
     assert response.status_code == status
     assert says in response.text
     assert (await client.get(URL)).json()["data"] == []
+
+
+async def test_several_abilities_keep_to_the_cycles_asked_for(client: Client, app: FastAPI) -> None:
+    await recorded(client)
+    made = await started(client, model="nested", dimensions=1, max_cycles=2)
+    await run(app, made["id"])
+    result = (await client.get(f"{URL}/{made['id']}")).json()["result"]
+    assert (result["iterations"], result["converged"]) == (2, False)
+    refused = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "b"})
+    assert refused.status_code == 409
+    assert "larger max_cycles" in refused.json()["detail"]
+
+
+async def test_one_ability_does_not_land_on_the_scale_of_several(
+    client: Client, app: FastAPI
+) -> None:
+    await recorded(client)
+    made = await started(client, model="mirt", dimensions=1)
+    await run(app, made["id"])
+    version = (await client.post(f"{URL}/{made['id']}:publish", json={"bank": "b"})).json()
+    link = {"bank_version_id": version["id"]}
+    refused = await client.post(URL, json={"response_set": "arc", "link": link})
+    assert refused.status_code == 422
+    assert "measures several abilities (mirt)" in refused.json()["detail"]
+    assert refused.json()["errors"][0]["pointer"] == "/link/bank_version_id"
 
 
 @pytest.mark.parametrize(
