@@ -9,13 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from app.cli.connection import run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.run import own_client, run_to_the_end
-from app.cli.server import serving
+from app.cli.own_server import local_server, own_client
 from app.cli.watch import report, watch
 from app.errors import SextantError
-from app.observability import configure_logging
-from app.settings import Settings
 
 #: Seconds that the model server may take to come up.
 _START_S = 30.0
@@ -31,12 +29,10 @@ def command(
     ] = None,
 ) -> None:
     """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
-    settings = Settings(port=0, host="127.0.0.1", log_level="warning")
-    configure_logging(settings)
 
     async def measure() -> dict[str, Any]:
         err.print("Starting Postgres, the API with a worker, and a scripted model ...")
-        async with serving(settings) as local, scripted_model(theta, seed) as base_url:
+        async with local_server() as local, scripted_model(theta, seed) as base_url:
             await local.services.banks.ensure_demo_bank()
             async with await own_client(local) as client:
                 body = {

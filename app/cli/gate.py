@@ -20,8 +20,8 @@ from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
 
+from app.cli.connection import connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.run import connected, given, run_to_the_end
 from app.cli.watch import report, watch
 from app.errors import InvalidInputError
 

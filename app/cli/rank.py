@@ -1,6 +1,5 @@
 """`sextant rank`: rank several endpoints from the shell."""
 
-from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
 import typer
@@ -8,12 +7,9 @@ from rich.live import Live
 from rich.table import Table
 
 from app.cli.client import ApiClient
+from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.run import FAILED, given, own_client, run_to_the_end
-from app.cli.server import serving
 from app.errors import InvalidInputError
-from app.observability import configure_logging
-from app.settings import Settings
 
 
 @fail_clearly
@@ -84,16 +80,7 @@ def command(
     }
 
     async def rank() -> dict[str, Any]:
-        async with AsyncExitStack() as stack:
-            if server is not None:
-                client = await stack.enter_async_context(ApiClient(server, server_key))
-            else:
-                settings = Settings(port=0, host="127.0.0.1", log_level="warning")
-                configure_logging(settings)
-                local = await stack.enter_async_context(serving(settings))
-                if bank == "demo":
-                    await local.services.banks.ensure_demo_bank()
-                client = await stack.enter_async_context(await own_client(local))
+        async with connected(server, server_key, bank=bank) as client:
             created = await client.post("/v1/rankings", body)
             return await _watch(client, created["id"])
 

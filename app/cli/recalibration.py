@@ -14,7 +14,8 @@ from app.api.schemas.drift import DriftRead
 from app.calibration.onto import LinkMethod
 from app.cli.console import fail_clearly, out, write_json
 from app.cli.inputs import JsonOption
-from app.cli.runtime import run_until_signal, runtime
+from app.cli.runtime import runtime
+from app.cli.signals import run_until_signal
 from app.errors import CalibrationError
 from app.services.calibration_plan import CalibrationPlan, LinkPlan
 from app.services.calibrations import Publication

@@ -1,23 +1,12 @@
 """`sextant run`: measure one endpoint from the shell."""
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
-from app.cli.client import ApiClient
+from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, write_json
-from app.cli.runtime import run_until_signal
-from app.cli.server import LocalServer, serving
 from app.cli.watch import report, watch
-from app.observability import configure_logging
-from app.settings import Settings
-from app.storage.repositories.api_keys import Scope
-
-#: Exit code of a test that ended without a result, and of one that a signal ended.
-FAILED, INTERRUPTED = 1, 130
 
 
 @fail_clearly
@@ -105,51 +94,3 @@ def command(
         failure = session["failure"] or {"detail": session["stop_detail"]}
         err.print(f"Error: {failure['detail']}", style="red", markup=False)
         raise typer.Exit(FAILED)
-
-
-@asynccontextmanager
-async def connected(
-    server: str | None, server_key: str | None, *, bank: str | None
-) -> AsyncIterator[ApiClient]:
-    """A client of a Sextant server that is up, or of one of our own as long as it is needed.
-
-    Args:
-        server: Its URL; our own, on the configured database, if there is none.
-        server_key: API key for `server`.
-        bank: What will be asked; our own server installs `demo`.
-    """
-    async with AsyncExitStack() as stack:
-        if server is not None:
-            yield await stack.enter_async_context(ApiClient(server, server_key))
-            return
-        settings = Settings(port=0, host="127.0.0.1", log_level="warning")
-        configure_logging(settings)
-        local = await stack.enter_async_context(serving(settings))
-        if bank == "demo":
-            await local.services.banks.ensure_demo_bank()
-        yield await stack.enter_async_context(await own_client(local))
-
-
-def run_to_the_end(measure: Any) -> dict[str, Any]:
-    """Run a command's coroutine; a signal ends the command quietly with code 130."""
-    try:
-        result: dict[str, Any] = run_until_signal(measure())
-    except KeyboardInterrupt:
-        err.print("Interrupted; what was asked so far is kept.")
-        raise typer.Exit(INTERRUPTED) from None
-    return result
-
-
-async def own_client(local: LocalServer) -> ApiClient:
-    """A client of our own server, with a key that outlives no test by long."""
-    _, secret = await local.services.api_keys.create(
-        name="sextant run",
-        scopes=[Scope.READ, Scope.RUN],
-        expires_at=datetime.now(UTC) + timedelta(days=1),
-    )
-    return ApiClient(local.base_url, secret)
-
-
-def given(**values: Any) -> dict[str, Any]:
-    """Only what was given: the server's defaults hold for the rest."""
-    return {name: value for name, value in values.items() if value not in (None, {})}

@@ -3,11 +3,7 @@
 import asyncio
 import contextlib
 import gc
-import signal
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, TypeVar
-
-import uvloop
+from collections.abc import AsyncIterator
 
 from app.errors import DatabaseUnavailableError
 from app.services.container import Services, open_services
@@ -16,8 +12,6 @@ from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 from app.worker.queue import JobQueue
-
-T = TypeVar("T")
 
 #: Seconds between two looks at the embedded server.
 _LOOK_S = 2.0
@@ -73,31 +67,3 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
-
-
-def run_until_signal(main: Coroutine[Any, Any, T]) -> T:
-    """Run a command's coroutine; SIGINT and SIGTERM cancel it, so that everything is closed.
-
-    Raises:
-        KeyboardInterrupt: It was cancelled by a signal.
-    """
-
-    async def cancellable() -> T:
-        loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(main)
-
-        def stop() -> None:
-            # Once: `uv run` passes a Ctrl-C on that the terminal has sent to all already, and a
-            # second cancellation would cut the clean-up short.
-            if not task.cancelling():
-                task.cancel()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(cancellable())

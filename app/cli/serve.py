@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from app.cli.console import err, fail_clearly
-from app.cli.runtime import run_until_signal
 from app.cli.server import serving
+from app.cli.signals import run_until_signal
 from app.observability import configure_logging
 from app.settings import Settings
 

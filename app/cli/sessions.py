@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.run import FAILED, connected, given, run_to_the_end
 from app.cli.watch import report, watch
 from app.errors import InvalidInputError
 

@@ -4,7 +4,8 @@ import contextlib
 import os
 
 from app.cli.console import err, fail_clearly
-from app.cli.runtime import run_until_signal, runtime, settle
+from app.cli.runtime import runtime, settle
+from app.cli.signals import run_until_signal
 from app.observability import configure_logging
 from app.settings import Settings
 from app.worker.loop import work

@@ -1,0 +1,51 @@
+"""What commands have in common that work over the API: a connection, signals, exit codes."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import typer
+
+from app.cli.client import ApiClient
+from app.cli.console import err
+from app.cli.signals import run_until_signal
+
+#: Exit code of a test that ended without a result, and of one that a signal ended.
+FAILED, INTERRUPTED = 1, 130
+
+
+@asynccontextmanager
+async def connected(
+    server: str | None, server_key: str | None, *, bank: str | None
+) -> AsyncIterator[ApiClient]:
+    """A client of a Sextant server that is up, or of one of our own as long as it is needed.
+
+    Args:
+        server: Its URL; our own, on the configured database, if there is none.
+        server_key: API key for `server`.
+        bank: What will be asked; our own server installs `demo`.
+    """
+    if server is not None:
+        async with ApiClient(server, server_key) as client:
+            yield client
+        return
+    # Whoever only talks to a server need not wait until all that a server is made of is loaded.
+    from app.cli.own_server import own_server
+
+    async with own_server(bank) as client:
+        yield client
+
+
+def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:
+    """Run a command's coroutine; a signal ends the command quietly with code 130."""
+    try:
+        result: dict[str, Any] = run_until_signal(measure())
+    except KeyboardInterrupt:
+        err.print("Interrupted; what was asked so far is kept.")
+        raise typer.Exit(INTERRUPTED) from None
+    return result
+
+
+def given(**values: Any) -> dict[str, Any]:
+    """Only what was given: the server's defaults hold for the rest."""
+    return {name: value for name, value in values.items() if value not in (None, {})}
