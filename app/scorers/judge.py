@@ -121,7 +121,7 @@ class Judge(CallingScorer):
             last = judgements[-1]
             return NotScored(
                 outcome=Outcome.ERROR,
-                reason=f"No judgement could be had: {last.reason}",
+                reason=f"No judgement could be had from {', '.join(self.judges)}: {last.reason}",
                 code=last.code,
                 evidence=evidence,
             )

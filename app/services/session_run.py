@@ -54,7 +54,8 @@ class FailureLimits:
 
     Attributes:
         max_consecutive: So many calls in a row without any answer (outcome `error`): the endpoint
-            is down.
+            is down. Answers that came and that the scorer could not mark are not the endpoint's
+            failures: twice as many of them in a row end the session, and the scorer is named.
         max_share: Share of closed items without a score, whatever the reason, that is too much;
             judged from `MIN_ITEMS_FOR_SHARE` items on.
     """
@@ -71,6 +72,9 @@ class FailureLimits:
 
 
 MIN_ITEMS_FOR_SHARE = 50
+#: Unmarked answers in a row that are taken for as much as one call without an answer: a judge that
+#: fails now and then is no use less often than an endpoint that does.
+_UNMARKED_PER_CALL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class SessionRun:
         self._limits = plan.limits
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
-        self._consecutive_errors = 0
+        self._unanswered = self._unmarked = 0
         self._tokens_in = self._tokens_out = self._calls = 0
         self._usd: float | None = 0.0
         self._is_unmetered = False
@@ -430,8 +434,12 @@ class SessionRun:
             self._last_failure = closing
         else:
             self._state = self._test.tell(self._state, Response(item, closing.score, usage))
-        in_error = closing.outcome == Outcome.ERROR
-        self._consecutive_errors = self._consecutive_errors + 1 if in_error else 0
+        if closing.outcome != Outcome.ERROR:
+            self._unanswered = self._unmarked = 0
+        elif closing.marking is None:
+            self._unanswered += 1
+        else:  # the endpoint has answered, and the scorer called out in vain
+            self._unanswered, self._unmarked = 0, self._unmarked + 1
         self._outcomes[closing.outcome] += 1
 
     def _meter(self, closing: Closing) -> None:
@@ -473,10 +481,18 @@ class SessionRun:
         detail = None
         if last is not None and last.error_code == StopReason.TIME_LIMIT:
             return None  # calls that we gave up ourselves say nothing about the endpoint
-        if last is not None and last.error_code in FATAL_CODES and self._consecutive_errors:
+        failing = self._unanswered or self._unmarked
+        if last is not None and last.error_code in FATAL_CODES and failing:
             detail = f"Every further call would fail like the last one: {last.reason}"
-        elif last is not None and self._consecutive_errors >= self._limits.max_consecutive:
-            detail = f"{self._consecutive_errors} calls in a row failed; the last: {last.reason}"
+        elif last is not None and self._unanswered >= self._limits.max_consecutive:
+            detail = f"{self._unanswered} calls in a row failed; the last: {last.reason}"
+        elif last is not None and self._unmarked >= (
+            _UNMARKED_PER_CALL * self._limits.max_consecutive
+        ):
+            detail = (
+                f"{self._unmarked} answers in a row came and could not be marked; the last "
+                f"({last.error_code}): {last.reason}"
+            )
         elif closed >= MIN_ITEMS_FOR_SHARE and failed > self._limits.max_share * closed:
             detail = (
                 f"{failed} of {closed} items ended without a score, more than the share of "

@@ -24,6 +24,7 @@ def judge_url() -> Iterator[str]:
     app = FastAPI()
     app.mount("/good", create_model_server(theta=0, seed=1))
     app.mount("/shaky", create_model_server(theta=0, seed=3, judge_faults=0.2))
+    app.mount("/mute", create_model_server(theta=0, seed=4, judge_faults=1.0))
     with serving(app) as url:
         yield url
 
@@ -150,6 +151,27 @@ async def test_a_dead_judge_is_not_the_examinees_failure(
     assert ended.failure["code"] == "judge_fault"
     found = await closings(working, ended)
     assert all(closing.answer_text and closing.attempts == 1 for closing in found)
+
+
+async def test_answers_that_no_judge_can_read_end_the_session_and_name_the_judge(
+    working: Services, judge_url: str
+) -> None:
+    await marker(working, f"{judge_url}/mute/v1")
+    await judged_bank(working, "judge", judges=["judge"], attempts=1)
+    plan = {"stopping": {"se": None, "max_items": 40}, "failures": {"max_consecutive": 3}}
+
+    ended = await measured(working, plan=plan)
+
+    assert (ended.status, ended.stop_reason) == ("failed", "too_many_failures")
+    assert ended.failure is not None
+    assert ended.failure["code"] == "judge_unreadable"
+    detail = ended.stop_detail or ""
+    assert detail.startswith("6 answers in a row came and could not be marked")
+    assert "had from judge: " in detail
+    # Every answer came: the endpoint did not fail once.
+    assert [closing.answer_text is None for closing in await closings(working, ended)] == [
+        False
+    ] * 6
 
 
 async def test_a_judge_whose_key_is_refused_ends_the_session_at_once(
