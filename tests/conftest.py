@@ -18,6 +18,7 @@ from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+_NOT_FOR_TESTS = ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE")
 _numbers = count(1)
 
 
@@ -35,10 +36,13 @@ def _new_database(server_url: str, template: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _clean_environment() -> Iterator[None]:
-    """No test depends on how the developer's own Sextant is configured."""
+    """No test depends on how the developer's own Sextant is configured.
+
+    Nor does each process that a test starts compile anew what it imports.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith(("SEXTANT_", "PG")) or name == "DATABASE_URL":
+            if name.startswith(("SEXTANT_", "PG")) or name in _NOT_FOR_TESTS:
                 patch.delenv(name)
         yield
 
