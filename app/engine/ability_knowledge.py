@@ -85,6 +85,11 @@ def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
     )
 
 
+def tasks_in(knowledge: Mapping[str, Any]) -> frozenset[str]:
+    """The tags whose predicted scores were learned with widths of their own."""
+    return frozenset(knowledge.get(PREDICTION, {}).get("targets", ())) - {WHOLE_BANK}
+
+
 def targets_of(
     bank: ItemBank, knowledge: Mapping[str, Any], tags: Sequence[Collection[str]]
 ) -> dict[str, Target]:

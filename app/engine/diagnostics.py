@@ -36,36 +36,35 @@ class PersonFit:
     n_items: int
 
 
-def person_fit(bank: ItemBank, responses: Iterable[Response], theta: float) -> PersonFit:
+def person_fit(
+    bank: ItemBank, responses: Iterable[Response], theta: float | FloatArray
+) -> PersonFit:
     """The lz and lz* of some answers at the theta estimated from them.
 
     With W = sum (X - P) w, w = log(P / Q), r = P' / (P Q) and k = sum P' w / sum P' r, the weights
     w - k r take out what fitting theta has taken out of W. Snijders adds k r0, r0 the estimator's
     prior term; as r0 = -sum (X - P) r at the estimate, summing (X - P)(w - k r) holds for EAP-like,
-    MAP, MLE and WLE thetas alike.
+    MAP, MLE and WLE thetas alike. Of several abilities r and k are vectors, and k solves
+    (sum P Q r r') k = sum P Q r w.
+
+    Args:
+        bank: The bank.
+        responses: Scored answers.
+        theta: Estimated from them; of a bank of several abilities all of these, shape (D,).
 
     Sources: Drasgow, Levine & Williams (1985), Br. J. Math. Stat. Psychol. 38, for lz; Snijders
-        (2001), Psychometrika 66, eq. 10-16, for lz*.
+        (2001), Psychometrika 66, eq. 10-16, for lz*; Hong, Lin & Cheng (2021), Psychometrika 86,
+        for several abilities.
     """
     answers = list(responses)
-    parameters = bank.parameters.take(np.array([answer.item for answer in answers], dtype=np.intp))
+    items = np.array([answer.item for answer in answers], dtype=np.intp)
     scores = np.array([answer.score for answer in answers])
-    model = bank.model
-    # The log-likelihood is linear in the score; continuous scores lie between c and d.
-    lo, hi = parameters.c, parameters.d
-    weight = (
-        model.log_likelihood(parameters, theta, hi) - model.log_likelihood(parameters, theta, lo)
-    ) / (hi - lo)
-    residual = scores - model.expected_score(parameters, theta)
-    variance = model.score_variance(parameters, theta)
-    slope = (
-        model.likelihood_slope(parameters, theta, hi).first
-        - model.likelihood_slope(parameters, theta, lo).first
-    ) / (hi - lo)
-    information = float((variance * slope) @ slope)
-    k = float((variance * slope) @ weight) / information if information > 0 else 0.0
-    lz = _standardised(residual, weight, variance)
-    lz_star = _standardised(residual, weight - k * slope, variance)
+    expected = _expected(bank, items, theta)
+    residual = scores - expected.score
+    scaled = expected.slope * np.sqrt(expected.variance)[:, None]
+    k = np.linalg.lstsq(scaled, expected.weight * np.sqrt(expected.variance), rcond=None)[0]
+    lz = _standardised(residual, expected.weight, expected.variance)
+    lz_star = _standardised(residual, expected.weight - expected.slope @ k, expected.variance)
     p_value = None if lz_star is None else 0.5 * math.erfc(-lz_star / math.sqrt(2))
     return PersonFit(
         lz=lz,
@@ -73,6 +72,49 @@ def person_fit(bank: ItemBank, responses: Iterable[Response], theta: float) -> P
         p_value=p_value,
         flagged=p_value is not None and p_value < FLAG_BELOW,
         n_items=len(answers),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """Answers to some items at given abilities.
+
+    Attributes:
+        score: Mean score, shape (n,).
+        variance: Of the score, shape (n,).
+        weight: By how much the log-likelihood rises with the score: log(P / Q), shape (n,).
+        slope: The same of its derivative in each ability: P' / (P Q), shape (n, D).
+    """
+
+    score: FloatArray
+    variance: FloatArray
+    weight: FloatArray
+    slope: FloatArray
+
+
+def _expected(bank: ItemBank, items: IntArray, theta: float | FloatArray) -> _Expected:
+    if bank.abilities is not None:
+        loadings = bank.abilities.items
+        logit = loadings.slopes[items] @ np.asarray(theta) + loadings.intercept[items]
+        small = np.exp(-np.abs(logit))
+        score = np.where(logit >= 0.0, 1.0, small) / (1.0 + small)
+        return _Expected(score, small / (1.0 + small) ** 2, logit, loadings.slopes[items])
+    parameters, model = bank.parameters.take(items), bank.model
+    at = float(theta)
+    # The log-likelihood is linear in the score; continuous scores lie between c and d.
+    lo, hi = parameters.c, parameters.d
+    weight = (
+        model.log_likelihood(parameters, at, hi) - model.log_likelihood(parameters, at, lo)
+    ) / (hi - lo)
+    slope = (
+        model.likelihood_slope(parameters, at, hi).first
+        - model.likelihood_slope(parameters, at, lo).first
+    ) / (hi - lo)
+    return _Expected(
+        model.expected_score(parameters, at),
+        model.score_variance(parameters, at),
+        weight,
+        slope[:, None],
     )
 
 
@@ -106,19 +148,21 @@ class Inversions:
     surprises: tuple[Surprise, ...]
 
 
-def inversions(bank: ItemBank, responses: Iterable[Response], theta: float) -> Inversions:
+def inversions(
+    bank: ItemBank, responses: Iterable[Response], theta: float | FloatArray
+) -> Inversions:
     """Count the pairs of answers that are the wrong way round, as far as the bank knows.
 
     A pair counts if the expected scores of its items at theta are `CLEARLY_HARDER` apart; scores
     between 0 and 1 count in part. It is person fit in words that can be shown; the test is
-    `person_fit`'s.
+    `person_fit`'s, and so are the arguments.
 
     Source: Guttman errors, as in Meijer & Sijtsma (2001), Appl. Psychol. Meas. 25.
     """
     answers = list(responses)
     items = np.array([answer.item for answer in answers], dtype=np.intp)
     scores = np.array([answer.score for answer in answers])
-    expected = bank.expected_score(theta, items) if len(items) else np.empty(0)
+    expected = _expected(bank, items, theta).score
     pairs = expected[:, None] - expected[None, :] >= CLEARLY_HARDER  # easier item, harder item
     wrong_way = (1 - scores)[:, None] * scores
     likely = (1 - expected)[:, None] * expected

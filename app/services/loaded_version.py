@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.adapters.prompting import PromptStyle
-from app.engine.ability_knowledge import targets_of, with_abilities
+from app.engine.ability_knowledge import targets_of, tasks_in, with_abilities
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.correction import VersionLearning
@@ -21,6 +21,7 @@ from app.engine.score_model import Target
 from app.engine.selection.cost import expected_costs
 from app.engine.selection.design import WHOLE_BANK
 from app.engine.simulation import fit_acceptance
+from app.exchange.item_facts import tags_in_ids
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
 from app.services.lru import Lru
@@ -72,7 +73,8 @@ class LoadedVersion:
         active: Which items may be asked, shape (n_items,).
         item_ids: Ids of the stored items.
         groups: Items of one group go together, for instance one text with several questions.
-        tags: For content balancing.
+        tags: Of each item; where none has any, the tasks that a calibration of several abilities
+            found in their keys.
         expected_tokens_in: Prompt tokens that an item is thought to take, NaN where unknown.
         expected_tokens_out: The same of the answer.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
@@ -132,6 +134,7 @@ class LoadedVersion:
         active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
         active.flags.writeable = False
         has_content = np.array(columns.has_content, dtype=np.bool_)
+        tags = _tags(columns, version.knowledge)
         parameters = with_abilities(
             ItemBank.from_intercepts(
                 a=columns.a,
@@ -154,12 +157,12 @@ class LoadedVersion:
             active=active,
             item_ids=columns.item_ids,
             groups=columns.groups,
-            tags=columns.tags,
+            tags=tags,
             expected_tokens_in=_tokens(columns.expected_tokens_in),
             expected_tokens_out=_tokens(columns.expected_tokens_out),
             n_without_content=int((active & ~has_content).sum()),
             learned=VersionLearning.from_dict(version.knowledge),
-            targets=targets_of(parameters, version.knowledge, columns.tags),
+            targets=targets_of(parameters, version.knowledge, tags),
             reference_abilities=tuple(
                 version.knowledge.get("reference_abilities", {}).get("quantiles", ())
             ),
@@ -326,6 +329,13 @@ def _settings(bank: Bank) -> dict[str, Any]:
         "pretest_items": bank.pretest_items,
         "prompt_style": PromptStyle.from_dict(bank.prompt),
     }
+
+
+def _tags(columns: VersionColumns, knowledge: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    tasks = tasks_in(knowledge)
+    if any(columns.tags) or not tasks:
+        return columns.tags
+    return tuple(tuple(sorted(found & tasks)) for found in tags_in_ids(columns.keys))
 
 
 def _tokens(counts: tuple[int | None, ...]) -> FloatArray:

@@ -25,6 +25,8 @@ from app.engine import (
     inversions,
     person_fit,
 )
+from app.engine.abilities import ProfileBelief
+from app.engine.bank import FloatArray
 from app.errors import InvalidInputError, ScorerBudgetError
 from app.items import Outcome
 from app.services.loaded_version import LoadedVersion
@@ -288,10 +290,12 @@ class SessionRun:
             "pretest": self._pretest.figures(),
         }
         if final and self._state.responses:
-            figures["person_fit"] = self._person_fit(estimate.theta)
+            belief = self._state.belief
+            known = belief.profile.mean if isinstance(belief, ProfileBelief) else estimate.theta
+            figures["person_fit"] = self._person_fit(known)
         return figures
 
-    def _person_fit(self, theta: float) -> dict[str, Any]:
+    def _person_fit(self, theta: float | FloatArray) -> dict[str, Any]:
         bank, responses = self._version.bank, self._state.responses
         fit = person_fit(bank, responses, theta)
         turned = inversions(bank, responses, theta)

@@ -224,6 +224,36 @@ async def test_several_abilities_keep_to_the_cycles_asked_for(client: Client, ap
     assert "larger max_cycles" in refused.json()["detail"]
 
 
+async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
+    client: Client, app: FastAPI
+) -> None:
+    matrix = answers(60).matrix
+    tasks = [f"{'law' if j % 2 else 'maths'}/{j}" for j in range(matrix.n_items)]
+    rows = [",".join([f"m{i}", *map(str, row)]) for i, row in enumerate(matrix.scores.astype(int))]
+    await recorded(client, "\n".join([",".join(["model", *tasks]), *rows]))
+    made = await started(
+        client, model="nested", dimensions=1, filters={"least_point_biserial": None}
+    )
+    await run(app, made["id"])
+    published = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "tasks"})
+    assert published.status_code == 201, published.text
+    session = await client.post(
+        "/v1/sessions",
+        json={
+            "mode": "manual",
+            "bank": "tasks",
+            "selection": {"criterion": "v_optimal", "target": {"law": 1.0}},
+        },
+    )
+    assert session.status_code == 201, session.text
+    told = session.json()["profile"]["tasks"]
+    assert [(task["tag"], task["n_items"]) for task in told] == [
+        ("all", 12),
+        ("law", 6),
+        ("maths", 6),
+    ]
+
+
 async def test_one_ability_does_not_land_on_the_scale_of_several(
     client: Client, app: FastAPI
 ) -> None:

@@ -15,6 +15,12 @@ from app.engine.diagnostics import (
     use_counts,
 )
 from app.engine.estimation import GridEstimator, Method
+from app.engine.models.multidimensional import (
+    Abilities,
+    Loadings,
+    Population,
+    estimate_profile,
+)
 from app.engine.simulation import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError
@@ -102,6 +108,31 @@ def test_lz_is_the_standardised_log_likelihood() -> None:
     given_answers = [Response(ItemIndex(i), float(i % 2)) for i in range(6)]
     observed = bank.log_likelihood(theta, range(6), [answer.score for answer in given_answers])
     assert person_fit(bank, given_answers, theta).lz == pytest.approx((observed - mean) / deviation)
+
+
+def test_lz_star_allows_for_several_abilities() -> None:
+    # Good at one task and bad at the other is no misfit where the bank knows both.
+    rng = np.random.default_rng(9)
+    task = np.eye(2)[np.arange(60) % 2]
+    abilities = Abilities(
+        Loadings(rng.uniform(0.8, 1.8, 60), rng.normal(size=60), 1.2 * task, nested=True),
+        Population(mean=np.zeros(3), covariance=np.eye(3)),
+    )
+    bank = ItemBank.from_abilities(abilities, [str(j) for j in range(60)])
+    found, turned = [], []
+    for true in rng.normal(size=(300, 3)) + np.array([0.0, 1.0, -1.0]):
+        scores = (rng.random(60) < abilities.items.expected_score(true)).astype(np.float64)
+        answers = [Response(ItemIndex(j), float(score)) for j, score in enumerate(scores)]
+        estimate = estimate_profile(abilities.items, abilities.population, np.arange(60), scores)
+        found.append(person_fit(bank, answers, estimate.mean))
+        turned.append(inversions(bank, answers, true))
+
+    stars = np.array([fit.lz_star for fit in found], dtype=np.float64)
+    assert abs(stars.mean()) < 0.15
+    assert 0.85 < stars.std() < 1.15
+    assert np.mean([fit.flagged for fit in found]) < 0.08
+    observed = sum(one.observed for one in turned)
+    assert abs(observed / sum(one.expected for one in turned) - 1) < 0.05
 
 
 @pytest.mark.parametrize("n", [0, 1])
