@@ -13,7 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from typing_extensions import override
 
 from app.api import errors
-from app.api.middleware import BodyLimit, RequestContext
+from app.api.middleware import BodyLimit, HeadAsGet, RequestContext
 from app.api.routers import (
     api_keys,
     banks,
@@ -99,6 +99,7 @@ def create_app(
     app.state.closing = asyncio.Event()
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(RequestContext)
     for module in _ROUTERS:
         app.include_router(module.router)

@@ -45,6 +45,8 @@ _FINISH = {
 _MAX_COUNT = 2**31 - 1  # no answer has more tokens, and Postgres' integer holds no more
 _BROKEN_OFF = frozenset({"error", "abort"})
 
+#: Parameters of a query that servers take keys by; `code` is that of Azure's functions.
+_NAMES_A_SECRET = re.compile(r".*(?:key|token|secret|password|signature)|sig|code", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
 _OUR_HEADERS = frozenset(
     {"host", "content-length", "content-type", "transfer-encoding", "connection"}
@@ -142,13 +144,19 @@ def json_endpoint(
     A query (`?api-version=...`) stays behind the joined path.
 
     Raises:
-        InvalidInputError: base_url, key or a header cannot be used.
+        InvalidInputError: base_url, key or a header cannot be used; a query that holds a key.
     """
     try:
         url = parse_endpoint_url(config.base_url)
     except ValueError as exc:
-        detail = f"base_url {exc}; got {_without_userinfo(config.base_url)!r}."
+        detail = f"base_url {exc}; got {_shown(config.base_url)!r}."
         raise _wrong("/base_url", detail) from None
+    if secret := next(filter(_NAMES_A_SECRET.fullmatch, url.params), None):
+        detail = (
+            f"base_url must not carry a key in its query ({secret!r}): it is stored and shown in "
+            "the clear. Give the key as api_key or in headers."
+        )
+        raise _wrong("/base_url", detail)
     path = url.path.rstrip("/")
     if not path.endswith(route):
         url = url.copy_with(path=path + route)
@@ -207,7 +215,9 @@ def _wrong(pointer: str, detail: str) -> InvalidInputError:
     return InvalidInputError(detail, problems=[FieldProblem(pointer, detail)])
 
 
-def _without_userinfo(text: str) -> str:
+def _shown(url: str) -> str:
+    """`url` without what may be secret: user information and query."""
+    text = url.partition("?")[0]
     scheme, mark, rest = text.partition("://")
     return f"{scheme}{mark}…@{rest.rpartition('@')[2]}" if "@" in rest else text
 

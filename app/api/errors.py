@@ -241,7 +241,7 @@ def _methods_at(request: Request) -> set[str]:
         match = context.path_regex.match(request.url.path)
         if match and not any(":" in value for value in match.groupdict().values()):
             methods |= context.methods or set()
-    return methods
+    return methods | {"HEAD"} if "GET" in methods else methods
 
 
 def pointer_of(loc: Iterable[int | str]) -> str:

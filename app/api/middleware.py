@@ -98,6 +98,41 @@ class BodyLimit:
         await self._app(scope, receive_counted, send)
 
 
+class HeadAsGet:
+    """Answers HEAD with the head of what GET answers.
+
+    The handler ends with its first part: of a file or an event stream no more than that is made.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_head(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            elif message.get("more_body"):
+                raise _HeadSentError
+
+        asked = {**scope, "method": "GET"}
+        try:
+            await self._app(asked, receive, send_head)
+        except (_HeadSentError, ClientDisconnect):
+            pass
+        finally:
+            scope["route"] = asked.get("route")  # for who counts requests by their route
+
+
+class _HeadSentError(OSError):
+    """As from a client that has gone: ends a stream."""
+
+
 def _observe(scope: Scope, status: int, seconds: float) -> None:
     """One log line and the figures; by the route's pattern, so that ids make no new series."""
     route = getattr(scope.get("route"), "path", "none")

@@ -1,13 +1,14 @@
 """The command line's own caller of the API, over real HTTP."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Self
 
 import httpx2
 
-from app.errors import FieldProblem, SextantError, UnreachableError
+from app.errors import FieldProblem, InvalidInputError, SextantError, UnreachableError
 
 #: Seconds between two looks at a session's events.
 _POLL_S = 0.2
@@ -66,6 +67,7 @@ class ApiClient:
     async def _send(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
+        _require_finite(body, "")
         try:
             answer = await self._http.request(method, path, json=body)
         except httpx2.HTTPError as error:
@@ -75,13 +77,25 @@ class ApiClient:
         try:
             document = answer.json()
         except ValueError as error:
-            raise ApiError(
-                f"{self._http.base_url} answered {method} {path} with {answer.status_code} and no "
-                "JSON: is it a Sextant server?"
-            ) from error
+            raise self._no_sextant(method, path, answer.status_code) from error
         if answer.is_success and isinstance(document, dict):
             return document
-        problems = [
-            FieldProblem(entry["pointer"], entry["detail"]) for entry in document.get("errors", [])
-        ]
-        raise ApiError(document.get("detail", answer.text), problems=problems)
+        if not (isinstance(document, dict) and {"code", "detail", "errors"} <= document.keys()):
+            raise self._no_sextant(method, path, answer.status_code)
+        problems = [FieldProblem(entry["pointer"], entry["detail"]) for entry in document["errors"]]
+        raise ApiError(document["detail"], problems=problems)
+
+    def _no_sextant(self, method: str, path: str, status: int) -> ApiError:
+        return ApiError(
+            f"{self._http.base_url} answered {method} {path} with {status}, and not as a Sextant "
+            "server does: is it one?"
+        )
+
+
+def _require_finite(value: object, pointer: str) -> None:
+    """JSON has neither nan nor inf, which the shell's options take for numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInputError(f"{pointer}: expected a finite number, got {value}.")
+    if isinstance(value, dict):
+        for name, entry in value.items():
+            _require_finite(entry, f"{pointer}/{name}")

@@ -12,6 +12,8 @@ from app.cli.signals import run_until_signal
 
 #: Exit code of a test that ended without a result, and of one that a signal ended.
 FAILED, INTERRUPTED = 1, 130
+#: Begins the id of a saved endpoint.
+SAVED = "end_"
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,11 +44,29 @@ def fail_clearly(command: Callable[P, R], *, code: int = USAGE_ERROR) -> Callabl
 def show_error(error: SextantError) -> None:
     """Print an error and the places it names."""
     err.print(f"Error: {error.detail}", style="red", markup=False, soft_wrap=True)
+    only = error.problems[0] if len(error.problems) == 1 else None
+    if only is not None and only.detail.rstrip(".") in error.detail:
+        return  # told already
     for problem in error.problems[:MAX_PROBLEMS_SHOWN]:
         err.print(f"  {problem.pointer}: {problem.detail}", markup=False, soft_wrap=True)
     hidden = len(error.problems) - MAX_PROBLEMS_SHOWN
     if hidden > 0:
         err.print(f"  ... and {hidden} more")
+
+
+def require_writable(target: str | None) -> None:
+    """Refuse a path for JSON that cannot be written, before anything is spent on what goes there.
+
+    Raises:
+        InvalidInputError: No such directory, or no right to write there.
+    """
+    if target is None or target == "-":
+        return
+    path = Path(target)
+    where = path if path.exists() else path.parent
+    if path.is_dir() or not where.exists() or not os.access(where, os.W_OK):
+        reason = "no such directory" if not where.exists() else "not a file that can be written"
+        raise InvalidInputError(f"--json: {target}: cannot be written: {reason}.")
 
 
 def write_json(target: str | None, document: Mapping[str, Any]) -> None:

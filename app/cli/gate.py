@@ -20,8 +20,8 @@ from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.connection import connected, given, run_to_the_end
-from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.connection import SAVED, connected, given, run_to_the_end
+from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.watch import report, watch
 from app.errors import InvalidInputError
 
@@ -71,7 +71,8 @@ def command(
         str | None, typer.Option(help="Id of a session; else one is started.")
     ] = None,
     endpoint: Annotated[
-        str | None, typer.Option(help="Base URL of the model's API, such as .../v1.")
+        str | None,
+        typer.Option(help="Base URL of the model's API, such as .../v1, or a saved endpoint's id."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model name that the endpoint knows.")] = None,
     bank: Annotated[
@@ -106,6 +107,7 @@ def command(
     Holds --session against the threshold, or tests --endpoint on --bank; such a test stops as soon
     as the decision is clear. Wrong options and servers that are away give exit code 64.
     """
+    require_writable(json)
     body: dict[str, Any] = {
         "threshold": threshold,
         "metric": metric,
@@ -116,10 +118,10 @@ def command(
         if endpoint or model or bank:
             raise InvalidInputError("Give --session, or --endpoint with --model and --bank.")
         body["session_id"] = session
-    elif endpoint and model and bank:
+    elif endpoint and bank and (model or endpoint.startswith(SAVED)):
         body["session"] = {
             "bank": bank,
-            "endpoint": given(kind=kind, base_url=endpoint, model=model, api_key=api_key),
+            **_asked(endpoint, kind, model, api_key),
             "concurrency": concurrency,
             **given(
                 seed=seed,
@@ -128,7 +130,10 @@ def command(
             ),
         }
     else:
-        raise InvalidInputError("Give --session, or all of --endpoint, --model and --bank.")
+        raise InvalidInputError(
+            "Give --session, or all of --endpoint, --model and --bank; a saved endpoint's id needs "
+            "no --model."
+        )
 
     async def decide() -> dict[str, Any]:
         async with connected(server, server_key, bank=bank) as client:
@@ -144,6 +149,14 @@ def command(
         _show(gate)
     write_json(json, gate)
     raise typer.Exit(EXIT_CODES[gate["outcome"]])
+
+
+def _asked(endpoint: str, kind: str, model: str | None, api_key: str | None) -> dict[str, Any]:
+    if not endpoint.startswith(SAVED):
+        return {"endpoint": given(kind=kind, base_url=endpoint, model=model, api_key=api_key)}
+    if model is not None:
+        raise InvalidInputError(f"{endpoint} is saved with its model: leave --model out.")
+    return {"endpoint_id": endpoint}
 
 
 def _show(gate: dict[str, Any]) -> None:

@@ -7,8 +7,8 @@ from rich.live import Live
 from rich.table import Table
 
 from app.cli.client import ApiClient
-from app.cli.connection import FAILED, connected, given, run_to_the_end
-from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.connection import FAILED, SAVED, connected, given, run_to_the_end
+from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.errors import InvalidInputError
 
 
@@ -63,6 +63,7 @@ def command(
 
     Prices differ between endpoints: save them (POST /v1/endpoints) and give their ids.
     """
+    require_writable(json)
     body: dict[str, Any] = {
         "bank": bank,
         "endpoints": [_choice(text, kind, api_key) for text in endpoint],
@@ -100,7 +101,7 @@ def command(
 
 def _choice(text: str, kind: str, api_key: str | None) -> dict[str, Any]:
     words = text.split()
-    if len(words) == 1 and words[0].startswith("end_"):
+    if len(words) == 1 and words[0].startswith(SAVED):
         return {"endpoint_id": words[0]}
     if len(words) != 2:
         raise InvalidInputError(

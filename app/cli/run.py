@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.connection import FAILED, connected, given, run_to_the_end
-from app.cli.console import err, fail_clearly, write_json
+from app.cli.console import err, fail_clearly, require_writable, write_json
 from app.cli.watch import report, watch
 
 
@@ -60,6 +60,7 @@ def command(
     Runs the API and a worker for as long as the test takes, on DATABASE_URL or the embedded
     Postgres, unless --server names a Sextant server that is up.
     """
+    require_writable(json)
     body: dict[str, Any] = {
         "bank": bank,
         "endpoint": given(

@@ -1,6 +1,7 @@
 """Reports of bank versions, stored or in files."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -97,8 +98,11 @@ def file_report(
         calibration: Where it comes from, if that is known.
 
     Raises:
-        InvalidInputError: No item that a test could ask, or a correction that is none.
+        InvalidInputError: No item that a test could ask, a correction that is none, or a
+            calibration of another bank.
     """
+    if calibration is not None:
+        _require_same_items(bank, calibration)
     columns = {} if calibration is None else _columns(calibration)
     known = () if calibration is None else calibration.keys
     findings = [*lint(bank), *(misfits(known, columns) if calibration else ())]
@@ -134,6 +138,26 @@ def file_report(
         simulated=None if calibration is None else _simulated(calibration),
         correction=None if calibration is None else _correction(calibration),
     )
+
+
+def _require_same_items(bank: ItemBank, calibration: CalibrationFile) -> None:
+    """Refuse figures that were not made with this bank."""
+    theirs = dict(zip(calibration.keys, calibration.column("b").tolist(), strict=True))
+    if theirs.keys() != set(bank.item_ids):
+        raise InvalidInputError(
+            f"The calibration is of another bank: it has {len(theirs)} items, the bank "
+            f"{bank.n_items}, and {len(theirs.keys() & set(bank.item_ids))} names are in both."
+        )
+    if bank.b.ndim != 1:
+        return
+    for item_id, b in zip(bank.item_ids, bank.b.tolist(), strict=True):
+        if math.isfinite(theirs[item_id]) and not math.isclose(
+            b, theirs[item_id], rel_tol=1e-6, abs_tol=1e-6
+        ):
+            raise InvalidInputError(
+                f"The calibration is of another bank: item {item_id!r} has difficulty "
+                f"{theirs[item_id]:.4g} there, and {b:.4g} in the bank."
+            )
 
 
 def _abilities(knowledge: Mapping[str, Any]) -> tuple[float, ...] | None:

@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from app.adapters import Completion, CompletionRequest, Examinee
+from app.adapters import (
+    Completion,
+    CompletionRequest,
+    EndpointConfig,
+    Examinee,
+    Transport,
+    build,
+)
 from app.calling import GenerationParams
 from app.errors import (
     ColdStartError,
@@ -14,6 +21,7 @@ from app.errors import (
     EndpointUnauthorizedError,
     ExamineeError,
     ExamineeTimeoutError,
+    InvalidInputError,
     MalformedAnswerError,
     RateLimitedError,
 )
@@ -317,6 +325,21 @@ async def test_the_route_is_joined_to_base_url(
 ) -> None:
     await examinee_of("openai_chat", suffix).complete(ask())
     assert [call.path for call in faults.calls] == [path]
+
+
+@pytest.mark.parametrize("name", ["key", "api_key", "subscription-key", "ACCESS_TOKEN", "sig"])
+async def test_a_key_in_the_query_is_refused_and_not_repeated(
+    examinee_of: Callable[..., Examinee], transport: Transport, name: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="must not carry a key in its query") as caught:
+        examinee_of("openai_chat", f"/ok/v1?api-version=2&{name}={SECRET}")
+    assert SECRET not in str(caught.value)
+    with pytest.raises(InvalidInputError, match="must start with http") as caught:
+        build(
+            EndpointConfig(kind="openai_chat", base_url=f"htp://x?{name}={SECRET}", model="m"),
+            transport,
+        )
+    assert SECRET not in str(caught.value)
 
 
 async def test_what_is_sent_is_what_was_asked_and_nothing_unset(

@@ -51,10 +51,10 @@ async def test_a_resource_that_is_not_there_is_named(client: Client) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("PUT", "/v1/endpoints", {"GET", "POST"}),
-        ("POST", "/v1/endpoints/end_" + "0" * 26, {"GET", "PATCH", "DELETE"}),
+        ("PUT", "/v1/endpoints", {"GET", "HEAD", "POST"}),
+        ("POST", "/v1/endpoints/end_" + "0" * 26, {"GET", "HEAD", "PATCH", "DELETE"}),
         ("GET", "/v1/endpoints/end_" + "0" * 26 + ":probe", {"POST"}),
-        ("DELETE", "/healthz", {"GET"}),
+        ("DELETE", "/healthz", {"GET", "HEAD"}),
     ],
 )
 async def test_a_wrong_method_lists_every_method_of_the_path(
@@ -63,6 +63,21 @@ async def test_a_wrong_method_lists_every_method_of_the_path(
     response = await client.request(method, path)
     assert_problem(response, 405, "method_not_allowed")
     assert set(response.headers["allow"].split(", ")) == allowed
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/v1/scorers", "/v1/banks?limit=1", "/v1/banks/no"])
+async def test_head_answers_with_the_head_of_get(client: Client, path: str) -> None:
+    whole, head = await client.get(path), await client.head(path)
+    assert (head.status_code, head.content) == (whole.status_code, b"")
+    varying = {"x-request-id", "content-length"}  # a problem's body names its request
+    assert {k: v for k, v in head.headers.items() if k not in varying} == {
+        k: v for k, v in whole.headers.items() if k not in varying
+    }
+    assert head.headers["content-length"] == str(len(whole.content))
+
+
+async def test_head_does_not_start_what_only_post_does(client: Client) -> None:
+    assert (await client.head("/v1/comparisons")).status_code == 405
 
 
 async def test_an_unknown_verb_is_not_taken_for_an_id(client: Client) -> None:

@@ -52,6 +52,18 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(
         (("--threshold", "1"), "--endpoint, --model and --bank"),
         (("--threshold", "1", "--session", "ses_1", "--bank", "demo"), "Give --session, or"),
         (("--threshold", "1", "--session", "ses_1", "--server", "http://127.0.0.1:9"), "reached"),
+        (
+            ("--threshold", "nan", "--session", "ses_1", "--server", "http://127.0.0.1:9"),
+            "/threshold: expected a finite number, got nan",
+        ),
+        (
+            ("--threshold", "1", "--session", "ses_1", "--json", "no/where.json"),
+            "cannot be written",
+        ),
+        (
+            ("--threshold", "1", "--endpoint", "end_1", "--model", "m", "--bank", "demo"),
+            "leave --model out",
+        ),
     ],
 )
 def test_a_gate_that_cannot_be_asked_is_no_answer(arguments: tuple[str, ...], words: str) -> None:
@@ -72,3 +84,21 @@ def test_a_fault_of_ours_is_no_answer_either(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_help_is_no_error() -> None:
     assert gate("--help").exit_code == 0
+
+
+def test_a_saved_endpoint_is_named_by_its_id(
+    database_url: str, model_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+    unknown = "end_" + "0" * 26
+    failed = gate("--threshold", "0", "--endpoint", unknown, "--bank", "demo")
+    assert failed.exit_code == 64
+    assert failed.stderr.count(f"There is no endpoint '{unknown}'") == 1
+
+
+def test_a_server_that_is_something_else_is_named(model_url: str) -> None:
+    server = model_url.removesuffix("/v1")
+    failed = gate("--threshold", "0", "--session", "ses_1", "--server", server)
+    assert failed.exit_code == 64
+    assert "not as a Sextant server does" in " ".join(failed.stderr.split())

@@ -52,6 +52,15 @@ def test_a_calibrated_file_becomes_a_page(run: Run, answers: Path, tmp_path: Pat
     assert text.startswith("<!doctype html>")
     assert "<h1>arc</h1>" in text
     assert "calibrated on the answers of 300 models" in text
+    other = tmp_path / "other.csv"
+    lines = bank.read_text().splitlines()
+    other.write_text(
+        "\n".join([lines[0], *(f"{line.split(',')[0]},1,0,0,1" for line in lines[1:])])
+    )
+    other.write_text(other.read_text().replace(lines[0], "item,a,b,c,d"))
+    wrong = run("report", "--bank", other, "--calibration", figures, "--out", page)
+    assert wrong.exit_code == 2
+    assert "The calibration is of another bank: item" in wrong.stderr
     document = json.loads(numbers.read_text())
     assert document["calibration"]["fit"]["verdict"] in ("good", "acceptable", "marginal", "poor")
     assert document["identity"]["n_active"] == 12

@@ -27,7 +27,11 @@ Kind = Annotated[
 ]
 BaseUrl = Annotated[
     Text,
-    Field(max_length=2048, description="Absolute http or https URL, usually ending in `/v1`."),
+    Field(
+        max_length=2048,
+        description="Absolute http or https URL, usually ending in `/v1`. Stored and shown as it "
+        "is: a query (`?api-version=...`) may not hold a key.",
+    ),
 ]
 ModelName = Annotated[Text, Field(max_length=500, description="Sent with each call.")]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=8192)]
