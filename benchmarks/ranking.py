@@ -25,7 +25,8 @@ import numpy as np
 from app.cli.inputs import load_responses
 from app.engine import AdaptiveTest, Design, ItemBank
 from app.engine.bank import FloatArray
-from app.engine.ranking import Ranking, RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking import Ranking
+from app.engine.ranking_rules import RankingBudget, RankingRules, usual_criterion
 from app.engine.ranking_simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
 from app.engine.simulation import draw_scores

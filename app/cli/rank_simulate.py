@@ -15,13 +15,8 @@ from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design import Design
-from app.engine.ranking import (
-    Ranking,
-    RankingBudget,
-    RankingRules,
-    RankingState,
-    usual_criterion,
-)
+from app.engine.ranking import Ranking, RankingState
+from app.engine.ranking_rules import RankingBudget, RankingRules, usual_criterion
 from app.engine.ranking_simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
 from app.engine.stopping import Stop

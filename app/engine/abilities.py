@@ -107,6 +107,11 @@ class ProfileMap:
             belief = self.update(bank, belief, response)
         return belief.estimate()
 
+    def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:
+        """Mean and standard deviation of theta in the population."""
+        start = self.start(bank)
+        return start.theta, start.se
+
 
 def abilities_of(bank: ItemBank) -> Abilities:
     """The abilities of a bank that has loadings.

@@ -195,6 +195,13 @@ class GridEstimator:
             belief = self.update(bank, belief, response)
         return belief.estimate()
 
+    def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:  # noqa: ARG002  # the estimators' common face; a grid's prior is of no bank
+        """Mean and standard deviation of the prior in theta and its standard error, if any."""
+        of_answers = self.method in (Method.MLE, Method.WLE)
+        if of_answers or self.se_kind(self.method) is SeKind.INFORMATION:
+            return None
+        return self.prior.mean, self.prior.sd
+
     def search_nodes(self) -> FloatArray:
         """Where MLE and WLE are looked for: the fixed grid's range, or 10 logits either side."""
         if self.grid is None:

@@ -43,7 +43,8 @@ class Pair:
     Attributes:
         above: Position with the higher theta (the lower position if they are equal).
         below: The other.
-        z: Difference in units of its standard error, at least 0.
+        z: Difference by the evidence in units of its standard error; 0 where it is none, or goes
+            the other way than the thetas.
         p_above: Probability that `above` is really above: from independent normal posteriors.
         p_value: Probability that two equal examinees ever come that far apart, either way.
         decided: Whether the order is taken for settled, by this pair or through a third.
@@ -90,6 +91,7 @@ def standing_of(
     thetas: Sequence[float],
     ses: Sequence[float],
     *,
+    evidence: Sequence[tuple[float, float]] | None = None,
     confidence: float = 0.95,
     holm: bool = False,
     looks: float = 1.0,
@@ -99,6 +101,8 @@ def standing_of(
     Args:
         thetas: Abilities, logits, or any measure whose errors are normal and independent.
         ses: Their standard errors; infinite where nothing is known.
+        evidence: Theta and standard error of each by the answers alone, where a prior is in those
+            above: it decides, they give the order and its probability.
         confidence: The order of a pair is wrong with probability 1 - confidence at most.
         holm: No difference is found among equals, with that confidence for all pairs together.
         looks: Ratio of the information at the last look to that at the first; 1 for one look.
@@ -116,9 +120,11 @@ def standing_of(
             "A standing needs finite thetas and standard errors of at least 0, got "
             f"{list(thetas)!r:.200} and {list(ses)!r:.200}."
         )
+    beliefs = list(zip(thetas, ses, strict=True))
+    known = beliefs if evidence is None else evidence
     order = sorted(range(len(thetas)), key=lambda i: -thetas[i])
     found = [
-        (above, below, _distance(thetas[above] - thetas[below], ses[above], ses[below]))
+        (above, below, max(_distance(known[above], known[below]), 0.0))
         for above, below in combinations(order, 2)
     ]
     p_values = [ever_this_far(z, looks) for _, _, z in found]
@@ -133,7 +139,7 @@ def standing_of(
             above=above,
             below=below,
             z=z,
-            p_above=_NORMAL.cdf(z),
+            p_above=_NORMAL.cdf(_distance(beliefs[above], beliefs[below])),
             p_value=p_value,
             decided=bool(is_above[above, below]),
         )
@@ -179,12 +185,14 @@ def boundary(alpha: float, looks: float = 1.0) -> float:
     return hi
 
 
-def _distance(difference: float, se: float, other_se: float) -> float:
-    """The difference in its standard errors; 0 where nothing is known of it."""
+def _distance(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """The difference of two thetas in its standard errors; 0 where nothing is known of it."""
+    (theta, se), (other_theta, other_se) = one, other
     spread = math.hypot(se, other_se)
-    if difference == 0.0 or math.isinf(spread):
+    if theta == other_theta or math.isinf(spread):
         return 0.0
-    return difference / spread if spread > 0 else math.inf
+    difference = theta - other_theta
+    return difference / spread if spread > 0 else math.copysign(math.inf, difference)
 
 
 def _holm(p_values: Sequence[float], alpha: float) -> list[bool]:

@@ -114,6 +114,13 @@ class Estimator(Protocol[AnyBelief]):
         """Fold of `update` over the answers."""
         ...
 
+    def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:
+        """Mean and standard deviation of the normal prior in theta and its standard error.
+
+        None where they say what the answers alone say.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatState:

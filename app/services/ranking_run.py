@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from app.engine import AdaptiveTest, Stop, StopReason
-from app.engine.ranking import Ranking, RankingAsk, RankingBudget, RankingRules, RankingState
+from app.engine.ranking import Ranking, RankingAsk, RankingState
+from app.engine.ranking_rules import RankingBudget, RankingRules
 from app.services.session_run import SessionPlan, SessionRun
 from app.storage.repositories.rankings import RankingEnd
 from app.storage.repositories.session_values import ENDED, AskedItem, SessionEvent, SessionRecord

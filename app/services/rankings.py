@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.ranking import RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking_rules import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.services.endpoints import EndpointService, EndpointSpec, price_in
 from app.services.loaded_version import LoadedVersion

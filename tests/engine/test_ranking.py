@@ -5,13 +5,8 @@ import pytest
 
 from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
 from app.engine.bank import FloatArray
-from app.engine.ranking import (
-    Ranking,
-    RankingAsk,
-    RankingBudget,
-    RankingRules,
-    RankingState,
-)
+from app.engine.ranking import Ranking, RankingAsk, RankingState
+from app.engine.ranking_rules import RankingBudget, RankingRules
 from app.engine.ranking_simulation import simulate_ranking
 from app.engine.simulation import draw_scores
 from app.errors import InvalidInputError, ScaleMismatchError
@@ -86,6 +81,38 @@ def test_members_who_are_settled_leave_their_share_to_those_who_are_not() -> Non
     state, _ = simulate_ranking(rank, rows([-3.0, 0.0, 0.25, 3.0], 4), seed=4)
     lowest, one, other, highest = (member.n_asked for member in state.members)
     assert max(lowest, highest) < min(one, other)
+
+
+def test_answers_go_where_the_order_is_most_in_doubt() -> None:
+    rank = ranking(4, budget=RankingBudget(items=160))
+    for seed in range(3):
+        state, _ = simulate_ranking(rank, rows([-1.5, -0.5, 1.0, 1.0], seed), seed=seed)
+        lowest, low, one, other = (member.n_asked for member in state.members)
+        assert max(lowest, low) < 0.6 * min(one, other)
+
+
+def test_a_pair_of_equals_differs_by_the_answers_alone_as_much_as_its_standard_error_says() -> None:
+    rank = ranking(2, RankingRules(min_items=6, max_items=6))
+    z: dict[str, list[float]] = {"alone": [], "with the prior": []}
+    for seed in range(150):
+        state, _ = simulate_ranking(rank, rows([0.0, 0.0], 1000 + seed), seed=seed)
+        pair = rank.standing(state).pairs[0]
+        z["alone"].append(pair.z**2)
+        one, other = (member.belief for member in state.members)
+        z["with the prior"].append((one.theta - other.theta) ** 2 / (one.se**2 + other.se**2))
+    # 150 squares of a standard normal have a mean within 0.7 and 1.35 but once in a thousand.
+    assert 0.7 < np.mean(z["alone"]) < 1.35
+    assert np.mean(z["with the prior"]) < 0.8 * np.mean(z["alone"])
+
+
+@pytest.mark.parametrize("method", ["mle", "wle"])
+def test_a_theta_without_a_prior_decides_as_it_is(method: str) -> None:
+    test = Design.from_dict({"estimator": {"method": method}}).build(BANK)
+    rank = Ranking(tests=(test,) * 2, rules=RankingRules(), budget=RankingBudget(items=60))
+    state, _ = simulate_ranking(rank, rows([0.4, -0.4], 12), seed=1)
+    pair = rank.standing(state).pairs[0]
+    above, below = (state.members[member].belief for member in (pair.above, pair.below))
+    assert pair.z == pytest.approx((above.theta - below.theta) / np.hypot(above.se, below.se))
 
 
 def test_dear_members_are_asked_less() -> None:
@@ -199,6 +226,10 @@ def test_several_answers_may_be_under_way_at_once() -> None:
         ({"n": 1}, "at least two examinees, got 1"),
         ({"n": 3, "budget": RankingBudget(items=29)}, "29 items is too small for the warm-up"),
         ({"n": 2, "budget": RankingBudget(tokens=19)}, "19 tokens is too small"),
+        (
+            {"n": 2, "rules": RankingRules(min_items=301, max_items=400)},
+            "301 items is more than the 300",
+        ),
         ({"n": 2, "costs": (1.0, 0.0)}, "one cost above 0 for each"),
         ({"n": 2, "costs": (1.0,)}, "one cost above 0 for each"),
     ],

@@ -13,7 +13,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 from app.demo.bank import DemoItem, demo_bank
 from app.demo.model_server import create_model_server
 from app.engine.bank import ItemBank
-from app.engine.ranking import RankingBudget, RankingRules
+from app.engine.ranking_rules import RankingBudget, RankingRules
 from app.exchange.item_record import ItemRecord
 from app.items import ScorerSpec
 from app.services.bank_import import BankImport

@@ -10,7 +10,7 @@ from app.api.schemas.designs import Count, EstimatorInput, FailuresInput, Positi
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.sessions import FailureRead, Seed
 from app.engine import StopReason
-from app.engine.ranking import RankingBudget, RankingRules
+from app.engine.ranking_rules import RankingBudget, RankingRules
 from app.services.rankings import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.storage.repositories.rankings import RankingRecord
 

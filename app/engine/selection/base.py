@@ -27,6 +27,11 @@ class Pool:
         """The whole bank, inactive items included."""
         return self.index.bank
 
+    @property
+    def n_active(self) -> int:
+        """Number of items that a test may ask."""
+        return self.bank.n_items if self.active is None else int(np.count_nonzero(self.active))
+
     def admissible(self, state: CatState) -> BoolArray:
         """Mask of the items that may be asked now: active, and never asked before."""
         return admissible(self.bank.n_items, state.asked, self.active)
