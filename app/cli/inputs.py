@@ -85,17 +85,28 @@ def load_scores(path: Path, scale: ScoreScale) -> ResponseTable:
     return ResponseTable(table.examinees, table.items, unit)
 
 
-def load_bank(path: Path) -> ItemBank:
+def load_bank(path: Path, *, several: bool = False) -> ItemBank:
     """The bank in a parameter file.
+
+    Args:
+        path: The file.
+        several: Whether it may measure several abilities.
 
     Raises:
         InvalidInputError: The file cannot be opened, or is not what it should be.
     """
     try:
         with path.open("rb") as stream:
-            return read_parameters(stream, name=path.name)
+            bank = read_parameters(stream, name=path.name)
     except OSError as exc:
         raise InvalidInputError(f"{path}: cannot be read: {exc.strerror}.") from exc
+    if bank.abilities is not None and not several:
+        names = ", ".join(bank.abilities.items.names)
+        raise InvalidInputError(
+            f"{path.name}: expected a bank of one ability, got one of several ({names}). Import it "
+            "into a server to test with it, or use `sextant simulate --selector v-optimal --train`."
+        )
+    return bank
 
 
 def load_responses(

@@ -16,7 +16,7 @@ _SHOWN = 50
 @fail_clearly
 def command(bank: BankOption, json: JsonOption = None) -> None:
     """Check the parameters of a bank file."""
-    items = load_bank(bank)
+    items = load_bank(bank, several=True)
     findings = lint(items)
     quarantined = quarantine(findings)
     counts = Counter(finding.code for finding in findings)

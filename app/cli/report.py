@@ -53,7 +53,7 @@ def command(
     elif bank is not None:
         report = file_report(
             title or bank.name.partition(".")[0] or bank.name,
-            load_bank(bank),
+            load_bank(bank, several=True),
             None if calibration is None else _calibration(calibration),
         )
     else:

@@ -223,7 +223,7 @@ def command(
         show_forecast(known, design, calls, examinees, seed, json)
         return
     if design.selection.criterion.value in SELECTORS:
-        items_of = None if bank is None else load_bank(bank)
+        items_of = None if bank is None else load_bank(bank, several=True)
         found = simulate_design(design, items_of, responses, options)
         if reference != "wle":
             found = replace(found, references=_thetas_in(reference, found.examinees))

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from app.engine.models.base import FloatArray, IntArray, ItemParameters, ResponseModel
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
-from app.engine.models.multidimensional import Abilities
+from app.engine.models.multidimensional import Abilities, standardised
 from app.errors import FieldProblem, ItemBankError, ScaleMismatchError, UnknownNameError
 
 __all__ = ["DEFAULT_SCALE", "FloatArray", "IntArray", "ItemBank", "ItemIndex"]
@@ -140,7 +140,9 @@ class ItemBank:
         )
 
     @classmethod
-    def from_abilities(cls, abilities: Abilities, item_ids: Sequence[str]) -> "ItemBank":
+    def from_abilities(
+        cls, abilities: Abilities, item_ids: Sequence[str], *, scale: str = DEFAULT_SCALE
+    ) -> "ItemBank":
         """Bank of several abilities; its slopes `a` are those along the main one."""
         items = abilities.items
         return cls(
@@ -149,7 +151,16 @@ class ItemBank:
             c=np.zeros_like(items.intercept),
             d=np.ones_like(items.intercept),
             item_ids=tuple(item_ids),
+            scale=scale,
             abilities=abilities,
+        )
+
+    def standardised(self) -> "ItemBank":
+        """The same items for abilities that are standard normal; files of banks hold these."""
+        if self.abilities is None:
+            return self
+        return ItemBank.from_abilities(
+            standardised(self.abilities), self.item_ids, scale=self.scale
         )
 
     @property

@@ -8,6 +8,10 @@
 | `parquet` | `item, a, b, intercept, c, d, status`, of continuous scores also `k` |
 | `jsonl` | one item a line with its content and its parameters |
 
+Of several abilities `mirt` has `a1,a2,...`, `csv` is `item,intercept,general,dimension_1,...`, and
+`parquet` and `jsonl` have these slopes beside the rest; see `app.exchange.slopes`. What predicts
+scores is in none of them.
+
 Names are written as they are, also those that a spreadsheet would take for formulas: a file whose
 names were changed would no longer be about the same items.
 """
@@ -18,6 +22,7 @@ from enum import StrEnum
 from typing import Any
 
 from app.engine.bank import ItemBank
+from app.errors import ItemBankError
 from app.exchange.parameters import shortest_difficulties, write_difficulties, write_mirt
 from app.exchange.parquet_parameters import write_parquet_parameters
 from app.exchange.py_irt_parameters import write_py_irt_parameters
@@ -81,8 +86,14 @@ def write_bank(
         case BankFormat.CSV:
             return write_difficulties(bank)
         case BankFormat.PY_IRT:
+            if bank.abilities is not None:
+                raise ItemBankError(
+                    "py-irt files hold one ability, and this bank measures several: take mirt, csv,"
+                    " parquet or jsonl."
+                )
             return write_py_irt_parameters(bank, shortest_difficulties(bank))
         case BankFormat.PARQUET:
+            bank = bank.standardised()
             b = shortest_difficulties(bank, flat=True)
             return write_parquet_parameters(bank, b, statuses)
         case BankFormat.JSONL:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from app.errors import FieldProblem, InvalidInputError
+from app.exchange.slopes import own_names
 from app.items import ItemContent, Message, Role, ScorerSpec, choice_letter
 
 MAX_KEY_CHARS = 512
@@ -23,9 +24,10 @@ MAX_PARAMETER = 1e6
 _LIMITS = dict.fromkeys(("a", "b", "c", "d", "k"), MAX_PARAMETER) | {"intercept": MAX_PARAMETER**2}
 
 PARAMETER_FIELDS = ("a", "b", "intercept", "c", "d", "k")
+SLOPES = "slopes"
 FIELDS = frozenset(
     {"id", "key", "prompt", "messages", "choices", "target", "tags", "group", "scorer"}
-    | {"expected_tokens", *PARAMETER_FIELDS}
+    | {"expected_tokens", SLOPES, *PARAMETER_FIELDS}
 )
 
 
@@ -33,7 +35,8 @@ FIELDS = frozenset(
 class ItemParameters:
     """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item.
 
-    An item of continuous scores, with P as their mean, has a dispersion k.
+    An item of continuous scores, with P as their mean, has a dispersion k. One of several abilities
+    has slopes by their names, `general` first where there is one; a is that along the main one.
     """
 
     a: float
@@ -41,6 +44,7 @@ class ItemParameters:
     c: float
     d: float
     k: float | None = None
+    slopes: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +260,20 @@ class _ItemParser:
                 return None, None
         return value.get("in"), value.get("out")
 
+    def _slopes(self) -> dict[str, float] | None:
+        value = self._fields[SLOPES]
+        names = own_names(list(value)) if isinstance(value, dict) else ()
+        numbers = {name: _finite(value[name]) for name in names}
+        if not names or len(names) < len(value) or None in numbers.values():
+            self._fault(SLOPES, "numbers by ability: general, dimension_1, dimension_2, ...", value)
+            return None
+        return {name: number for name, number in numbers.items() if number is not None}
+
     def _parameters(self) -> ItemParameters | None:
+        slopes = self._slopes() if SLOPES in self._fields else None
+        if slopes is not None and "intercept" not in self._fields:
+            self._fault("intercept", "an intercept beside slopes in several abilities", "nothing")
+            return None
         if not any(name in self._fields for name in PARAMETER_FIELDS):
             return None
         values: dict[str, float] = {"a": 1.0, "c": 0.0, "d": 1.0}
@@ -284,7 +301,11 @@ class _ItemParser:
         if k is not None and k <= 0:
             self._fault("k", "a dispersion k > 0", k)
             return None
-        return ItemParameters(a, intercept, c, d, k)
+        if slopes is not None and (c, d, k) != (0.0, 1.0, None):
+            got = f"c = {c:g}, d = {d:g}, k = {k}"
+            self._fault("c", "c = 0, d = 1 and no k beside slopes in several abilities", got)
+            return None
+        return ItemParameters(a, intercept, c, d, k, slopes)
 
 
 def is_storable(value: object, depth: int = 0) -> bool:

@@ -16,6 +16,7 @@ other field name is a fault:
 | `a`, `b`, `c`, `d` | numbers; `b` is required once one is given; else 1, -, 0, 1 | numbers |
 | `k` | dispersion of an item of continuous scores | number |
 | `intercept` | number, -a b: instead of `b` or with it; needed where `a` is 0 | number |
+| `slopes` | several abilities: `{general, dimension_1, ...}`, with `intercept` | JSON object |
 
 The target of an item with choices names the right option, or several: a text equal to an option
 means that option, even where it also looks like a letter or an index; otherwise a single letter
@@ -33,7 +34,7 @@ from typing import Any, BinaryIO, Literal, NoReturn, cast
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.files import MAX_PROBLEMS, raise_problems
-from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, ItemRecord, parse_item
+from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
 
 ItemFormat = Literal["jsonl", "csv"]
 
@@ -255,7 +256,7 @@ def _fields_of_cells(cells: dict[str, str]) -> dict[str, Any]:
             value = _json_or_none(fields[name])
             parts = [part.strip() for part in fields[name].split("|")]
             fields[name] = value if isinstance(value, list) else parts
-    for name in ("messages", "expected_tokens", "scorer"):
+    for name in ("messages", "expected_tokens", "scorer", SLOPES):
         if name in fields and isinstance(value := _json_or_none(fields[name]), list | dict):
             fields[name] = value
     if "target" in fields:

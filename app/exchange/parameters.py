@@ -9,9 +9,12 @@ the first column holds item ids, whatever its name, even none. The header tells 
 | mirt, IRTpars | `a, b`, optional `g` (0), `u` (1) | `b` is a difficulty |
 | generic | `a, b`, optional `c` (0), `d` (1) | `b` is a difficulty, `d` the upper asymptote |
 | continuous | `a, b, k`, optional `c` (0), `d` (1) | scores between c and d, k their dispersion |
+| mirt, several abilities | `a1, a2, ..., d`, optional `g` (0), `u` (1) | slopes and intercept |
+| several abilities | `intercept, dimension_1, ...`, optional `general` | slopes by ability |
 
-Other columns are refused, because a column that is overlooked (`a2`, `logit(g)`) makes the rest
-mean something else. Ids stay as they are, also the `X1` that R makes of `1`.
+Several abilities are standard normal, as mirt has them; asymptotes beside them are refused. Other
+columns are refused, because a column that is overlooked (`logit(g)`) makes the rest mean something
+else. Ids stay as they are, also the `X1` that R makes of `1`.
 """
 
 import csv
@@ -29,6 +32,13 @@ from app.errors import FieldProblem, FileFormatError, ItemBankError
 from app.exchange.files import as_text, raise_problems, read_bytes
 from app.exchange.parquet_parameters import read_parquet_parameters
 from app.exchange.py_irt_parameters import read_py_irt_parameters
+from app.exchange.slopes import (
+    bank_of_slopes,
+    mirt_names,
+    own_names,
+    require_no_asymptotes,
+    slopes_by_name,
+)
 
 _PARQUET = b"PAR1"
 _NEIGHBOURS = 2  # floats on either side of a quotient that are tried
@@ -44,14 +54,16 @@ class _Form:
     lower: str
     upper: str
     dispersion: str | None = None
+    several: tuple[str, ...] = ()  # slopes in several abilities, `slope` the first
 
     @property
     def needed(self) -> set[str]:
-        return {self.slope, self.location} | ({self.dispersion} if self.dispersion else set())
+        dispersion = {self.dispersion} if self.dispersion else set()
+        return {self.slope, self.location, *self.several} | dispersion
 
     @property
     def columns(self) -> tuple[str, ...]:
-        columns = (self.slope, self.location, self.lower, self.upper)
+        columns = (self.slope, *self.several[1:], self.location, self.lower, self.upper)
         return (*columns, self.dispersion) if self.dispersion else columns
 
 
@@ -66,7 +78,8 @@ _FORMS = (
 _EXPECTED = (
     "expected a first column of item ids and then a1,d,g,u (mirt; d is an intercept)"
     " or a,b,g,u (mirt with IRTpars) or a,b,c,d (b is a difficulty)"
-    " or a,b,c,d,k (continuous scores from c to d);"
+    " or a,b,c,d,k (continuous scores from c to d)"
+    " or a1,a2,...,d or intercept,general,dimension_1,... (several abilities);"
     " the lower and the upper asymptote may be left out"
 )
 
@@ -129,26 +142,34 @@ def read_parameters(
     raise_problems(name, problems + illegal, FileFormatError if problems else ItemBankError)
     if not first_row:
         raise FileFormatError(f"{name}: expected at least one item, got none.")
-    return _bank(form, values, tuple(first_row), scale)
+    return _bank(form, values, tuple(first_row), name, scale)
 
 
 def write_mirt(bank: ItemBank) -> bytes:
-    """The bank as mirt writes it: `X,a1,d,g,u`, with intercepts.
+    """The bank as mirt writes it: `X,a1,d,g,u`, with intercepts; of several abilities `a1,a2,...`.
 
     Raises:
         ItemBankError: A bank of continuous scores, which mirt does not have.
     """
     if bank.model is CONTINUOUS:
         raise ItemBankError("mirt files hold no continuous items: write them as item,a,b,c,d,k.")
-    return _csv(("X", "a1", "d", "g", "u"), bank, (bank.a, bank.intercept, bank.c, bank.d))
+    bank = bank.standardised()
+    slopes = tuple(slopes_by_name(bank).values()) or (bank.a,)
+    numbered = (f"a{number}" for number in range(1, len(slopes) + 1))
+    return _csv(("X", *numbered, "d", "g", "u"), bank, (*slopes, bank.intercept, bank.c, bank.d))
 
 
 def write_difficulties(bank: ItemBank) -> bytes:
     """The bank as `item,a,b,c,d`, with difficulties; of continuous scores with a last column k.
 
+    Of several abilities there is no one difficulty: `item,intercept,general,dimension_1,...`.
+
     Raises:
         ItemBankError: An item with a = 0 has no difficulty; `write_mirt` can hold it.
     """
+    bank = bank.standardised()
+    if slopes := slopes_by_name(bank):
+        return _csv(("item", "intercept", *slopes), bank, (bank.intercept, *slopes.values()))
     b = shortest_difficulties(bank)
     header, columns = ("item", "a", "b", "c", "d"), (bank.a, b, bank.c, bank.d)
     if bank.model is CONTINUOUS:
@@ -204,7 +225,7 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
 
 def _form_of(header: Sequence[str], name: str) -> _Form:
     columns = [column.strip() for column in header[1:]]
-    for form in _FORMS:
+    for form in (*_FORMS, *_several(columns)):
         if form.needed <= set(columns) <= set(form.columns) and len(set(columns)) == len(columns):
             return form
     found = ",".join(header) if header else "nothing"
@@ -214,9 +235,31 @@ def _form_of(header: Sequence[str], name: str) -> _Form:
     )
 
 
+def _several(columns: Sequence[str]) -> Iterator[_Form]:
+    """The forms of several abilities that the columns may be."""
+    if names := mirt_names(columns):
+        yield _Form(
+            slope=names[0],
+            location="d",
+            location_is_intercept=True,
+            lower="g",
+            upper="u",
+            several=names,
+        )
+    if names := own_names(columns):
+        yield _Form(
+            slope=names[0],
+            location="intercept",
+            location_is_intercept=True,
+            lower="c",
+            upper="d",
+            several=names,
+        )
+
+
 def _advice(columns: Sequence[str]) -> str:
-    if "a2" in columns:
-        return " A bank with several slopes an item is multidimensional, and not read yet."
+    if any(column in ("a2", "a3") for column in columns):
+        return " Several abilities are a1,a2,... without a gap, and d; asymptotes g and u."
     if any(column.startswith("logit") for column in columns):
         return " Write asymptotes as probabilities, not logits (mirt: without printSE)."
     if len(columns) == 0:
@@ -249,6 +292,7 @@ def _bank(
     form: _Form,
     values: Mapping[str, list[float]],
     item_ids: tuple[str, ...],
+    name: str,
     scale: str,
 ) -> ItemBank:
     n_items = len(item_ids)
@@ -256,6 +300,10 @@ def _bank(
     c = np.array(values.get(form.lower, [0.0] * n_items))
     d = np.array(values.get(form.upper, [1.0] * n_items))
     k = np.array(values[form.dispersion]) if form.dispersion else None
+    if form.several:
+        require_no_asymptotes(c, d, item_ids, name)
+        slopes = {column: values[column] for column in form.several}
+        return bank_of_slopes(slopes, location, item_ids, scale=scale)
     if form.location_is_intercept:
         return ItemBank.from_intercepts(
             a=a, intercept=location, c=c, d=d, k=k, item_ids=item_ids, scale=scale

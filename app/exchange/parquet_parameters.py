@@ -1,6 +1,7 @@
 """Item parameters as Parquet: columns `item`, `a`, `b` or `intercept` or both, `c`, `d`.
 
-A column `k` makes it a bank of continuous scores.
+A column `k` makes it a bank of continuous scores; slopes `general`, `dimension_1`, ... one of
+several abilities, whose `a` and `b` are those along the main one alone and are not read.
 
 Where both are there `intercept` counts: it exists of every item, b only where a is not 0, and it
 holds every bit. Other columns, such as `status`, are not read.
@@ -19,6 +20,13 @@ from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError
 from app.exchange.files import raise_problems
+from app.exchange.slopes import (
+    bank_of_slopes,
+    mirt_names,
+    own_names,
+    require_no_asymptotes,
+    slopes_by_name,
+)
 
 _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 
@@ -56,6 +64,25 @@ def read_parquet_parameters(
             if not key or not key.strip()
         ],
     )
+    if names := own_names(table.column_names):
+        slopes = {
+            column: _cast(table, column, pa.float64(), name).to_numpy(zero_copy_only=False)
+            for column in names
+        }
+        if "intercept" not in columns:
+            raise FileFormatError(f"{name}: expected the column intercept beside several slopes.")
+        ones = np.ones(len(keys))
+        require_no_asymptotes(
+            columns.get("c", 0.0 * ones), columns.get("d", ones), [*map(str, keys)], name
+        )
+        return bank_of_slopes(
+            slopes, columns["intercept"], [key.strip() for key in keys], scale=scale
+        )
+    if mirt_names(table.column_names):
+        raise FileFormatError(
+            f"{name}: expected slopes in several abilities as general, dimension_1, ... in "
+            "Parquet, got a1, a2, ..."
+        )
     shared = {name: columns.get(name) for name in ("c", "d", "k")}
     item_ids = [key.strip() for key in keys]
     if "intercept" in columns:
@@ -87,6 +114,7 @@ def write_parquet_parameters(
     }
     if bank.model is CONTINUOUS:
         columns["k"] = bank.k
+    columns |= slopes_by_name(bank)
     if statuses is not None:
         columns["status"] = pa.array(statuses, pa.string())
     target = io.BytesIO()

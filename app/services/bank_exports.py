@@ -1,13 +1,14 @@
 """Bank versions as files."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from app.engine.bank import FloatArray
+from app.engine.bank import FloatArray, ItemBank
 from app.exchange.bank_files import BankFormat, item_line, write_bank
 from app.exchange.item_record import MAX_PARAMETER
 from app.exchange.parameters import shortest_difficulties
+from app.exchange.slopes import slopes_by_name
 from app.items import ItemContent
 from app.services.bank_import import item_fields
 from app.services.versions import VersionService
@@ -77,8 +78,9 @@ class BankExports:
         withheld = False
         if file_format is BankFormat.JSONL:
             withheld = loaded.visibility != "open" and not reveal
-            b = await asyncio.to_thread(shortest_difficulties, loaded.bank, flat=True)
-            blocks = self._lines(found.id, b, withheld=withheld)
+            blocks = self._lines(
+                found.id, await asyncio.to_thread(_Numbers.of, loaded.bank), withheld=withheld
+            )
         else:
             statuses = [ACTIVE if active else QUARANTINED for active in loaded.active.tolist()]
             content = await asyncio.to_thread(write_bank, loaded.bank, file_format, statuses)
@@ -86,7 +88,7 @@ class BankExports:
         return BankFile(found, name, file_format.media_type, blocks, withheld)
 
     async def _lines(
-        self, version_id: str, b: FloatArray, *, withheld: bool
+        self, version_id: str, numbers: "_Numbers", *, withheld: bool
     ) -> AsyncIterator[bytes]:
         after = -1
         while True:
@@ -94,7 +96,7 @@ class BankExports:
                 page = await uow.versions.contents(version_id, after=after, limit=_PAGE)
             if not page:
                 return
-            yield b"".join(_line(member, item, b, withheld=withheld) for member, item in page)
+            yield b"".join(_line(member, item, numbers, withheld=withheld) for member, item in page)
             after = page[-1][0].position
 
 
@@ -103,7 +105,27 @@ async def _cut(content: bytes) -> AsyncIterator[bytes]:
         yield content[start : start + _BLOCK_BYTES]
 
 
-def _line(member: VersionItem, item: Item, b: FloatArray, *, withheld: bool) -> bytes:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Numbers:
+    """Parameters as they are written.
+
+    Attributes:
+        bank: Standardised, where it has several abilities.
+        b: Difficulties, NaN where there is none, shape (n_items,).
+        slopes: In several abilities, by name, shape (n_items,) each.
+    """
+
+    bank: ItemBank
+    b: FloatArray
+    slopes: Mapping[str, FloatArray]
+
+    @classmethod
+    def of(cls, bank: ItemBank) -> "_Numbers":
+        bank = bank.standardised()
+        return cls(bank, shortest_difficulties(bank, flat=True), slopes_by_name(bank))
+
+
+def _line(member: VersionItem, item: Item, numbers: _Numbers, *, withheld: bool) -> bytes:
     fields = item_fields(item)
     if withheld or item.content == ItemContent():
         hidden = ("prompt", "messages", "choices", "target") + (("scorer",) if withheld else ())
@@ -111,12 +133,14 @@ def _line(member: VersionItem, item: Item, b: FloatArray, *, withheld: bool) -> 
     tokens = {"in": item.expected_tokens_in, "out": item.expected_tokens_out}
     fields["expected_tokens"] = {way: n for way, n in tokens.items() if n is not None}
     if member.a is not None:
-        difficulty = float(b[member.position])
+        at, bank = member.position, numbers.bank
+        difficulty = float(numbers.b[at])
         fields |= {
-            "a": member.a,
+            "a": float(bank.a[at]),
             # Where a is about 0 there is none, or none that means anything.
             "b": difficulty if abs(difficulty) <= MAX_PARAMETER else None,
-            "intercept": member.intercept,
+            "intercept": float(bank.intercept[at]),
+            "slopes": {name: float(values[at]) for name, values in numbers.slopes.items()},
             "c": member.c,
             "d": member.d,
             "k": member.k,

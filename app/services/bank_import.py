@@ -22,9 +22,10 @@ from app.errors import (
     SextantError,
 )
 from app.exchange.files import MAX_PROBLEMS
-from app.exchange.item_record import ItemRecord
+from app.exchange.item_record import ItemParameters, ItemRecord
 from app.exchange.items import ItemRow
 from app.exchange.names import match_names
+from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out
 from app.storage.identifiers import new_id
@@ -320,6 +321,8 @@ def parameters_of(request: BankImport) -> ItemBank | None:
             "Expected all items of a bank to be of one response model, got some with a dispersion"
             f" k and others without, the first {without[0]!r}."
         )
+    if any(p.slopes for p in values):
+        return _of_several(dict(zip(keys, values, strict=True)))
     table = np.array([(p.a, p.intercept, p.c, p.d) for p in values], dtype=np.float64)
     return ItemBank.from_intercepts(
         a=table[:, 0],
@@ -328,6 +331,28 @@ def parameters_of(request: BankImport) -> ItemBank | None:
         d=table[:, 3],
         k=None if without else [p.k for p in values],
         item_ids=keys,
+    )
+
+
+def _of_several(parameters: Mapping[str, ItemParameters]) -> ItemBank:
+    """The bank of items that have slopes in several abilities, by key.
+
+    Raises:
+        InvalidInputError: Some have none, or others.
+    """
+    names = max((tuple(p.slopes or ()) for p in parameters.values()), key=len)
+    for key, p in parameters.items():
+        if tuple(p.slopes or ()) != names:
+            found = ", ".join(p.slopes or ()) or "none"
+            raise InvalidInputError(
+                f"Expected every item to have the slopes {', '.join(names)}, got {found} of item "
+                f"{key!r}."
+            )
+    values = list(parameters.values())
+    return bank_of_slopes(
+        {name: [(p.slopes or {})[name] for p in values] for name in names},
+        [p.intercept for p in values],
+        list(parameters),
     )
 
 

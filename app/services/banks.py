@@ -336,6 +336,6 @@ def _version_of(bank: Bank, number: int, draft: VersionDraft, request: BankImpor
         n_calibrated=draft.n_calibrated,
         has_content=draft.has_content,
         calibration=request.calibration,
-        knowledge=request.knowledge,
+        knowledge=draft.knowledge,
         created_at=datetime.now(UTC),
     )

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.ability_knowledge import ABILITIES
+from app.engine.ability_knowledge import ABILITIES, abilities_to_dict
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
 from app.engine.models.continuous import CONTINUOUS
+from app.engine.models.multidimensional import Abilities
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
 from app.services.bank_import import BankImport, MatchedParameters
@@ -31,7 +32,11 @@ RESPONSE_MODELS = (*_FAMILIES, "continuous", *SEVERAL_ABILITIES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionDraft:
-    """A version that is ready to be written, but for its id and number."""
+    """A version that is ready to be written, but for its id and number.
+
+    Attributes:
+        knowledge: What was learned about it, and its loadings, where the table brought them.
+    """
 
     response_model: str
     bank: ItemBank
@@ -41,6 +46,7 @@ class VersionDraft:
     n_calibrated: int
     has_content: bool
     summary: Mapping[str, Any] = field(default_factory=dict)
+    knowledge: Mapping[str, Any] = field(default_factory=dict)
 
 
 def draft_version(
@@ -95,10 +101,15 @@ def draft_version(
             f"Lint leaves none of {bank.n_items} items to be asked ({codes}). Repair them, or allow"
             " a code."
         )
-    if request.response_model in SEVERAL_ABILITIES and ABILITIES not in request.knowledge:
+    knowledge, wanted = dict(request.knowledge), request.response_model
+    if table.abilities is not None and ABILITIES not in knowledge:
+        several = table.abilities.take(rows)
+        wanted = _model_of(several, wanted)
+        knowledge[ABILITIES] = abilities_to_dict(several, bank.item_ids)
+    if wanted in SEVERAL_ABILITIES and ABILITIES not in knowledge:
         raise ItemBankError(
-            f"A {request.response_model} version needs the loadings of its items, which a "
-            "calibration brings along; a table of parameters has none."
+            f"A {wanted} version needs the loadings of its items: a calibration brings them, or "
+            "a table with slopes a1, a2, ... or general, dimension_1, ..."
         )
     calibrated = {item.id for item in matched.items}
     members += [
@@ -119,13 +130,14 @@ def draft_version(
         )
     ]
     return VersionDraft(
-        response_model=response_model_of(bank, request.response_model),
+        response_model=response_model_of(bank, wanted),
         bank=bank,
         digest=_digest(bank),
         items=tuple(members),
         findings=tuple(findings),
         n_calibrated=bank.n_items,
         has_content=all(item.has_content for item in matched.items),
+        knowledge=knowledge,
         summary={
             "findings": dict(Counter(finding.code for finding in findings)),
             "items": {
@@ -137,6 +149,21 @@ def draft_version(
             "keep": sorted(request.keep),
         },
     )
+
+
+def _model_of(several: Abilities, wanted: str | None) -> str:
+    """Nested or mirt, as the slopes say.
+
+    Raises:
+        ItemBankError: Another one is wanted.
+    """
+    found = "nested" if several.items.nested else "mirt"
+    if wanted not in (None, found):
+        raise ItemBankError(
+            f"The parameters are those of a {found} bank, not of a {wanted} one: they have slopes "
+            f"in {', '.join(several.items.names)}."
+        )
+    return found
 
 
 def content_findings(items: Sequence[ItemOutline]) -> list[Finding]:

@@ -61,7 +61,7 @@ def test_a_scale_is_kept() -> None:
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        (b"X,a1,a2,d,g,u", "multidimensional"),
+        (b"X,a1,a3,d,g,u", "without a gap"),
         (b"X,a1,d,logit(g),logit(u)", "not logits"),
         (b"X;a1;d;g;u", "separated by commas"),
         (b"question,difficulty", "found 'question,difficulty'"),

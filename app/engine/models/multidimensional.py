@@ -28,6 +28,8 @@ from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships n
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import InvalidInputError
 
+#: Slope in the general ability of an item that has none: too small to matter, and not 0.
+_NO_GENERAL_SLOPE = 1e-9
 _TOLERANCE = 1e-9  # gradient of the log-posterior at which a mode is found, logits
 _MAX_STEPS = 100
 _LEAST_WEIGHT = 1e-10  # of an answer that is certain: it tells nothing, and nothing divides by 0
@@ -70,6 +72,17 @@ class Loadings:
             raise InvalidInputError("Loadings, slopes and intercepts must be finite numbers.")
         object.__setattr__(self, "slopes", slopes)
         object.__setattr__(self, "across", np.ascontiguousarray(slopes.T))
+
+    @classmethod
+    def from_slopes(cls, slopes: FloatArray, intercept: FloatArray, *, nested: bool) -> "Loadings":
+        """From slopes in all abilities, shape (n_items, D), the general one first where nested."""
+        if not nested:
+            return cls(np.ones(len(slopes)), intercept, slopes, nested=False)
+        # An item may rest on its dimensions alone: K has no number without some a.
+        alone = (slopes[:, 0] == 0.0) & slopes[:, 1:].any(axis=1)
+        a = np.where(alone, _NO_GENERAL_SLOPE, slopes[:, 0])
+        loadings = slopes[:, 1:] / np.where(a == 0.0, 1.0, a)[:, None]
+        return cls(a, intercept, loadings, nested=True)
 
     @property
     def n_abilities(self) -> int:
@@ -134,6 +147,22 @@ class Abilities:
         rise = (expected * (1.0 - expected)) @ self.items.slopes
         length = float(np.linalg.norm(rise))
         return rise / length if length > 0.0 else np.eye(rise.size)[0]
+
+
+def standardised(abilities: Abilities) -> Abilities:
+    """The same curves and the same examinees, in abilities that are standard normal.
+
+    With abilities mu + L z, L L' = Sigma: slopes in z are s' L, intercepts t + s' mu. L is lower
+    triangular, so that the general ability stays the first.
+    """
+    items, population = abilities.items, abilities.population
+    d = items.n_abilities
+    turned = items.slopes @ np.linalg.cholesky(population.covariance)
+    intercept = items.intercept + items.slopes @ population.mean
+    return Abilities(
+        Loadings.from_slopes(turned, intercept, nested=items.nested),
+        Population(mean=np.zeros(d), covariance=np.eye(d)),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,89 @@
+"""Slopes of items in several abilities, as files name them.
+
+Files hold abilities that are standard normal among the examinees of the calibration, so that they
+need tell no population. mirt numbers the slopes `a1, a2, ...`; our own files name them by ability:
+`general`, where there is one, then `dimension_1, dimension_2, ...`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
+from app.engine.models.multidimensional import Abilities, Loadings, Population
+from app.errors import ItemBankError
+
+GENERAL = "general"
+
+
+def mirt_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """`a1` to `aK` of a file's columns, if it has more than one of them without a gap."""
+    names = _counted("a", columns)
+    return names if len(names) > 1 else ()
+
+
+def own_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """The abilities that a file's columns name, in their order; empty if they name none."""
+    numbered = _counted("dimension_", columns)
+    if not numbered:
+        return ()
+    return (GENERAL, *numbered) if GENERAL in columns else numbered
+
+
+def bank_of_slopes(
+    slopes: Mapping[str, Sequence[float] | FloatArray],
+    intercept: Sequence[float] | FloatArray,
+    item_ids: Sequence[str],
+    *,
+    scale: str = DEFAULT_SCALE,
+) -> ItemBank:
+    """The bank that a file describes.
+
+    Args:
+        slopes: Of each item, by ability; nested if the first is the general one.
+        intercept: Of each item.
+        item_ids: Of the items.
+        scale: Name of the scale.
+    """
+    table = np.column_stack([np.asarray(values, np.float64) for values in slopes.values()])
+    d = table.shape[1]
+    items = Loadings.from_slopes(
+        table, np.asarray(intercept, np.float64), nested=next(iter(slopes)) == GENERAL
+    )
+    population = Population(mean=np.zeros(d), covariance=np.eye(d))
+    return ItemBank.from_abilities(Abilities(items, population), item_ids, scale=scale)
+
+
+def slopes_by_name(bank: ItemBank) -> dict[str, FloatArray]:
+    """Slopes of a standardised bank, shape (n_items,) each; empty where it has one ability."""
+    if bank.abilities is None:
+        return {}
+    items = bank.abilities.items
+    return dict(zip(items.names, items.across, strict=True))
+
+
+def require_no_asymptotes(
+    lower: Sequence[float] | FloatArray,
+    upper: Sequence[float] | FloatArray,
+    item_ids: Sequence[str],
+    name: str,
+) -> None:
+    """Refuse guessing beside several abilities, which no model here has.
+
+    Raises:
+        ItemBankError: An item with an asymptote.
+    """
+    bent = (np.asarray(lower) != 0.0) | (np.asarray(upper) != 1.0)
+    if bent.any():
+        first = item_ids[int(np.flatnonzero(bent)[0])]
+        raise ItemBankError(
+            f"{name}: expected no asymptotes beside several slopes (lower 0, upper 1), got some "
+            f"with {int(bent.sum())} items, the first is {first!r}."
+        )
+
+
+def _counted(prefix: str, columns: Sequence[str]) -> tuple[str, ...]:
+    names: list[str] = []
+    while (following := f"{prefix}{len(names) + 1}") in columns:
+        names.append(following)
+    return tuple(names)
