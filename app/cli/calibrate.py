@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
@@ -28,6 +29,7 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
+from app.engine.ability_knowledge import with_abilities
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import InvalidInputError
@@ -143,7 +145,7 @@ def command(
         fitted = with_card(filtered.matrix, plan, fitted, report)
     theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
     bank = bank_of(filtered.matrix.items, fitted.columns, scale=theta_scale)
-    _write_bank(out, bank)
+    _write_bank(out, with_abilities(bank, fitted.knowledge))
     document = {
         "n_examinees": len(table.examinees),
         "n_items": len(table.items),
@@ -264,6 +266,8 @@ def _show(
         )
     if (card := figures.get("report_card")) is not None:
         screen.print(_card(card))
+        if (tasks := _card_tasks(card)) is not None:
+            screen.print(tasks)
     for warning in figures["warnings"]:
         console.err.print(f"Note: {warning}", markup=False)
     screen.print(f"Wrote {out}.", markup=False)
@@ -311,4 +315,18 @@ def _card(card: dict[str, Any]) -> Table:
     table = Table("design", *(heading for heading, _ in _CARD), title=title)
     for row in card["rows"]:
         table.add_row(row["design"], *(f"{row[name]:.3g}" for _, name in _CARD))
+    return table
+
+
+def _card_tasks(card: dict[str, Any]) -> Table | None:
+    """Predicted scores of the tasks; None where there are none."""
+    tags = list(card["rows"][0]["tasks"])
+    if not tags:
+        return None
+    headings = map(escape, tags)  # a tag in brackets is no markup
+    table = Table("design", *headings, title="MAE of the predicted score of each task (95 % held)")
+    for row in card["rows"]:
+        told = (row["tasks"][tag] for tag in tags)
+        cells = (f"{one['mae']:.3g} ({one['coverage95']:.3g})" for one in told)
+        table.add_row(row["design"], *cells)
     return table

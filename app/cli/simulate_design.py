@@ -13,10 +13,10 @@ from app.calibration.score_scale import ScoreScale
 from app.cli.inputs import load_scores
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.batch import whole_bank_abilities
 from app.engine.design import Design
 from app.engine.design_parts import PredictionMethod
 from app.engine.index import BoolArray
-from app.engine.models.multidimensional import estimate_profile
 from app.engine.responses import ResponseTable
 from app.engine.score_model import Target
 from app.engine.selection.design import WHOLE_BANK, Optimality, target_weights
@@ -187,7 +187,7 @@ def simulate_design(
     return Simulated(
         examinees=tuple(names.tolist()),
         taken=taken,
-        references=np.array([_reference(learned.bank, row) for row in rows]),
+        references=whole_bank_abilities(learned.bank, rows)[0],
         test=test,
         seconds=seconds,
         learned=learned,
@@ -232,14 +232,3 @@ def _score(row: FloatArray, weights: FloatArray) -> float:
     if total == 0.0:
         raise InvalidInputError("An examinee has no answer to any item of the target.")
     return float(weights[answered] @ row[answered]) / total
-
-
-def _reference(bank: ItemBank, row: FloatArray) -> float:
-    """The main ability by all answers of an examinee."""
-    if bank.abilities is None:
-        raise RuntimeError("a bank without loadings")
-    answered = np.flatnonzero(~np.isnan(row))
-    profile = estimate_profile(
-        bank.abilities.items, bank.abilities.population, answered, row[answered]
-    )
-    return float(bank.abilities.composite @ profile.mean)

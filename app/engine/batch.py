@@ -10,8 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from app.engine.abilities import ProfileBelief
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.estimation import GridBelief, GridEstimator, Method, Point, SeKind
+from app.engine.models.multidimensional import estimate_profile
 from app.engine.modes import Answers, find_maximum, find_mode
 from app.engine.quadrature import FixedGrid, Grid, NormalPrior, Posterior
 from app.errors import EstimationError
@@ -95,6 +97,8 @@ def estimate_many(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) 
 def whole_bank_abilities(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
     """What the examinees' whole records say: weighted likelihood estimates, free of a prior.
 
+    Of several abilities it is the main one, estimated by MAP as in tests.
+
     Args:
         bank: Items in the order of the columns.
         scores: Shape (n_examinees, n_items), NaN where not answered.
@@ -103,6 +107,14 @@ def whole_bank_abilities(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray
         Thetas and their standard errors (logits), shape (n_examinees,) each.
     """
     thetas, errors = np.empty(len(scores)), np.empty(len(scores))
+    if bank.abilities is not None:
+        known = bank.abilities
+        for i, row in enumerate(scores):
+            answered = np.flatnonzero(~np.isnan(row))
+            profile = estimate_profile(known.items, known.population, answered, row[answered])
+            belief = ProfileBelief(profile, known.composite)
+            thetas[i], errors[i] = belief.theta, belief.se
+        return thetas, errors
     for block in estimate_many(bank, scores, GridEstimator(method=Method.WLE)):
         thetas[block.rows] = [belief.theta for belief in block.beliefs]
         errors[block.rows] = [belief.se for belief in block.beliefs]

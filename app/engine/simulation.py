@@ -241,11 +241,11 @@ def summarise(
         theta_mae=float(np.abs(errors).mean()),
         theta_bias=float(errors.mean()),
         theta_rmse=float(np.sqrt((errors**2).mean())),
-        coverage95=_coverage([(one.lo, one.hi) for one in thetas], truths),
-        coverage95_raw=_coverage([one.raw or (one.lo, one.hi) for one in thetas], truths),
+        coverage95=coverage([(one.lo, one.hi) for one in thetas], truths),
+        coverage95_raw=coverage([one.raw or (one.lo, one.hi) for one in thetas], truths),
         accuracy_mae=float(np.abs(missed).mean()),
-        accuracy_coverage95=_coverage([(one.lo, one.hi) for one in scores], accuracies),
-        accuracy_coverage95_raw=_coverage(
+        accuracy_coverage95=coverage([(one.lo, one.hi) for one in scores], accuracies),
+        accuracy_coverage95_raw=coverage(
             [one.raw or (one.lo, one.hi) for one in scores], accuracies
         ),
         exposure_mean=float(in_use.mean()),
@@ -254,7 +254,8 @@ def summarise(
     )
 
 
-def _coverage(intervals: Sequence[tuple[float, float]], truths: Sequence[float]) -> float:
+def coverage(intervals: Sequence[tuple[float, float]], truths: Sequence[float]) -> float:
+    """Share of the intervals that hold the truth."""
     pairs = zip(intervals, truths, strict=True)
     # A score that is known to the last answer must not fail for a rounding error.
     return float(np.mean([lo - 1e-12 <= true <= hi + 1e-12 for (lo, hi), true in pairs]))

@@ -60,6 +60,14 @@ class Compared(_Part):
     bic: Finite
 
 
+class CardTask(_Part):
+    """Predicted scores of one tag."""
+
+    n_examinees: int
+    mae: Finite
+    coverage95: Finite
+
+
 class CardRow(_Part):
     """Tests of held-out examinees by one design; see `app.calibration.report_card`."""
 
@@ -76,6 +84,7 @@ class CardRow(_Part):
     exposure_max: Finite | None = None
     overlap: Finite | None = None
     ies: Finite | None = None
+    tasks: dict[str, CardTask] = Field(default_factory=dict)
 
 
 class Card(_Part):

@@ -35,7 +35,7 @@ def fit_abilities(
         scores,
         matrix.items,
         plan.abilities(),
-        _targets(matrix.items),
+        task_targets(matrix.items),
         np.random.default_rng(plan.seed),
         watch=lambda cycle, loss: report({"phase": "calibrating", "cycle": cycle, "loss": loss}),
     )
@@ -66,7 +66,7 @@ def fit_abilities(
             "verdict": "unknown",
         },
         "local_dependence": None,
-        "warnings": _warnings(learned, plan),
+        "warnings": _warnings(learned),
         "comparison": [],
         "link": None,
         "dimensionality": _abilities(fit, learned),
@@ -80,8 +80,8 @@ def fit_abilities(
     return figures, columns, knowledge
 
 
-def _targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
-    """The whole bank, and the tasks that the items' ids name."""
+def task_targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
+    """Weights of the whole bank, and of the tasks that the items' ids name, by name."""
     n = len(items)
     targets = {WHOLE_BANK: np.full(n, 1.0 / n)}
     tags = tags_in_ids(items)
@@ -99,10 +99,8 @@ def _targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
     return targets
 
 
-def _warnings(learned: LearnedAbilities, plan: CalibrationPlan) -> list[str]:
+def _warnings(learned: LearnedAbilities) -> list[str]:
     found = []
-    if plan.report_card:
-        found.append("No report card: it is of one ability; see the cross-validated errors.")
     if not learned.fit.converged:
         found.append(f"The fit was ended after {learned.fit.iterations} iterations.")
     if learned.scores is None:

@@ -1,22 +1,32 @@
 """The report card of a calibration, and the abilities of its examinees. Pure."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from app.calibration.abilities import learn_abilities
+from app.calibration.ability_settings import Method
 from app.calibration.calibrate import calibrate
+from app.calibration.continuous import calibrate_continuous
+from app.calibration.continuous_filters import filter_continuous
+from app.calibration.continuous_moments import calibrate_by_moments
 from app.calibration.filters import FilterSettings, apply_filters
 from app.calibration.matrix import MISSING, ScoreMatrix
 from app.calibration.onto import LinkMethod, calibrate_linked, linked
 from app.calibration.partition import calibrate_in_parts
-from app.calibration.report_card import report_card
+from app.calibration.report_card import Blind, report_card
+from app.engine.ability_knowledge import with_abilities
 from app.engine.bank import ItemBank
 from app.engine.batch import whole_bank_abilities
+from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
+from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
+from app.services.calibration_abilities import task_targets
 from app.services.calibration_fit import Abilities, Fitted, Report, bank_of
 from app.services.calibration_plan import SEVERAL_ABILITIES, CalibrationPlan, anchors_for
 
@@ -32,8 +42,7 @@ def with_card(
     """The same calibration with its report card, if its plan asks for one.
 
     There is none of answers in which drift is looked for: they are of adaptive tests, in which
-    nobody's whole record is known. Nor is there one of other models than the families of right
-    and wrong answers.
+    nobody's whole record is known.
 
     Args:
         matrix: What was calibrated.
@@ -41,20 +50,18 @@ def with_card(
         fitted: What came out.
         report: Takes the progress.
     """
-    if not plan.report_card or plan.checks_drift or not isinstance(matrix, ScoreMatrix):
-        return fitted
-    if plan.model in SEVERAL_ABILITIES:  # their cross-validated errors come with the fit
+    if not plan.report_card or plan.checks_drift:
         return fitted
     report({"phase": "testing"})
     started = time.perf_counter()
-    bank = bank_of(matrix.items, fitted.columns)
+    bank = with_abilities(bank_of(matrix.items, fitted.columns), fitted.knowledge)
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
     try:
         card = report_card(
             lambda rows: _scores(matrix, rows),
-            lambda rows: _bank_without(matrix, rows, plan, bank),
+            lambda rows: _without(matrix, rows, plan, fitted, bank),
             matrix.n_examinees,
             seed=plan.seed,
         )
@@ -68,20 +75,21 @@ def with_card(
     return Fitted(figures, fitted.columns, knowledge, abilities)
 
 
-def _scores(matrix: ScoreMatrix, rows: IntArray | slice) -> FloatArray:
+def _scores(matrix: ScoreMatrix | ResponseTable, rows: IntArray | slice) -> FloatArray:
+    if isinstance(matrix, ResponseTable):
+        return matrix.scores[rows]
     codes = matrix.scores[rows]
     return np.where(codes == MISSING, np.nan, codes)
 
 
-def _abilities(matrix: ScoreMatrix, bank: ItemBank) -> Abilities:
-    blocks = [slice(i, i + _BLOCK_ROWS) for i in range(0, matrix.n_examinees, _BLOCK_ROWS)]
-    found = [whole_bank_abilities(bank, _scores(matrix, rows)) for rows in blocks]
-    se = np.concatenate([errors for _, errors in found])
-    return Abilities(
-        theta=np.concatenate([thetas for thetas, _ in found]),
-        se=np.where(np.isfinite(se), se, np.nan),
-        score=matrix.examinee_means(),
-    )
+def _abilities(matrix: ScoreMatrix | ResponseTable, bank: ItemBank) -> Abilities:
+    n_examinees = len(matrix.examinees)
+    found = []
+    for start in range(0, n_examinees, _BLOCK_ROWS):
+        scores = _scores(matrix, slice(start, start + _BLOCK_ROWS))
+        found.append((*whole_bank_abilities(bank, scores), np.nanmean(scores, axis=1)))
+    thetas, errors, means = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return Abilities(theta=thetas, se=np.where(np.isfinite(errors), errors, np.nan), score=means)
 
 
 def _distribution(abilities: Abilities) -> dict[str, Any]:
@@ -90,20 +98,60 @@ def _distribution(abilities: Abilities) -> dict[str, Any]:
     return {"n_examinees": len(abilities.theta), "quantiles": quantiles.tolist()}
 
 
-def _bank_without(
-    matrix: ScoreMatrix, rows: IntArray, plan: CalibrationPlan, bank: ItemBank
-) -> ItemBank:
-    """The bank from all examinees but some; items that they alone tell about stay as they are."""
-    others = np.ones(matrix.n_examinees, dtype=np.bool_)
+def _without(
+    matrix: ScoreMatrix | ResponseTable,
+    rows: IntArray,
+    plan: CalibrationPlan,
+    fitted: Fitted,
+    bank: ItemBank,
+) -> Blind:
+    """What all examinees but some teach."""
+    others = np.ones(len(matrix.examinees), dtype=np.bool_)
     others[rows] = False
+    if plan.model in SEVERAL_ABILITIES:
+        return _abilities_without(matrix, others, plan, fitted)
+    if isinstance(matrix, ResponseTable):
+        found = _continuous_of(matrix, others, plan)
+        return Blind(bank=_replaced(bank, found.item_ids, found.parameters))
     part = apply_filters(matrix.select(examinees=others), FilterSettings.none()).matrix
-    found = _parameters(part, plan)
-    position = {item: j for j, item in enumerate(matrix.items)}
-    at = [position[item] for item in part.items]
-    columns = {name: getattr(bank, name).copy() for name in ("a", "intercept", "c", "d")}
+    return Blind(bank=_replaced(bank, part.items, _parameters(part, plan)))
+
+
+def _replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
+    """The bank with new parameters; items that those left out alone tell about stay as they are."""
+    at = [bank.index_of(item) for item in items]
+    names = ("a", "intercept", "c", "d", *(("k",) if bank.model is CONTINUOUS else ()))
+    columns = {name: getattr(bank, name).copy() for name in names}
     for name, values in columns.items():
         values[at] = getattr(found, name)
-    return bank_of(matrix.items, columns)
+    return bank_of(bank.item_ids, columns)
+
+
+def _abilities_without(
+    matrix: ScoreMatrix | ResponseTable, others: BoolArray, plan: CalibrationPlan, fitted: Fitted
+) -> Blind:
+    """Of the same number of dimensions, by the method that was the better one for all."""
+    chosen = fitted.figures["dimensionality"]
+    learned = learn_abilities(
+        _scores(matrix, np.flatnonzero(others)),
+        matrix.items,
+        replace(plan.abilities(), dimensions=chosen["dimensions"], method=Method(chosen["method"])),
+        task_targets(matrix.items),
+        np.random.default_rng(plan.seed),
+    )
+    return Blind(
+        bank=learned.bank, targets={} if learned.scores is None else learned.scores.targets
+    )
+
+
+def _continuous_of(table: ResponseTable, rows: BoolArray, plan: CalibrationPlan) -> ItemBank:
+    """The items that some examinees tell about."""
+    names = tuple(np.array(table.examinees)[rows].tolist())
+    part = ResponseTable(names, table.items, table.scores[rows])
+    kept = filter_continuous(part, FilterSettings.none()).matrix
+    if plan.moments:
+        return calibrate_by_moments(kept).bank
+    return calibrate_continuous(kept, max_cycles=plan.max_cycles).bank
 
 
 def _parameters(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemParameters:

@@ -167,9 +167,6 @@ def watching(report: Report) -> Callable[[Progress], None]:
     return watch
 
 
-_NO_CARD = "No report card: it is made of right and wrong answers."
-
-
 def fit_continuous(table: ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
     """Calibrate items of continuous scores; see `fit`."""
     report({"phase": "calibrating"})
@@ -205,7 +202,7 @@ def fit_continuous(table: ResponseTable, plan: CalibrationPlan, report: Report) 
         },
         "dispersion": found.k_common,
         "local_dependence": None,
-        "warnings": [*found.warnings, *([_NO_CARD] if plan.report_card else [])],
+        "warnings": list(found.warnings),
         "comparison": [],
         "link": None,
     }

@@ -169,9 +169,8 @@ def _read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     )
     if plan.model == CONTINUOUS:
         scores = np.frombuffer(stream.read(8 * shape[0] * shape[1]), np.float64).reshape(shape)
-        return partial(
-            fit, ResponseTable(tuple(header["examinees"]), tuple(header["items"]), scores), plan
-        )
+        table = ResponseTable(tuple(header["examinees"]), tuple(header["items"]), scores)
+        return lambda report: with_card(table, plan, fit(table, plan, report), report)
     codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
     matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
     if header["part"] is not None:

@@ -54,20 +54,26 @@ def profile_of(
                 "n_asked": asked[name],
             }
         )
+    half = NORMAL_95 * profile.se
+    ends = np.stack([profile.mean - half, profile.mean + half], axis=1)
+    if abilities.items.nested:
+        told = test.estimate(state)  # of the general ability, with what others taught
+        ends[0] = told.lo, told.hi
     return {
         "abilities": [
             {
                 "name": name,
                 "value": value,
                 "se": se,
-                "lo": value - NORMAL_95 * se,
-                "hi": value + NORMAL_95 * se,
+                "lo": lo,
+                "hi": hi,
                 "above": NormalDist(mean, spread).cdf(value),
             }
-            for name, value, se, mean, spread in zip(
+            for name, value, se, (lo, hi), mean, spread in zip(
                 abilities.items.names,
                 profile.mean.tolist(),
                 profile.se.tolist(),
+                ends.tolist(),
                 abilities.population.mean.tolist(),
                 np.sqrt(np.diag(abilities.population.covariance)).tolist(),
                 strict=True,

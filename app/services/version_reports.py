@@ -180,7 +180,8 @@ def _simulated(figures: Figures) -> SimulatedTests | None:
             SimulatedTest(
                 design=row.design,
                 se_target=row.se_target,
-                figures=row.model_dump(exclude={"design", "se_target"}),
+                figures=row.model_dump(exclude={"design", "se_target", "tasks"}),
+                tasks={tag: task.model_dump() for tag, task in row.tasks.items()},
             )
             for row in card.rows
         ),

@@ -335,7 +335,10 @@ async def test_continuous_scores_become_a_version_of_their_model(
     assert found["status"] == "completed", found["failure"]
     result = found["result"]
     assert result["local_dependence"] is None
-    assert any("report card" in warning for warning in result["warnings"])
+    assert result["warnings"] == []
+    rows = {row["design"]: row for row in result["report_card"]["rows"]}
+    assert rows["default"]["theta_mae"] < rows["se_0.3"]["theta_mae"]
+    assert rows["default"]["accuracy_coverage95"] > 0.85
     assert result["fit"]["variance_r2"] > 0.8
     assert result["dispersion"] == pytest.approx(0.125, abs=0.04)
     item = (await client.get(f"{URL}/{made['id']}/items?limit=1")).json()["data"][0]

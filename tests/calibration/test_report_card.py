@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from app.calibration.report_card import DESIGNS, ReportCard, report_card
+from app.calibration.report_card import DESIGNS, Blind, ReportCard, report_card
+from app.calibration.score_model import learn_scores
 from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.engine.models.multidimensional import Abilities, Loadings, Population
 from app.engine.simulation import draw_scores
 from app.errors import InvalidInputError
+from app.services.calibration_abilities import task_targets
 from tests.engine.random_banks import clean_bank
 
 BANK = clean_bank(3, 130)
@@ -20,11 +23,11 @@ def records(n_examinees: int) -> FloatArray:
 def card_of(n_examinees: int, held_out: list[IntArray]) -> ReportCard:
     scores = records(n_examinees)
 
-    def bank_without(rows: IntArray) -> ItemBank:
+    def without(rows: IntArray) -> Blind:
         held_out.append(rows)
-        return BANK
+        return Blind(bank=BANK)
 
-    return report_card(lambda rows: scores[rows], bank_without, n_examinees)
+    return report_card(lambda rows: scores[rows], without, n_examinees)
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +70,55 @@ def test_small_sets_are_held_out_in_turn_and_each_examinee_teaches(card: ReportC
 def test_too_few_examinees_have_no_card() -> None:
     with pytest.raises(InvalidInputError, match="at least 40 examinees, got 39"):
         card_of(39, [])
+
+
+def several(n_items: int, seed: int) -> ItemBank:
+    """A nested bank of two tasks, each with an ability of its own."""
+    rng = np.random.default_rng(seed)
+    task = np.arange(n_items) % 2
+    loadings = np.column_stack([task == 0, task == 1]) * 0.8
+    items = Loadings(np.full(n_items, 1.5), rng.normal(size=n_items), loadings, nested=True)
+    population = Population(np.zeros(3), np.eye(3))
+    keys = [f"{'maths' if t else 'law'}/{j}" for j, t in enumerate(task)]
+    return ItemBank.from_abilities(Abilities(items, population), keys)
+
+
+@pytest.fixture(scope="module")
+def several_card() -> ReportCard:
+    bank = several(40, 1)
+    assert bank.abilities is not None
+    rng = np.random.default_rng(2)
+    expected = bank.abilities.items.expected_score(rng.normal(size=(140, 3)))
+    scores = (rng.random(expected.shape) < expected).astype(float)
+    scores[::7, :5] = np.nan
+    rest, tested = scores[:100], scores[100:]
+    learned = learn_scores(rest, task_targets(bank.item_ids), np.random.default_rng(3))
+    blind = Blind(bank=bank, targets=learned.targets)
+    return report_card(lambda rows: tested[rows], lambda _: blind, len(tested))
+
+
+def test_several_abilities_are_tried_at_a_few_lengths(several_card: ReportCard) -> None:
+    assert [row.design for row in several_card.rows] == [
+        *("default", "v_optimal_8", "v_optimal_16", "v_optimal_32", "random")
+    ]
+    rows = {row.design: row for row in several_card.rows}
+    assert rows["v_optimal_8"].summary.items_mean == 8
+    assert rows["v_optimal_32"].summary.items_mean == 32
+    errors = [rows[f"v_optimal_{n}"].summary.accuracy_mae for n in (8, 16, 32)]
+    assert errors == sorted(errors, reverse=True)
+    assert rows["random"].summary.accuracy_mae == pytest.approx(0.0, abs=1e-9)  # all 40 asked
+    assert all(row.summary.accuracy_coverage95 > 0.85 for row in several_card.rows)
+    assert all(row.summary.coverage95 > 0.85 for row in several_card.rows)
+    document = several_card.to_dict()
+    assert document["reference"] == "whole-bank map"
+    assert document["rows"][0]["se_target"] is None
+
+
+def test_the_score_of_each_task_is_judged(several_card: ReportCard) -> None:
+    for row in several_card.rows:
+        assert set(row.tasks) == {"law", "maths"}
+        for task in row.tasks.values():
+            assert task.n_examinees == 40
+            assert task.coverage95 > 0.85
+    short, long = several_card.rows[1].tasks["law"], several_card.rows[3].tasks["law"]
+    assert long.mae < short.mae < 0.2

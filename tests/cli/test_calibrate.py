@@ -194,12 +194,15 @@ def test_several_abilities_are_calibrated_with_what_predicts_scores(
     assert result.exit_code == 0, result.output
     document = json.loads(found.read_text())
     assert document["dimensionality"]["names"] == ["general", "dimension_1"]
-    assert set(document["knowledge"]) == {"abilities", "prediction"}
-    assert any("No report card" in warning for warning in document["warnings"])
+    assert set(document["knowledge"]) == {
+        *("abilities", "prediction", "interval_correction", "reference_abilities")
+    }
+    card = document["report_card"]
+    assert [row["design"] for row in card["rows"]] == [*("default", "v_optimal_8", "random")]
     assert "Abilities: general, dimension_1;" in " ".join(result.output.split())
     penalty = np.log(document["n_examinees"]) * document["n_parameters"]
     assert document["bic"] == pytest.approx(penalty - 2 * document["log_likelihood"])
-    assert out.read_text().startswith("X,a1,d,g,u")
+    assert out.read_text().startswith("X,a1,a2,d,g,u")
 
 
 def test_a_way_to_link_without_a_bank_to_link_to_is_refused(

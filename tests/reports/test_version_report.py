@@ -293,6 +293,21 @@ def test_simulated_tests_stand_in_a_table() -> None:
     assert "until SE\u00a00.3" in other.text
 
 
+def test_predicted_scores_of_tasks_stand_in_a_table_of_their_own() -> None:
+    row = SimulatedTest(
+        design="v_optimal_16",
+        se_target=None,
+        figures={"items_mean": 16.0, "coverage95": 0.95},
+        tasks={NASTY: {"mae": 0.0312, "coverage95": 0.94}},
+    )
+    found = report(simulated=SimulatedTests(n_examinees=150, rows=(row,)))
+    page = Page(render(found))
+    assert "best 16 for the score" in page.text
+    assert "Predicted scores of the tasks" in page.text
+    assert "0.031 (94)" in page.text
+    assert "Predicted scores of the tasks" not in Page(render(report(simulated=card()))).text
+
+
 def test_known_abilities_stand_over_the_difficulties() -> None:
     quantiles = np.quantile(np.random.default_rng(0).normal(size=5000), np.linspace(0, 1, 101))
     found = report(abilities=quantiles.tolist())

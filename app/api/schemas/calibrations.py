@@ -275,6 +275,14 @@ class LinkedRead(LinkRead):
     anchors: list[str] = Field(description=f"The first {MAX_LISTED}.")
 
 
+class CardTaskRead(Output):
+    """How the predicted score of one tag did, asked or not."""
+
+    n_examinees: int
+    mae: float
+    coverage95: float
+
+
 class CardRowRead(Output):
     """How simulated tests by one design did on examinees that the bank had not seen.
 
@@ -301,6 +309,9 @@ class CardRowRead(Output):
     ies: float | None = Field(
         description="100 random items times their theta MAE, over this design's items times its "
         "theta MAE; null for a bank of no more than 100 items."
+    )
+    tasks: dict[str, CardTaskRead] = Field(
+        default_factory=dict, description="Of several abilities: predicted score of each tag."
     )
 
 

@@ -1,11 +1,14 @@
 """Tests of examinees that the bank had not seen: how well they did, and whether intervals held."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from app.reports.markup import Markup, Node, el
 from app.reports.parts import NOT_COMPUTED, number, section, table
-from app.reports.version.facts import SimulatedTest, VersionReport
+from app.reports.version.facts import SimulatedTest, SimulatedTests, VersionReport
 from app.reports.version.words import correction_sentence
+
+#: Begins the name of tests whose questions were chosen for the predicted score.
+FOR_SCORE = "v_optimal_"
 
 
 def _held(row: SimulatedTest, name: str) -> str:
@@ -22,6 +25,8 @@ def _design(row: SimulatedTest) -> str:
         return "default design"
     if row.design == "random":
         return "random questions"
+    if row.design.startswith(FOR_SCORE):
+        return f"best {row.design.removeprefix(FOR_SCORE)} for the score"
     return row.design if row.se_target is None else f"until SE\u00a0{row.se_target:g}"
 
 
@@ -67,5 +72,31 @@ def simulated_tests(report: VersionReport) -> Markup:
                 class_="note",
             ),
         ]
+        parts += _tasks(card)
     parts += [el("h3", "How far intervals can be trusted"), el("p", correction_sentence(report))]
     return section("Tests tried on models that were held out", *parts)
+
+
+def _tasks(card: SimulatedTests) -> list[Node]:
+    """The predicted scores of the tasks, where the bank measures several abilities."""
+    tags = list(dict.fromkeys(tag for row in card.rows for tag in row.tasks))
+    if not tags:
+        return []
+    rows: list[list[Node]] = [
+        [_design(row), *(_task(row.tasks.get(tag)) for tag in tags)] for row in card.rows
+    ]
+    return [
+        table("Predicted scores of the tasks", ["test", *tags], rows),
+        el(
+            "p",
+            "Error of the predicted score of all questions of a task, be they asked or not, and "
+            "in brackets how many of 100 intervals of 95\u00a0% held it.",
+            class_="note",
+        ),
+    ]
+
+
+def _task(figures: Mapping[str, float] | None) -> str:
+    if figures is None:
+        return "-"
+    return f"{number(figures['mae'], 3)} ({100 * figures['coverage95']:.0f})"

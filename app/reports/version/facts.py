@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -143,11 +143,13 @@ class SimulatedTest:
         se_target: The standard error that it stops at, if at one.
         figures: Such as `items_mean`, `theta_mae` and `coverage95`, by name; of those of the
             intervals, `..._raw` is what the model alone gives.
+        tasks: Of several abilities: `mae` and `coverage95` of the predicted score of each tag.
     """
 
     design: str
     se_target: float | None
     figures: Mapping[str, float | None]
+    tasks: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
