@@ -17,6 +17,7 @@ from app.services.comparisons import ComparisonService
 from app.services.container import Services
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
+from app.services.forms import FormService
 from app.services.gates import GateService
 from app.services.items import ItemService
 from app.services.leaderboards import LeaderboardService
@@ -75,6 +76,7 @@ Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
 Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
 Comparisons = Annotated[ComparisonService, _service(lambda opened: opened.comparisons)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
+Forms = Annotated[FormService, _service(lambda opened: opened.forms)]
 Gates = Annotated[GateService, _service(lambda opened: opened.gates)]
 Leaderboards = Annotated[LeaderboardService, _service(lambda opened: opened.leaderboards)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from app.reports.document import CONTENT_SECURITY_POLICY
 
-_TYPES = {"json": "application/json", "html": "text/html"}
+_TYPES = {"json": "application/json", "html": "text/html", "csv": "text/csv"}
 
 
 def attachment(name: str) -> str:

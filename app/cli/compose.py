@@ -1,8 +1,8 @@
 """`sextant compose`: the best fixed short form of a benchmark, for who cannot test adaptively."""
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,21 +21,42 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
+from app.cli.runtime import runtime
 from app.cli.simulate_design import active_items, tags_of
 from app.engine.bank import ItemBank
-from app.engine.score_model import short_form
+from app.engine.responses import ResponseTable
 from app.engine.selection.design import WHOLE_BANK, target_weights
+from app.engine.short_form import ShortForm, compose
 from app.errors import InvalidInputError
+from app.exchange.forms import write_form
 from app.exchange.item_facts import read_costs
+from app.services.forms import FormSpec, VersionForm
 
 #: Lengths of the form whose error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """A form.
+
+    Attributes:
+        keys: Of its items.
+        source: What it was made from, for the JSON.
+        errors: Mean errors of forms in cross-validation by number of items, if they are known.
+    """
+
+    form: ShortForm
+    keys: list[str]
+    source: Mapping[str, Any]
+    errors: Mapping[int, float] = field(default_factory=dict)
+
+
 @fail_clearly
 def command(
+    items: Annotated[int, typer.Option("--items", metavar="N", help="Items of the form.")],
     train: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--train",
             exists=True,
@@ -43,8 +64,11 @@ def command(
             readable=True,
             help="Scores of examinees on the whole benchmark, 20 of them at least.",
         ),
-    ],
-    items: Annotated[int, typer.Option("--items", metavar="N", help="Items of the form.")],
+    ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(help="A stored version with several abilities instead: BANK, or BANK/NUMBER."),
+    ] = None,
     target: Annotated[
         str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
     ] = WHOLE_BANK,
@@ -80,8 +104,44 @@ def command(
     The predicted score of a new examinee is the constant plus the sum of weight times score over
     the items of the form.
     """
-    marks = score_scale(scale, lower_is_better=lower_is_better)
-    table = load_scores(train, marks)
+    if (train is None) == (version is None):
+        raise InvalidInputError("Give --train, records to learn from, or a stored --version.")
+    if train is not None:
+        table = load_scores(train, score_scale(scale, lower_is_better=lower_is_better))
+        made = _learned(table, items, target, ask, tags, item_costs, seed)
+    else:
+        if tags is not None or scale is not None or lower_is_better:
+            raise InvalidInputError("--version brings tags and scales along: leave them out.")
+        made = _stored(version or "", items, target, ask, item_costs)
+    form = made.form
+    document = {
+        "target": target,
+        "items": [
+            {"item": key, "weight": weight}
+            for key, weight in zip(made.keys, form.weights, strict=True)
+        ],
+        "constant": form.constant,
+        "half_width95": form.half_width,
+        "expected_error": form.expected_error,
+        "cost": form.cost,
+        **made.source,
+        "error_by_items": {str(n): error for n, error in made.errors.items()},
+    }
+    if out is not None:
+        _write(out, write_form(made.keys, form.weights, form.constant))
+    write_json(json, document)
+    _show(console.err if json == "-" else console.out, form, made.errors)
+
+
+def _learned(
+    table: ResponseTable,
+    items: int,
+    target: str,
+    ask: str | None,
+    tags: Path | None,
+    item_costs: Path | None,
+    seed: int,
+) -> _Made:
     if not 1 <= items <= len(table.items):
         raise InvalidInputError(f"--items: expected 1 to {len(table.items)} items, got {items}.")
     bank = ItemBank.from_intercepts(
@@ -105,53 +165,61 @@ def command(
         askable=askable,
         costs=costs,
     )
-    known = learned.targets[target]
-    price = np.where(askable, 1.0 if costs is None else costs, np.inf)
-    form = short_form(known, items, price)
-    zero, _ = known.predict(form, np.zeros(len(form)))
-    gains, _ = known.predict(form, np.eye(len(form)))
-    gains = gains - zero
-    _, sd = known.predict(form, np.zeros(len(form)))
-    half = known.widths.at(len(form)) * sd
-    chosen = [
-        {"item": table.items[item], "weight": gain}
-        for item, gain in zip(form, gains.tolist(), strict=True)
-    ]
-    document = {
-        "target": target,
-        "items": chosen,
-        "constant": float(zero),
-        "half_width95": half,
-        "cost": None if costs is None else float(costs[form].sum()),
-        "n_examinees": len(table.examinees),
-        "error_by_items": {str(n): error for n, error in learned.errors[target].items()},
-    }
-    if out is not None:
-        _write(out, chosen, float(zero))
-    write_json(json, document)
-    _show(console.err if json == "-" else console.out, half, learned.errors[target])
+    form = compose(learned.targets[target], items, askable=askable, costs=costs)
+    return _Made(
+        form=form,
+        keys=[table.items[item] for item in form.items],
+        source={"n_examinees": len(table.examinees)},
+        errors=learned.errors[target],
+    )
 
 
-def _write(path: Path, items: Sequence[Mapping[str, Any]], constant: float) -> None:
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["item", "weight"])
-    writer.writerow(["", repr(constant)])
-    writer.writerows([row["item"], repr(row["weight"])] for row in items)
+def _stored(
+    reference: str, items: int, target: str, ask: str | None, item_costs: Path | None
+) -> _Made:
+    bank, _, number = reference.partition("/")
+    content = b"" if item_costs is None else item_costs.read_bytes()
+
+    async def composed() -> VersionForm:
+        async with runtime() as services:
+            costs = None
+            if item_costs is not None:
+                found = await services.versions.get(bank, number or None)
+                keys = (await services.versions.load(found.id)).keys
+                read = read_costs(content, keys, item_costs.name)
+                costs = dict(zip(keys, read.tolist(), strict=True))
+            spec = FormSpec(
+                items=items,
+                target=None if target == WHOLE_BANK else {target: 1.0},
+                ask=() if ask is None else tuple(name.strip() for name in ask.split(",")),
+                costs=costs,
+            )
+            return await services.forms.compose(bank, number or None, spec)
+
+    found = asyncio.run(composed())
+    return _Made(
+        form=found.form,
+        keys=[found.version.keys[item] for item in found.form.items],
+        source={"bank_version_id": found.version.id},
+    )
+
+
+def _write(path: Path, content: bytes) -> None:
     try:
-        path.write_text(text.getvalue(), encoding="utf-8")
+        path.write_bytes(content)
     except OSError as exc:
         raise InvalidInputError(f"--out: {path}: cannot be written: {exc.strerror}.") from exc
 
 
-def _show(screen: Console, half: float, errors: Mapping[int, float]) -> None:
-    table = Table("items", "mean error of the predicted score", title="Forms of this benchmark")
-    for count, error in errors.items():
-        if count in _SHOWN:
-            table.add_row(str(count), f"{error:.2%}")
-    screen.print(table)
+def _show(screen: Console, form: ShortForm, errors: Mapping[int, float]) -> None:
+    if errors:
+        table = Table("items", "mean error of the predicted score", title="Forms of this benchmark")
+        for count, error in errors.items():
+            if count in _SHOWN:
+                table.add_row(str(count), f"{error:.2%}")
+        screen.print(table)
     screen.print(
-        f"The form's predicted score holds to +-{half:.2%} for 95 of 100 "
+        f"The form's predicted score holds to +-{form.half_width:.2%} for 95 of 100 "
         "examinees like those it was built from.",
         markup=False,
     )

@@ -59,8 +59,15 @@ def command(
     threshold: Annotated[float, typer.Option(help="What the metric is held against.")],
     metric: Annotated[
         Literal["theta", "score"],
-        typer.Option(help="Ability, or predicted score on the whole bank (0 to 1)."),
+        typer.Option(help="Ability, or predicted score (0 to 1)."),
     ] = "theta",
+    tag: Annotated[
+        str | None,
+        typer.Option(
+            help="Of whose items the score is, where the bank measures several abilities; by "
+            "default of the whole bank."
+        ),
+    ] = None,
     direction: Annotated[
         Literal["above", "below"], typer.Option(help="Where a go lies.")
     ] = "above",
@@ -113,6 +120,7 @@ def command(
         "metric": metric,
         "direction": direction,
         "confidence": confidence,
+        **given(tag=tag),
     }
     if session is not None:
         if endpoint or model or bank:

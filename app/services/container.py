@@ -14,6 +14,7 @@ from app.services.collection import Collector
 from app.services.comparisons import ComparisonService
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
+from app.services.forms import FormService
 from app.services.gates import GateService
 from app.services.items import ItemService
 from app.services.leaderboards import LeaderboardService
@@ -45,6 +46,7 @@ class Services:
     versions: VersionService
     bank_exports: BankExports
     version_reports: VersionReports
+    forms: FormService
     response_sets: ResponseSetService
     drift: DriftService
     collector: Collector
@@ -102,6 +104,7 @@ async def open_services(
                 versions=versions,
                 bank_exports=BankExports(database, versions),
                 version_reports=VersionReports(database, versions),
+                forms=FormService(versions),
                 response_sets=response_sets,
                 collector=Collector(database),
                 drift=DriftService(versions=versions, response_sets=response_sets),
@@ -125,7 +128,7 @@ async def open_services(
                 ),
                 simulations=SimulationService(versions, endpoints),
                 comparisons=ComparisonService(database, versions),
-                gates=GateService(database, sessions),
+                gates=GateService(database, sessions, versions),
                 scorer_trials=ScorerTrials(database, endpoints, transport),
                 leaderboards=LeaderboardService(database),
             )

@@ -290,12 +290,17 @@ class LoadedVersion:
             self._tests.put(name, test)
         return test
 
+    def token_costs(self) -> FloatArray:
+        """Expected cost of each item in written tokens, NaN where unknown, shape (n_items,)."""
+        read, written = self.expected_tokens_in, self.expected_tokens_out
+        return np.where(np.isnan(read + written), np.nan, expected_costs(*_paid(read, written)))
+
     def _costs(self, price: Price | None) -> FloatArray | None:
         """Of each item, shape (n_items,); None where one that may be asked has none."""
         counts = np.stack([self.expected_tokens_in, self.expected_tokens_out])
         if np.isnan(counts[:, self.active]).any():
             return None
-        read, written = np.maximum(np.nan_to_num(counts), 1.0)  # nothing is quite free
+        read, written = _paid(*counts)
         if price is None or not (price.input_per_1m or price.output_per_1m):
             return expected_costs(read, written)
         # As a call is billed: a direction without a price adds nothing.
@@ -316,6 +321,11 @@ def bank_item(item: Item, position: int, default: ScorerSpec) -> BankItem:
         content=item.content,
         scorer=item_scorer(item.scorer, default, item.content),
     )
+
+
+def _paid(read: FloatArray, written: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Tokens that count: nothing is quite free."""
+    return np.maximum(np.nan_to_num(read), 1.0), np.maximum(np.nan_to_num(written), 1.0)
 
 
 def _settings(bank: Bank) -> dict[str, Any]:

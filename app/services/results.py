@@ -1,9 +1,11 @@
 """What an ended session found out, read from its stored figures."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from app.engine.estimation import Z_95
+from app.engine.selection.design import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.storage.repositories.session_values import ENDED, SessionRecord
 
@@ -16,7 +18,7 @@ class Result:
         theta: Ability, logits; `None` where there is no estimate.
         se: Its standard error, as the model has it.
         ci: Its 95 % interval, corrected where the bank's version knows how.
-        accuracy: `value`, `lo`, `hi` of the predicted whole-bank score, if there is one.
+        accuracy: The predicted whole-bank score, if there is one; see `score_in`.
         n_scored: Answers that it stands on.
     """
 
@@ -51,6 +53,29 @@ def result_of(record: SessionRecord) -> Result:
         theta=estimate["theta"],
         se=estimate["se"],
         ci=(lo, hi),
-        accuracy=record.summary["accuracy"],
+        accuracy=score_in(record.summary),
         n_scored=record.summary["progress"]["scored"],
     )
+
+
+def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any] | None:
+    """`value`, `lo`, `hi`, `method` of the predicted score of a tag's items; None without one.
+
+    A session tells the score that it was about, and where the bank measures several abilities
+    those of the tags, and of the whole bank if it was about another.
+    """
+    accuracy: dict[str, Any] | None = summary["accuracy"]
+    if accuracy is None:
+        return None
+    about = accuracy.get("target") or {WHOLE_BANK: 1.0}
+    if set(about) == {tag}:
+        return accuracy
+    tasks = (summary.get("profile") or {}).get("tasks", ())
+    found = next((task for task in tasks if task["tag"] == tag), None)
+    if found is None:
+        return None
+    return {
+        **{name: found[name] for name in ("value", "lo", "hi")},
+        "method": accuracy["method"],
+        "target": None if tag == WHOLE_BANK else {tag: 1.0},
+    }

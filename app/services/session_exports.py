@@ -13,6 +13,7 @@ from app.exchange.every_eval_ever import (
     instance_lines,
 )
 from app.items import ItemContent, Outcome
+from app.services.results import score_in
 from app.services.sessions import SessionService
 from app.services.versions import VersionService
 from app.storage.repositories.session_values import ENDED, SessionRecord
@@ -124,7 +125,7 @@ def _test(record: SessionRecord) -> EvaluatedTest:
         library_version=str(record.provenance["code_version"]),
         ended_at=record.finished_at,
         theta=_theta(summary["estimate"]) if summary["progress"]["scored"] else None,
-        accuracy=_accuracy(summary["accuracy"]) if summary["progress"]["scored"] else None,
+        accuracy=_accuracy(score_in(summary)) if summary["progress"]["scored"] else None,
         n_scored=summary["progress"]["scored"],
         not_scored={
             outcome: n for outcome, n in summary["outcomes"].items() if outcome != Outcome.SCORED

@@ -363,6 +363,7 @@ class GateRow(Base):
         ForeignKey("sessions.id", ondelete="CASCADE"), index=True
     )
     metric: Mapped[str]
+    tag: Mapped[str | None]
     threshold: Mapped[float]
     direction: Mapped[str]
     confidence: Mapped[float]

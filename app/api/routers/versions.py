@@ -15,6 +15,7 @@ from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.drift import DriftRead
+from app.api.schemas.forms import FormCreate, FormRead
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,
@@ -25,9 +26,10 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import BankExportsDep, Banks, Drifts, Reader, Reports, Versions, caller
+from app.deps import BankExportsDep, Banks, Drifts, Forms, Reader, Reports, Versions, caller
 from app.errors import CalibrationError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
+from app.exchange.forms import write_form
 from app.reports.version.page import render
 from app.storage.repositories.api_keys import Scope
 
@@ -135,7 +137,9 @@ async def export_version(
             alias="format",
             description=(
                 "`mirt`: CSV `X,a1,d,g,u` with intercepts; `csv`: `item,a,b,c,d(,k)`; `py-irt`: "
-                "`best_parameters.json`; `parquet`; `jsonl`: items with content and parameters."
+                "`best_parameters.json`; `parquet`; `jsonl`: items with content and parameters. "
+                "Several abilities have a slope for each: `a1,a2,...`, or "
+                "`general,dimension_1,...`."
             ),
         ),
     ] = BankFormat.MIRT,
@@ -225,3 +229,38 @@ async def validate_version(
     return ValidationRead.of(
         await versions.validate(bank, version, allow=body.allow, keep=body.keep)
     )
+
+
+@router.post(
+    "/{bank}/versions/{version}:compose",
+    dependencies=[caller("read")],
+    response_model=FormRead,
+    responses={
+        200: {
+            "description": "The form, as JSON or as CSV `item,weight`, by `Accept`.",
+            "content": {"text/csv": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def compose_form(
+    bank: BankRef,
+    version: VersionRef,
+    body: FormCreate,
+    request: Request,
+    response: Response,
+    forms: Forms,
+) -> FormRead | Response:
+    """The best fixed form of a version that predicts scores; nothing is stored.
+
+    For who cannot test adaptively: ask its items of anybody, and the predicted score is the
+    constant plus the weighted sum of their scores. In CSV the row without an item is the constant.
+    """
+    made = await forms.compose(bank, version, body.to_spec())
+    if preferred(request, "json", "csv") == "csv":
+        keys = [made.version.keys[item] for item in made.form.items]
+        content = write_form(keys, made.form.weights, made.form.constant)
+        name = f"{made.version.bank_name}-v{made.version.number}-{len(keys)}.form.csv"
+        headers = {"Content-Disposition": attachment(name), "Vary": "Accept"}
+        return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
+    response.headers["Vary"] = "Accept"
+    return FormRead.of(made)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Output
+from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.sessions import SessionCreate, Status
 from app.services.gates import Gate, GateSpec
@@ -43,8 +43,11 @@ class GateCreate(Input):
         default=None,
         description="Started for the gate; with the metric `theta` it stops once that is decided.",
     )
-    metric: Metric = Field(
-        default="theta", description="`score` is the predicted score on the whole bank."
+    metric: Metric = Field(default="theta", description="`score` is the predicted score.")
+    tag: Name | None = Field(
+        default=None,
+        description="With `score` and a version of several abilities: of whose items it is; null: "
+        "of the whole bank.",
     )
     threshold: Annotated[float, Field(ge=-50, le=50)]
     direction: Direction = Field(default="above", description="Where a go lies.")
@@ -62,6 +65,7 @@ class GateCreate(Input):
         """As the service takes it."""
         return GateSpec(
             metric=self.metric,
+            tag=self.tag,
             threshold=self.threshold,
             direction=self.direction,
             confidence=self.confidence,
@@ -79,6 +83,7 @@ class GateRead(Output):
     session_id: str
     session_status: Status
     metric: Metric
+    tag: str | None
     threshold: float
     direction: Direction
     confidence: float
@@ -101,6 +106,7 @@ class GateRead(Output):
                 "session_id": record.session_id,
                 "session_status": gate.session.status,
                 "metric": record.metric,
+                "tag": record.tag,
                 "threshold": record.threshold,
                 "direction": record.direction,
                 "confidence": record.confidence,

@@ -15,12 +15,14 @@ class GateRecord:
 
     Attributes:
         metric: `theta` or `score`.
+        tag: Of whose items the score is; None is the whole bank.
         direction: `above` or `below`: where a go lies.
     """
 
     id: str
     session_id: str
     metric: str
+    tag: str | None
     threshold: float
     direction: str
     confidence: float
@@ -39,6 +41,7 @@ class GateRepository:
         *,
         session_id: str,
         metric: str,
+        tag: str | None,
         threshold: float,
         direction: str,
         confidence: float,
@@ -48,6 +51,7 @@ class GateRepository:
             id=gate_id,
             session_id=session_id,
             metric=metric,
+            tag=tag,
             threshold=threshold,
             direction=direction,
             confidence=confidence,

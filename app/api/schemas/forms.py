@@ -1,0 +1,97 @@
+"""Fixed short forms as JSON."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field
+
+from app.api.schemas.common import Input, Name, Output
+from app.api.schemas.designs import Count, Positive, Share
+from app.api.schemas.versions import Key
+from app.services.forms import FormSpec, VersionForm
+
+#: Of one request; a bank of more items takes expected tokens.
+MAX_COSTS = 200_000
+
+
+class FormCreate(Input):
+    """What the form is to be."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"items": 20, "target": {"maths": 0.5, "law": 0.5}}]}
+    )
+
+    items: Count = Field(description="Length of the form.")
+    target: dict[Name, Share] | None = Field(
+        default=None,
+        min_length=1,
+        description="Score to predict: shares by tag, `all` for the whole bank, the default.",
+    )
+    ask: list[Name] = Field(
+        default_factory=list,
+        max_length=100,
+        description="Tags whose items the form may have; empty: all.",
+    )
+    costs: (
+        Literal["expected_tokens"]
+        | Annotated[dict[Key, Positive], Field(min_length=1, max_length=MAX_COSTS)]
+        | None
+    ) = Field(
+        default=None,
+        description="Choose by gain per cost: `expected_tokens` of the items, of which those of "
+        "the prompt count half, or a cost for each item by its key.",
+    )
+
+    def to_spec(self) -> FormSpec:
+        """The same for the service."""
+        return FormSpec(
+            items=self.items,
+            target=self.target,
+            ask=tuple(self.ask),
+            by_tokens=self.costs == "expected_tokens",
+            costs=self.costs if isinstance(self.costs, dict) else None,
+        )
+
+
+class FormItemRead(Output):
+    """One item of a form."""
+
+    item_id: str
+    key: str
+    weight: float
+
+
+class FormRead(Output):
+    """A fixed form: predicted score = constant + sum of weight times score over its items."""
+
+    object: Literal["form"] = "form"
+    bank_version_id: str
+    parameters_hash: str
+    target: dict[str, float] | None = Field(description="Null: the whole bank.")
+    items: list[FormItemRead] = Field(description="Those that tell most first.")
+    constant: float
+    half_width95: float = Field(
+        description="Half of the predicted score's 95 % interval, as wide as records left out "
+        "needed."
+    )
+    expected_error: float = Field(
+        description="Mean absolute error of the predicted score, where errors are normal."
+    )
+    cost: float | None = Field(description="Of the whole form; null where no costs were given.")
+
+    @classmethod
+    def of(cls, made: VersionForm) -> Self:
+        """The outgoing shape."""
+        version, form = made.version, made.form
+        return cls(
+            bank_version_id=version.id,
+            parameters_hash=version.parameters_hash,
+            target=None if made.spec.target is None else dict(made.spec.target),
+            items=[
+                FormItemRead(item_id=version.item_ids[item], key=version.keys[item], weight=weight)
+                for item, weight in zip(form.items, form.weights, strict=True)
+            ],
+            constant=form.constant,
+            half_width95=form.half_width,
+            expected_error=form.expected_error,
+            cost=form.cost,
+        )

@@ -1,0 +1,316 @@
+"""Versions of several abilities over HTTP: forms, predicted scores, gates, boards, rankings."""
+
+import csv
+import functools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from app.calibration.score_model import LearnedScores, learn_scores
+from app.engine.ability_knowledge import (
+    ABILITIES,
+    PREDICTION,
+    abilities_to_dict,
+    prediction_to_dict,
+)
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.models.multidimensional import Abilities, Loadings, Population
+from app.exchange.item_record import ItemRecord
+from app.items import ItemContent
+from app.services.bank_import import BankImport
+from app.services.bank_spec import BankSpec
+from app.services.calibration_abilities import task_targets
+from app.services.container import Services
+from app.worker.loop import running_worker
+from tests.api.conftest import Client
+from tests.services.sessions import until
+
+N_ITEMS = 40
+KEYS = tuple(f"{'maths' if j % 2 else 'law'}/{j}" for j in range(N_ITEMS))
+TAGS = tuple(key.partition("/")[0] for key in KEYS)
+URL = "/v1/banks/tasks/versions/latest"
+
+
+def known() -> Abilities:
+    """A general ability, and one of each task."""
+    rng, task = np.random.default_rng(1), np.arange(N_ITEMS) % 2
+    loadings = 0.8 * np.column_stack([task == 0, task == 1])
+    items = Loadings(np.full(N_ITEMS, 1.5), rng.normal(size=N_ITEMS), loadings, nested=True)
+    return Abilities(items, Population(np.zeros(3), np.eye(3)))
+
+
+def records(n: int, seed: int) -> FloatArray:
+    rng = np.random.default_rng(seed)
+    expected = known().items.expected_score(rng.normal(size=(n, 3)))
+    return (rng.random(expected.shape) < expected).astype(float)
+
+
+@functools.cache
+def learned() -> LearnedScores:
+    return learn_scores(records(80, 2), task_targets(KEYS), np.random.default_rng(3))
+
+
+async def install(services: Services) -> None:
+    bank = ItemBank.from_abilities(known(), KEYS)
+    items = [
+        ItemRecord(
+            key=key,
+            content=ItemContent(prompt=f"What is {key}?", target=(key,)),
+            tags=(tag,),
+            expected_tokens_in=100 if position < N_ITEMS // 2 else 1,
+            expected_tokens_out=1,
+        )
+        for position, (key, tag) in enumerate(zip(KEYS, TAGS, strict=True))
+    ]
+    plain = ItemBank.from_intercepts(a=bank.a, intercept=bank.intercept, item_ids=KEYS)
+    knowledge = {
+        ABILITIES: abilities_to_dict(known(), KEYS),
+        PREDICTION: prediction_to_dict(learned().targets, KEYS),
+    }
+    request = BankImport(
+        items=items, parameters=plain, response_model="nested", knowledge=knowledge
+    )
+    await services.banks.import_bank(BankSpec(name="tasks"), request)
+
+
+@pytest.fixture
+async def services(app: FastAPI) -> Services:
+    opened: Services = app.state.services
+    await install(opened)
+    return opened
+
+
+@pytest.fixture
+async def working(services: Services) -> AsyncIterator[Services]:
+    async with running_worker(services):
+        yield services
+
+
+async def measured(
+    client: Client, services: Services, name: str, skill: float, **design: Any
+) -> dict[str, Any]:
+    """A session of a simulated model that has its skill in both tasks."""
+    found = (await client.get("/v1/endpoints", params={"name": name})).json()["data"]
+    if not found:
+        options = {"skills": {"law": skill, "maths": skill}, "seed": 3}
+        endpoint = {"name": name, "kind": "scripted", "model": name, "options": options}
+        found = [(await client.post("/v1/endpoints", json=endpoint)).json()]
+    body = {
+        "bank": "tasks",
+        "endpoint_id": found[0]["id"],
+        "seed": 5,
+        "stopping": {"se": None, "max_items": 16},
+        **design,
+    }
+    created = await client.post("/v1/sessions", json=body)
+    assert created.status_code == 202, created.text
+    await until(services, created.json()["id"])
+    ended: dict[str, Any] = (await client.get(f"/v1/sessions/{created.json()['id']}")).json()
+    return ended
+
+
+async def test_a_form_predicts_the_score_of_who_fills_it_in(
+    client: Client, services: Services
+) -> None:
+    response = await client.post(f"{URL}:compose", json={"items": 10})
+
+    assert response.status_code == 200, response.text
+    form = response.json()
+    chosen = [KEYS.index(item["key"]) for item in form["items"]]
+    weights = np.array([item["weight"] for item in form["items"]])
+    new = records(200, 4)
+    missed = form["constant"] + new[:, chosen] @ weights - new.mean(axis=1)
+    assert len(set(chosen)) == 10
+    assert np.mean(np.abs(missed) <= form["half_width95"]) > 0.88
+    assert np.abs(missed).mean() == pytest.approx(form["expected_error"], rel=0.35)
+    assert form["cost"] is None
+    held = (await client.get(f"{URL}/items?limit=100")).json()["data"]
+    assert {item["item_id"] for item in form["items"]} <= {item["item_id"] for item in held}
+
+
+async def test_a_form_comes_as_csv_where_that_is_accepted(
+    client: Client, services: Services
+) -> None:
+    asked = {"items": 4, "target": {"maths": 1.0}, "ask": ["law"]}
+    told = (await client.post(f"{URL}:compose", json=asked)).json()
+    answer = await client.post(f"{URL}:compose", json=asked, headers={"Accept": "text/csv"})
+    assert answer.headers["content-type"].startswith("text/csv")
+    assert "tasks-v1-4.form.csv" in answer.headers["content-disposition"]
+    first, *rows = csv.DictReader(answer.text.splitlines())
+    assert first == {"item": "", "weight": repr(told["constant"])}
+    assert [row["item"] for row in rows] == [item["key"] for item in told["items"]]
+    assert all(row["item"].startswith("law/") for row in rows)
+    assert told["target"] == {"maths": 1.0}
+
+
+async def test_costs_turn_a_form_to_cheap_items(client: Client, services: Services) -> None:
+    dear = {f"{key}": 50.0 if j < N_ITEMS // 2 else 1.0 for j, key in enumerate(KEYS)}
+    given: list[tuple[Any, float]] = [("expected_tokens", 8 * 1.5), (dear, 8.0)]
+    for costs, total in given:
+        answer = await client.post(f"{URL}:compose", json={"items": 8, "costs": costs})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["cost"] == pytest.approx(total)
+        assert all(KEYS.index(i["key"]) >= N_ITEMS // 2 for i in answer.json()["items"])
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "words"),
+    [
+        ({"items": 41}, "/items", "expected 1 to 40 items"),
+        ({"items": 21, "ask": ["law"]}, "/items", "expected 1 to 20 items"),
+        ({"items": 4, "target": {"physics": 1.0}}, "/target", "known are all, law, maths"),
+        ({"items": 4, "ask": ["physics"]}, "/ask", "no item has the tag 'physics'"),
+        ({"items": 4, "costs": {"law/0": 1.0}}, "/costs", "39 have none, the first 'maths/1'"),
+        ({"items": 4, "costs": {"law/99": 1.0}}, "/costs", "no item 'law/99'"),
+    ],
+)
+async def test_a_form_that_cannot_be_built_is_a_clear_problem(
+    client: Client, services: Services, body: dict[str, Any], pointer: str, words: str
+) -> None:
+    answer = await client.post(f"{URL}:compose", json=body)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
+    assert words in answer.json()["detail"]
+
+
+async def test_a_version_without_a_score_model_has_no_forms_and_no_gates_on_tags(
+    client: Client, app: FastAPI
+) -> None:
+    opened: Services = app.state.services
+    await opened.banks.ensure_demo_bank()
+    answer = await client.post("/v1/banks/demo/versions/latest:compose", json={"items": 4})
+    assert answer.status_code == 422
+    assert "nested or mirt" in answer.json()["detail"]
+    session = {"mode": "manual", "bank": "demo"}
+    gate = {"session": session, "metric": "score", "tag": "arithmetic", "threshold": 0.5}
+    refused = await client.post("/v1/gates", json=gate)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/tag"
+    assert "measures one ability" in refused.json()["detail"]
+    model = {**session, "prediction": {"method": "score-model"}}
+    made = await client.post("/v1/sessions", json=model)
+    assert made.status_code == 422
+    assert made.json()["errors"][0]["pointer"] == "/prediction/method"
+    assert (await client.get("/v1/sessions")).json()["data"] == []
+
+
+async def test_the_method_of_prediction_is_chosen_for_manual_sessions_too(
+    client: Client, services: Services
+) -> None:
+    for method in ("p-irt", "score-model"):
+        body = {"mode": "manual", "bank": "tasks", "prediction": {"method": method}}
+        made = await client.post("/v1/sessions", json=body)
+        assert made.status_code == 201, made.text
+        session = made.json()
+        item = (await client.get(f"/v1/sessions/{session['id']}/next-item")).json()
+        answer = {"step_token": item["step_token"], "score": 1.0}
+        await client.post(f"/v1/sessions/{session['id']}/responses", json=answer)
+        stopped = await client.post(f"/v1/sessions/{session['id']}:cancel")
+        assert stopped.json()["accuracy"]["method"] == method
+    unknown = {"mode": "manual", "bank": "tasks", "prediction": {"method": "p_irt"}}
+    refused = await client.post("/v1/sessions", json=unknown)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/prediction/method"
+
+
+async def test_gates_and_boards_know_which_score_a_session_told(
+    client: Client, working: Services
+) -> None:
+    design = {"selection": {"criterion": "v_optimal", "target": {"maths": 1.0}}}
+    able = await measured(client, working, "able", 2.0, **design)
+    assert able["accuracy"]["target"] == {"maths": 1.0}
+    tasks = {task["tag"]: task for task in able["profile"]["tasks"]}
+    assert set(tasks) == {"all", "law", "maths"}
+    assert tasks["maths"]["value"] == able["accuracy"]["value"]
+    assert (tasks["all"]["n_items"], tasks["all"]["n_asked"]) == (N_ITEMS, 16)
+
+    for tag in (None, "law", "maths"):
+        body = {"session_id": able["id"], "metric": "score", "tag": tag, "threshold": 0.1}
+        gate = (await client.post("/v1/gates", json=body)).json()
+        assert gate["value"] == tasks[tag or "all"]["value"]
+        assert gate["outcome"] == ("inconclusive" if tag == "law" else "go")  # law: never asked
+        assert gate["tag"] == tag
+        assert (f"score of {tag}" in gate["detail"]) == (tag is not None)
+    strange = {"session_id": able["id"], "metric": "score", "tag": "physics", "threshold": 0.1}
+    refused = await client.post("/v1/gates", json=strange)
+    assert refused.status_code == 422
+    assert "known are all, law, maths" in refused.json()["detail"]
+    theta = {"session_id": able["id"], "metric": "theta", "tag": "law", "threshold": 0.1}
+    assert (await client.post("/v1/gates", json=theta)).json()["errors"][0]["pointer"] == "/tag"
+
+    weak = await measured(client, working, "weak", -2.0)
+    board = (await client.get("/v1/banks/tasks/leaderboard")).json()
+    assert [entry["session_id"] for entry in board["data"]] == [able["id"], weak["id"]]
+    whole = board["data"][0]["accuracy"]
+    assert (whole["value"], whole["target"]) == (tasks["all"]["value"], None)
+    exported = await client.get(f"/v1/sessions/{able['id']}/export?format=eee")
+    assert str(tasks["all"]["value"]) in exported.text
+    body = {"session_ids": [able["id"], weak["id"]]}
+    compared = (await client.post("/v1/comparisons", json=body)).json()
+    assert compared["theta"]["verdict"] == "above"
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "csv", "mirt"])
+async def test_a_version_that_was_exported_comes_back_with_its_abilities(
+    client: Client, services: Services, file_format: str
+) -> None:
+    content = (await client.get(f"{URL}/export?format={file_format}")).text
+    where = "items" if file_format == "jsonl" else "parameters"
+    await client.post("/v1/banks", json={"name": "copy"})
+    made = await client.post("/v1/banks/copy/imports", json={where: {"content": content}})
+    assert made.status_code == 201, made.text
+    version = (await client.get("/v1/banks/copy/versions/1")).json()
+    assert version["response_model"] == ("mirt" if file_format == "mirt" else "nested")
+    again = await services.versions.load(version["id"])
+    assert again.bank.abilities is not None
+    np.testing.assert_allclose(
+        again.bank.abilities.items.slopes, known().items.slopes, rtol=1e-6, atol=1e-8
+    )
+    session = {"mode": "manual", "bank": "copy"}
+    made = await client.post("/v1/sessions", json=session)
+    assert made.json()["accuracy"]["method"] == "p-irt"
+    assert len(made.json()["profile"]["abilities"]) == 3
+    refused = await client.post(
+        "/v1/banks/copy/imports",
+        json={where: {"content": content}, "response_model": "2pl"},
+    )
+    assert refused.status_code == 422, refused.text
+    assert "not of a 2pl one" in refused.json()["detail"]
+    py_irt = await client.get(f"{URL}/export?format=py-irt")
+    assert py_irt.status_code == 422
+    assert "measures several" in py_irt.json()["detail"]
+
+
+async def test_models_are_ranked_by_their_general_ability(
+    client: Client, working: Services
+) -> None:
+    members = [
+        {
+            "endpoint": {
+                "kind": "scripted",
+                "model": name,
+                "options": {"skills": {"law": skill, "maths": skill}, "seed": 3},
+            }
+        }
+        for name, skill in (("weak", -2.0), ("able", 2.0))
+    ]
+    body = {"bank": "tasks", "endpoints": members, "seed": 1, "budget": {"items": 60}}
+    made = await client.post("/v1/rankings", json=body)
+    assert made.status_code == 202, made.text
+    async for event, _ in _events(client, made.json()["id"]):
+        assert event != "ranking.failed"
+    ranking = (await client.get(f"/v1/rankings/{made.json()['id']}")).json()
+    assert [entry["model"] for entry in ranking["order"]] == ["able", "weak"]
+    assert ranking["pairs"][0]["decided"]
+
+
+async def _events(client: Client, ranking: str) -> AsyncIterator[tuple[str, Any]]:
+    after, ended = 0, False
+    while not ended:
+        page = (await client.get(f"/v1/rankings/{ranking}/events?after={after}")).json()
+        for event in page["data"]:
+            yield event["type"], event["data"]
+        after, ended = page["last_seq"], page["ended"]
