@@ -211,7 +211,7 @@ def command(
         refuse_without_answers(train, reference)
         if bank is None:
             raise InvalidInputError("A forecast needs --bank with the parameters of the items.")
-        known = load_bank(bank)
+        known = load_bank(bank, several=True)
         calls = calls_of(
             known.n_items,
             tokens_in=tokens_in,

@@ -10,7 +10,7 @@ from app.cli.console import write_json
 from app.engine.bank import ItemBank
 from app.engine.design import Design
 from app.engine.forecast import forecast
-from app.engine.simulation import Calls
+from app.engine.simulation import Calls, prior_thetas
 from app.errors import InvalidInputError
 
 #: Figures that the screen shows.
@@ -21,8 +21,8 @@ def show_forecast(
     bank: ItemBank, design: Design, calls: Calls, n_examinees: int, seed: int, json: str | None
 ) -> None:
     """Simulate examinees drawn from the design's prior; show and write what their tests took."""
-    prior = design.estimator
-    thetas = np.random.default_rng(seed).normal(prior.prior_mean, prior.prior_sd, n_examinees)
+    rng = np.random.default_rng(seed)
+    thetas = prior_thetas(bank, design.estimator, n_examinees, rng)
     found = forecast(
         design.build(bank),
         thetas,

@@ -161,14 +161,10 @@ def forecast(
         calls: What calls take; budgets and time limits hold for them as they do in a session.
 
     Raises:
-        InvalidInputError: No examinee, or a bank of several abilities.
+        InvalidInputError: No examinee.
     """
     if not len(thetas):
         raise InvalidInputError("A forecast needs at least one examinee.")
-    if test.bank.abilities is not None:
-        raise InvalidInputError(
-            "A forecast draws examinees of one ability; this bank measures several."
-        )
     ends: list[CatState] = []
     reasons: Counter[str] = Counter()
     rows = draw_scores(test.bank, thetas, np.random.default_rng([seed, len(thetas)]))

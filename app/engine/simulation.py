@@ -14,6 +14,7 @@ import numpy as np
 from app.engine.adaptive import AdaptiveTest, Ask
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design import Design
+from app.engine.design_parts import EstimatorDesign
 from app.engine.diagnostics import exposure_rates, overlap
 from app.engine.index import BoolArray
 from app.engine.prediction import Prediction
@@ -116,9 +117,32 @@ class Summary:
 def draw_scores(
     bank: ItemBank, thetas: Iterable[float], rng: np.random.Generator
 ) -> Iterator[FloatArray]:
-    """Answers of simulated examinees to the whole bank, drawn from its model, row by row."""
+    """Answers of simulated examinees to the whole bank, drawn from its model, row by row.
+
+    Of several abilities theta is the main one; the others are drawn from the population, given it.
+    """
+    if bank.abilities is not None:
+        known = bank.abilities
+        for theta in thetas:
+            abilities = known.population.draw(known.composite, theta, rng)
+            expected = known.items.expected_score(abilities)
+            yield (rng.random(expected.shape) < expected).astype(np.float64)
+        return
     for theta in thetas:
         yield bank.model.draw_scores(bank.parameters, theta, rng)
+
+
+def prior_thetas(
+    bank: ItemBank, prior: EstimatorDesign, n: int, rng: np.random.Generator
+) -> FloatArray:
+    """Thetas of examinees from the prior of tests on a bank, shape (n,).
+
+    Of several abilities that is the population, whatever the design's estimator says.
+    """
+    mean, sd = prior.prior_mean, prior.prior_sd
+    if bank.abilities is not None:
+        mean, sd = bank.abilities.population.along(bank.abilities.composite)
+    return rng.normal(mean, sd, n)
 
 
 def take(
@@ -294,12 +318,11 @@ def fit_acceptance(
     if cap is None:
         raise InvalidInputError("The design has no exposure cap: /selection/exposure is missing.")
     rng = np.random.default_rng(seed)
-    prior = design.estimator
     acceptance = best = np.ones(bank.n_items)
     lowest = math.inf
     for fit_round in range(_FIT_ROUNDS):
         test = design.build(bank, active=active, tags=tags, costs=costs, exposure=acceptance)
-        thetas = rng.normal(prior.prior_mean, prior.prior_sd, _FIT_EXAMINEES)
+        thetas = prior_thetas(bank, design.estimator, _FIT_EXAMINEES, rng)
         items = [
             _items(take(test, row, seed=[seed, fit_round, i], concurrency=design.concurrency)[0])
             for i, row in enumerate(draw_scores(bank, thetas, rng))

@@ -10,7 +10,7 @@ import numpy as np
 from app.engine.bank import FloatArray
 from app.engine.design import Design
 from app.engine.forecast import Forecast, calls_of, drawn, forecast
-from app.engine.simulation import Calls
+from app.engine.simulation import Calls, prior_thetas
 from app.errors import FieldProblem, InvalidInputError
 from app.services.endpoints import EndpointService
 from app.services.loaded_version import LoadedVersion
@@ -145,6 +145,9 @@ def _examinees(
     if spec.thetas:
         return "given", spec.thetas
     rng = np.random.default_rng(spec.seed)
+    if version.bank.abilities is not None:  # its population is both
+        drawn_from = spec.population or "reference"
+        return drawn_from, prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
     abilities = version.reference_abilities
     if spec.population == "reference" and not abilities:
         detail = "this version keeps no abilities of those it was calibrated with: draw from prior"
@@ -153,8 +156,7 @@ def _examinees(
         )
     if abilities and spec.population != "prior":
         return "reference", drawn(abilities, spec.n_examinees, rng)
-    prior = design.estimator
-    return "prior", rng.normal(prior.prior_mean, prior.prior_sd, spec.n_examinees)
+    return "prior", prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
 
 
 def _check_budget(design: Design, calls: Calls) -> None:

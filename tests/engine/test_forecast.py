@@ -6,7 +6,7 @@ import pytest
 from app.engine.bank import ItemBank
 from app.engine.design import Design
 from app.engine.forecast import Forecast, calls_of, drawn, forecast
-from app.engine.simulation import Calls
+from app.engine.simulation import Calls, prior_thetas
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 from tests.engine.test_multidimensional import several
@@ -96,7 +96,26 @@ def test_a_forecast_for_nobody_is_refused() -> None:
         forecast(test, [], seed=1)
 
 
-def test_a_bank_of_several_abilities_is_refused() -> None:
+def test_of_several_abilities_the_main_one_is_given_and_the_others_are_drawn() -> None:
     bank = several(1)
-    with pytest.raises(InvalidInputError, match="measures several"):
-        forecast(Design.from_dict({}).build(bank), [0.0], seed=1)
+    assert bank.abilities is not None
+    population, main = bank.abilities.population, bank.abilities.composite
+    rng = np.random.default_rng(3)
+    drawn_given = np.array([population.draw(main, 0.7, rng) for _ in range(4000)])
+    np.testing.assert_allclose(drawn_given @ main, 0.7)
+    shared = population.covariance @ main / (main @ population.covariance @ main)
+    expected = population.mean + shared * (0.7 - main @ population.mean)
+    left = population.covariance - np.outer(shared, shared) * (main @ population.covariance @ main)
+    np.testing.assert_allclose(drawn_given.mean(axis=0), expected, atol=0.08)
+    np.testing.assert_allclose(np.cov(drawn_given.T), left, atol=0.12)
+
+
+def test_tests_of_several_abilities_are_forecast_as_the_model_has_them() -> None:
+    bank = several(1)
+    design = Design.from_dict(
+        {"selection": {"criterion": "d_optimal"}, "stopping": {"se": None, "max_items": 15}}
+    )
+    thetas = prior_thetas(bank, design.estimator, 80, np.random.default_rng(4))
+    found = forecast(design.build(bank), thetas, seed=1)
+    assert found.items.median == 15
+    assert found.theta_rmse == pytest.approx(found.se.mean, rel=0.25)

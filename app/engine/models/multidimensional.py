@@ -114,6 +114,21 @@ class Population:
     mean: FloatArray
     covariance: FloatArray
 
+    def along(self, direction: FloatArray) -> tuple[float, float]:
+        """Mean and standard deviation of a mix of the abilities, with these weights."""
+        spread = float(np.sqrt(direction @ self.covariance @ direction))
+        return float(direction @ self.mean), spread
+
+    def draw(self, direction: FloatArray, theta: float, rng: np.random.Generator) -> FloatArray:
+        """Abilities of an examinee in whom their mix is `theta`, shape (D,).
+
+        A free draw, moved along its regression on the mix: exactly the conditional distribution.
+        """
+        free = rng.multivariate_normal(self.mean, self.covariance)
+        shared = self.covariance @ direction
+        moved: FloatArray = free + shared * (theta - direction @ free) / (direction @ shared)
+        return moved
+
 
 @dataclass(frozen=True, eq=False)
 class Abilities:
