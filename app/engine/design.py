@@ -186,6 +186,8 @@ class Design:
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.
         """
+        if bank.abilities is not None:
+            self.stopping.require_one_ability()
         if active is None and self.selection.quarantine:
             active = ~quarantined(bank)
         facts = BankFacts(

@@ -25,6 +25,7 @@ from app.engine.stopping import (
     StoppingRule,
     TimeLimit,
 )
+from app.errors import FieldProblem, InvalidInputError
 
 #: catR's grid, which completes a fixed grid of which only a part is given.
 CATR_NODES, CATR_RANGE = 33, (-4.0, 4.0)
@@ -194,6 +195,26 @@ class StoppingDesign:
     def to_dict(self) -> dict[str, Any]:
         """As JSON, every field."""
         return as_json(asdict(self))
+
+    def require_one_ability(self) -> None:
+        """Refuse rules that know the curves of one ability only.
+
+        Raises:
+            InvalidInputError: There is one.
+        """
+        by_ratio = self.cut_score is not None and self.cut_score.method is DecisionMethod.SPRT
+        for pointer, is_given, instead in (
+            ("/stopping/cut_score/method", by_ratio, "take ci"),
+            ("/stopping/min_information", self.min_information is not None, "take se"),
+        ):
+            if is_given:
+                detail = f"this bank measures several abilities, this rule knows one: {instead}"
+                raise InvalidInputError(
+                    f"The test design cannot be used here: {pointer}: {detail}.",
+                    problems=[FieldProblem(pointer, detail)],
+                )
+        for rule in (*self.any_of, *self.all_of):
+            rule.require_one_ability()
 
     def build(
         self,

@@ -239,7 +239,7 @@ class Target:
         least, most = seen, seen + max(float(self.weights.sum() - counted.sum()), 0.0)
         middle = min(max(float(value), least), most)
         half = self.widths.at(asked.size) * sd
-        return middle, max(float(value) - half, least), min(float(value) + half, most)
+        return middle, max(middle - half, least), min(middle + half, most)
 
 
 def short_form(target: Target, count: int, costs: FloatArray | None = None) -> list[int]:

@@ -134,6 +134,11 @@ class CalibrationPlan:
         if self.partition_size is not None and self.model not in tuple(Family):
             raise InvalidInputError(f"The {self.model} model cannot be calibrated in parts.")
         self._check_scores()
+        if self.target is not None and self.target.abilities is not None:
+            raise InvalidInputError(
+                "The bank to link to measures several abilities, and a calibration of one cannot "
+                "land on its scale."
+            )
         fixed = self.link is not None and self.link.method == LinkMethod.FIXED_ANCHOR
         if fixed and self.partition_size is not None:
             raise InvalidInputError(

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from app.engine import Method
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design_parts import EstimatorDesign
+from app.engine.models.multidimensional import Abilities
 from app.errors import FieldProblem, InvalidInputError
 from app.services.loaded_version import LoadedVersion
 from app.services.scorer_endpoints import offers
@@ -65,14 +68,9 @@ def check_reachable(asked: Mapping[str, Any], plan: SessionPlan, version: Loaded
     if target is None or (asked.get("stopping") or {}).get("se") is None:
         return
     active = np.flatnonzero(version.active)
-    information = version.bank.information(_THETA_GRID, active).sum(axis=-1)
-    estimator = plan.design.estimator
-    has_prior = estimator.method in (Method.EAP, Method.MAP)
-    prior = estimator.prior_sd**-2 if has_prior else 0.0
-    best = int(np.argmax(information))
-    reachable = (
-        1 / math.sqrt(information[best] + prior) if information[best] + prior > 0 else math.inf
-    )
+    errors = _least_errors(version.bank.take(active), plan.design.estimator)
+    best = int(np.argmin(errors))
+    reachable = float(errors[best])
     if target < reachable:
         raise InvalidInputError(
             f"SE {target:g} is out of reach: all {active.size} active items of bank "
@@ -80,3 +78,29 @@ def check_reachable(asked: Mapping[str, Any], plan: SessionPlan, version: Loaded
             f"{_THETA_GRID[best]:g}). Ask for a larger SE, or stop by max_items.",
             problems=[FieldProblem("/stopping/se", f"expected at least {reachable:.3f}")],
         )
+
+
+def _least_errors(bank: ItemBank, estimator: EstimatorDesign) -> FloatArray:
+    """Standard error after all items at each theta of the grid, shape (n_thetas,)."""
+    if bank.abilities is not None:
+        return _least_errors_of_several(bank.abilities)
+    information = bank.information(_THETA_GRID).sum(axis=-1)
+    if estimator.method in (Method.EAP, Method.MAP):
+        information = information + estimator.prior_sd**-2
+    with np.errstate(divide="ignore"):
+        errors: FloatArray = 1 / np.sqrt(information)
+    return errors
+
+
+def _least_errors_of_several(abilities: Abilities) -> FloatArray:
+    """The same of the main ability, where the others are to be found from the same answers."""
+    main, population = abilities.composite, abilities.population
+    slopes, prior = abilities.items.slopes, np.linalg.inv(population.covariance)
+    along = (_THETA_GRID - main @ population.mean)[:, None] * main
+    expected = abilities.items.expected_score(population.mean + along)
+    return np.array(
+        [
+            math.sqrt(main @ np.linalg.solve(prior + slopes.T @ (weight[:, None] * slopes), main))
+            for weight in expected * (1 - expected)
+        ]
+    )

@@ -214,7 +214,7 @@ async def test_what_cannot_be_calibrated_is_refused_with_the_reason(
 
 
 async def test_several_abilities_keep_to_the_cycles_asked_for(client: Client, app: FastAPI) -> None:
-    await recorded(client)
+    await recorded(client, csv_of(answers(40)))
     made = await started(client, model="nested", dimensions=1, max_cycles=2)
     await run(app, made["id"])
     result = (await client.get(f"{URL}/{made['id']}")).json()["result"]
@@ -227,7 +227,7 @@ async def test_several_abilities_keep_to_the_cycles_asked_for(client: Client, ap
 async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
     client: Client, app: FastAPI
 ) -> None:
-    matrix = answers(60).matrix
+    matrix = answers(40).matrix
     tasks = [f"{'law' if j % 2 else 'maths'}/{j}" for j in range(matrix.n_items)]
     rows = [",".join([f"m{i}", *map(str, row)]) for i, row in enumerate(matrix.scores.astype(int))]
     await recorded(client, "\n".join([",".join(["model", *tasks]), *rows]))
@@ -257,7 +257,7 @@ async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
 async def test_one_ability_does_not_land_on_the_scale_of_several(
     client: Client, app: FastAPI
 ) -> None:
-    await recorded(client)
+    await recorded(client, csv_of(answers(40)))
     made = await started(client, model="mirt", dimensions=1)
     await run(app, made["id"])
     version = (await client.post(f"{URL}/{made['id']}:publish", json={"bank": "b"})).json()

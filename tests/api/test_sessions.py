@@ -339,5 +339,20 @@ async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_sto
         assert says in answer.json()["detail"]
         assert [entry["pointer"] for entry in answer.json()["errors"]] == [pointer]
 
+    # Four items leave the general ability with more error than their curves alone tell, 0.71:
+    # where the other ability stands is to be found from the same answers.
+    ratio = {"cut_score": {"theta": 0.0, "method": "sprt"}}
+    for stopping, pointer, says in (
+        ({"se": 0.72}, "/stopping/se", "reach 0.745 at best"),
+        ({"all_of": [ratio, {"se": 0.9}]}, "/stopping/cut_score/method", "several abilities"),
+        ({"min_information": 0.1}, "/stopping/min_information", "several abilities"),
+    ):
+        answer = await client.post(
+            "/v1/sessions", json={**BODY, "bank": "several", "stopping": stopping}
+        )
+        assert answer.status_code == 422, answer.text
+        assert says in answer.json()["detail"]
+        assert [entry["pointer"] for entry in answer.json()["errors"]] == [pointer]
+
     assert (await client.get("/v1/sessions")).json()["data"] == []
     assert (await client.get("/v1/endpoints")).json()["data"] == []

@@ -55,6 +55,18 @@ def test_intervals_stay_within_what_is_possible() -> None:
     assert lo <= value <= hi
 
 
+def test_an_interval_holds_its_value_whatever_was_answered() -> None:
+    known = Target(model(), np.full(N_ITEMS, 1 / N_ITEMS), Widths((1,), (0.01,)))
+    rng = np.random.default_rng(2)
+    for n_asked in (1, 6, 11, 12):
+        for _ in range(50):
+            items = rng.permutation(N_ITEMS)[:n_asked]
+            value, lo, hi = known.interval(
+                items.tolist(), rng.integers(0, 2, n_asked).astype(float)
+            )
+            assert 0.0 <= lo <= value <= hi <= 1.0
+
+
 def test_widths_go_evenly_between_known_numbers_of_items() -> None:
     widths = Widths((4, 16), (2.0, 3.0))
     assert [widths.at(n) for n in (0, 4, 8, 16, 99)] == pytest.approx([2.0, 2.0, 2.5, 3.0, 3.0])
