@@ -278,3 +278,13 @@ def test_each_row_comes_once() -> None:
     scores = simulated(bank, np.random.default_rng(5).normal(0, 2, 400), 5)
     rows = [row for block in estimate_many(bank, scores, GridEstimator()) for row in block.rows]
     assert sorted(rows) == list(range(400))
+
+
+def test_a_theta_has_a_prior_in_it_where_its_method_and_its_standard_error_have() -> None:
+    prior, bank = NormalPrior(mean=0.3, sd=1.2), ItemBank.from_difficulties(a=[1.0], b=[0.0])
+    for method in (Method.EAP, Method.MAP):
+        assert GridEstimator(method=method, prior=prior).prior_in(bank) == (0.3, 1.2)
+        bare = GridEstimator(method=method, prior=prior, se=SeKind.INFORMATION)
+        assert bare.prior_in(bank) is None
+    for method in (Method.MLE, Method.WLE):
+        assert GridEstimator(method=method, prior=prior).prior_in(bank) is None
