@@ -25,6 +25,7 @@ from app.services.manual_sessions import ManualSessions
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.scorer_trials import ScorerTrials
+from app.services.session_reports import SessionReports
 from app.services.sessions import SessionService
 from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
@@ -84,6 +85,7 @@ Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
 Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
 Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
 Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
+SessionReportsDep = Annotated[SessionReports, _service(lambda opened: opened.session_reports)]
 ScorerTrialsDep = Annotated[ScorerTrials, _service(lambda opened: opened.scorer_trials)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 Simulations = Annotated[SimulationService, _service(lambda opened: opened.simulations)]

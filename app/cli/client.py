@@ -49,6 +49,10 @@ class ApiClient:
         """GET a JSON object."""
         return await self._send("GET", path)
 
+    async def text(self, path: str) -> str:
+        """GET a page."""
+        return (await self._answer("GET", path)).text
+
     async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """POST a JSON object."""
         return await self._send("POST", path, body)
@@ -67,6 +71,16 @@ class ApiClient:
     async def _send(
         self, method: str, path: str, body: dict[str, Any] | None = None
     ) -> dict[str, Any]:
+        answer = await self._answer(method, path, body)
+        document = _object(answer)
+        if document is None:
+            raise self._no_sextant(method, path, answer.status_code)
+        return document
+
+    async def _answer(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> httpx2.Response:
+        """The answer to a call that went well."""
         _require_finite(body, "")
         try:
             answer = await self._http.request(method, path, json=body)
@@ -74,13 +88,10 @@ class ApiClient:
             raise UnreachableError(
                 f"The Sextant server at {self._http.base_url} cannot be reached: {error}"
             ) from error
-        try:
-            document = answer.json()
-        except ValueError as error:
-            raise self._no_sextant(method, path, answer.status_code) from error
-        if answer.is_success and isinstance(document, dict):
-            return document
-        if not (isinstance(document, dict) and {"code", "detail", "errors"} <= document.keys()):
+        if answer.is_success:
+            return answer
+        document = _object(answer)
+        if document is None or not {"code", "detail", "errors"} <= document.keys():
             raise self._no_sextant(method, path, answer.status_code)
         problems = [FieldProblem(entry["pointer"], entry["detail"]) for entry in document["errors"]]
         raise ApiError(document["detail"], problems=problems)
@@ -90,6 +101,15 @@ class ApiClient:
             f"{self._http.base_url} answered {method} {path} with {status}, and not as a Sextant "
             "server does: is it one?"
         )
+
+
+def _object(answer: httpx2.Response) -> dict[str, Any] | None:
+    """The JSON object of an answer; None where it is none."""
+    try:
+        document = answer.json()
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _require_finite(value: object, pointer: str) -> None:

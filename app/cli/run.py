@@ -90,6 +90,13 @@ def command(
     session = run_to_the_end(measure)
     if json != "-":
         report(session)
+        here = "" if server is None else f" --server {server}"
+        err.print(
+            f"As a page: sextant sessions report {session['id']}{here}",
+            style="dim",
+            markup=False,
+            soft_wrap=True,
+        )
     write_json(json, session)
     if session["status"] != "completed":
         failure = session["failure"] or {"detail": session["stop_detail"]}

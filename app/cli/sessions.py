@@ -1,13 +1,18 @@
 """`sextant sessions`: work on sessions that are stored."""
 
+import asyncio
 import json as json_module
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.table import Table
 
+from app.cli import console
+from app.cli.client import ApiClient
 from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.files import write_blocks
 from app.cli.watch import report, watch
 from app.errors import InvalidInputError
 
@@ -65,6 +70,45 @@ def rescore(
     if ended["status"] != "completed":
         err.print(f"Error: {ended['stop_detail']}", style="red", markup=False)
         raise typer.Exit(FAILED)
+
+
+@app.command("report")
+@fail_clearly
+def write_report(
+    session: Annotated[str, typer.Argument(help="Id of a session, in any state.")],
+    out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "session.html",
+    server: Annotated[
+        str | None, typer.Option(help="Ask this Sextant server instead of the database.")
+    ] = None,
+    server_key: Annotated[
+        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
+    ] = None,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Write a session's result as a page that anybody can read, one HTML file."""
+
+    async def read() -> tuple[str, dict[str, Any]]:
+        if server is not None:
+            async with ApiClient(server, server_key) as client:
+                path = f"/v1/sessions/{quote(session, safe='')}/report"
+                page = await client.text(f"{path}?format=html")
+                return page, await client.get(path)
+        # Whoever only talks to a server need not wait until all this is loaded.
+        from app.api.schemas.reports import SessionReportRead
+        from app.cli.runtime import runtime
+        from app.reports.session.page import render
+
+        async with runtime() as services:
+            found = await services.session_reports.report(session, reveal=True)
+            return render(found), SessionReportRead.of(found).model_dump(mode="json")
+
+    page, document = asyncio.run(read())
+    write_blocks(out, [page.encode()])
+    write_json(json, document)
+    if out != "-" and json != "-":
+        console.out.print(f"Wrote {out}.", markup=False, soft_wrap=True)
 
 
 def _object(text: str | None) -> dict[str, Any] | None:

@@ -13,13 +13,14 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import os
 import re
 import secrets
 import socket
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,7 @@ def create_model_server(
     seed: int,
     latency_s: float = 0.0,
     items: Sequence[DemoItem] | None = None,
+    skills: Mapping[str, float] | None = None,
     api_key: str | None = None,
     judge_faults: float = 0.0,
 ) -> FastAPI:
@@ -86,10 +88,11 @@ def create_model_server(
         seed: Of its draws; the same seed gives the same answer to the same item.
         latency_s: Seconds before each answer.
         items: The items it knows; the demo bank when left out.
+        skills: Other abilities by the beginning of an item's key.
         api_key: Bearer key that every call must carry; `None` asks for none.
         judge_faults: Share of the judge's replies that nobody can read.
     """
-    scripted = ScriptedModel(theta=theta, seed=seed, items=items)
+    scripted = ScriptedModel(theta=theta, seed=seed, items=items, skills=skills)
     judge = ScriptedJudge(seed=seed, fault_rate=judge_faults)
     numbers = itertools.count(1)
 
@@ -371,6 +374,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 takes any free port")
     parser.add_argument("--theta", type=float, default=0.8, help="ability of the simulated model")
+    parser.add_argument(
+        "--skill",
+        type=_skill,
+        action="append",
+        default=[],
+        metavar="TASK=THETA",
+        help="another ability for items whose key begins so, such as dates=-1; may be repeated",
+    )
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer")
     parser.add_argument("--api-key", help="bearer key that every call must carry")
@@ -387,6 +398,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         theta=options.theta,
         seed=options.seed,
         latency_s=options.latency,
+        skills=dict(options.skill),
         api_key=options.api_key,
         judge_faults=options.judge_faults,
     )
@@ -405,6 +417,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         attendant.server.run(sockets=[listener])
     return 0
+
+
+def _skill(text: str) -> tuple[str, float]:
+    task, _, ability = text.rpartition("=")
+    try:
+        skill = float(ability)
+    except ValueError:
+        skill = math.nan
+    if not task or not math.isfinite(skill):
+        raise argparse.ArgumentTypeError(f"expected TASK=THETA, such as dates=-1, got {text!r}")
+    return task, skill
 
 
 if __name__ == "__main__":

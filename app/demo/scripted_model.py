@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -55,11 +55,22 @@ class ScriptedModel:
         theta: Ability, logits on the bank's scale.
         seed: Of the draws.
         items: The items it knows; the demo bank when left out.
+        skills: Other abilities by the beginning of an item's key, for models that are better at
+            one task than at another.
     """
 
-    def __init__(self, *, theta: float, seed: int, items: Sequence[DemoItem] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        theta: float,
+        seed: int,
+        items: Sequence[DemoItem] | None = None,
+        skills: Mapping[str, float] | None = None,
+    ) -> None:
         known = demo_bank().items if items is None else tuple(items)
-        chances = item_bank(known, scale="scripted").expected_score(theta)
+        bank = item_bank(known, scale="scripted")
+        thetas = np.array([_skill(item.key, skills or {}, theta) for item in known])
+        chances = bank.model.expected_score(bank.parameters, thetas)
         self.right: dict[str, bool] = {}
         self._scripts: list[_Script] = []
         for item, chance in zip(known, chances, strict=True):
@@ -84,6 +95,10 @@ class ScriptedModel:
         if asked.item.content.choices and asked.answer in shown:
             return _styled(CHOICE_STYLES, asked.style, shown[asked.answer])
         return _styled(FREE_STYLES, asked.style, asked.answer)
+
+
+def _skill(key: str, skills: Mapping[str, float], theta: float) -> float:
+    return next((skill for start, skill in skills.items() if key.startswith(start)), theta)
 
 
 def _styled(styles: tuple[str, ...], draw: float, answer: str) -> str:

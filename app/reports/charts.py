@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.reports.markup import Markup, el, join
+from app.reports.markup import Markup, Node, el, join
 
-_WIDTH, _HEIGHT = 520, 280
+#: Of a picture, in its own units.
+WIDTH, HEIGHT = 520, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 14, 46
 _TICKS = 5
 
@@ -28,11 +29,11 @@ class _Axes:
 
     def px(self, value: float) -> float:
         lo, hi = self.x
-        return _LEFT + (value - lo) / (hi - lo) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (value - lo) / (hi - lo) * (WIDTH - _LEFT - _RIGHT)
 
     def py(self, value: float) -> float:
         lo, hi = self.y
-        return _HEIGHT - _BOTTOM - (value - lo) / (hi - lo) * (_HEIGHT - _TOP - _BOTTOM)
+        return HEIGHT - _BOTTOM - (value - lo) / (hi - lo) * (HEIGHT - _TOP - _BOTTOM)
 
 
 def line_chart(
@@ -67,19 +68,22 @@ def line_chart(
             el(
                 "rect",
                 class_="band",
-                x=_at(left),
+                x=place(left),
                 y=_TOP,
-                width=_at(right - left),
-                height=_HEIGHT - _TOP - _BOTTOM,
+                width=place(right - left),
+                height=HEIGHT - _TOP - _BOTTOM,
             ),
         )
     for one in lines:
         points = " ".join(
-            f"{_at(axes.px(at))},{_at(axes.py(min(value, axes.y[1])))}"
+            f"{place(axes.px(at))},{place(axes.py(min(value, axes.y[1])))}"
             for at, value in zip(x, one.values, strict=True)
         )
         shapes.append(el("polyline", class_=f"line {one.style}", points=points))
-    return join(_svg(title, description, *shapes), _legend(lines))
+    return join(
+        svg(title, description, *shapes),
+        legend([(one.style, one.label) for one in lines if one.label]),
+    )
 
 
 def histogram(
@@ -106,33 +110,32 @@ def histogram(
                     el(
                         "rect",
                         class_=f"bar {style}",
-                        x=_at(axes.px(left) + 0.5),
-                        y=_at(min(tip, middle)),
-                        width=_at(axes.px(right) - axes.px(left) - 1),
-                        height=_at(abs(tip - middle)),
+                        x=place(axes.px(left) + 0.5),
+                        y=place(min(tip, middle)),
+                        width=place(axes.px(right) - axes.px(left) - 1),
+                        height=place(abs(tip - middle)),
                     )
                 )
     frame = _frame(axes, x_label, "", y_ticks=False)
-    legend = _legend(
-        [Line(values=(), label=up_label), Line(values=(), label=down_label, style="two")]
-    )
-    return join(_svg(title, description, frame, *bars), legend)
+    entries = [("one", up_label), ("two", down_label)]
+    return join(svg(title, description, frame, *bars), legend(entries))
 
 
-def _svg(title: str, description: str, *shapes: Markup) -> Markup:
+def svg(title: str, description: str, *shapes: Node, height: int = HEIGHT) -> Markup:
+    """A picture with its description, for those who cannot see it."""
     return el(
         "svg",
         el("title", title),
         el("desc", description),
         *shapes,
-        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        viewBox=f"0 0 {WIDTH} {height}",
         role="img",
         aria_label=f"{title}. {description}",
     )
 
 
 def _frame(axes: _Axes, x_label: str, y_label: str, *, y_ticks: bool = True) -> Markup:
-    bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
+    bottom, right = HEIGHT - _BOTTOM, WIDTH - _RIGHT
     parts = []
     lo, hi = axes.x
     step = 1 if hi - lo <= 8 else 2
@@ -140,19 +143,19 @@ def _frame(axes: _Axes, x_label: str, y_label: str, *, y_ticks: bool = True) -> 
     for value in range(first, int(hi) + 1, step):
         if lo <= value <= hi:
             at = axes.px(value)
-            parts.append(el("line", class_="grid", x1=_at(at), x2=_at(at), y1=_TOP, y2=bottom))
-            parts.append(el("text", _sign(value), x=_at(at), y=bottom + 18, class_="mid"))
+            parts.append(el("line", class_="grid", x1=place(at), x2=place(at), y1=_TOP, y2=bottom))
+            parts.append(el("text", _sign(value), x=place(at), y=bottom + 18, class_="mid"))
     if y_ticks:
         for i in range(_TICKS + 1):
             height = axes.y[1] * i / _TICKS
             at = axes.py(height)
-            parts.append(el("line", class_="grid", x1=_LEFT, x2=right, y1=_at(at), y2=_at(at)))
+            parts.append(el("line", class_="grid", x1=_LEFT, x2=right, y1=place(at), y2=place(at)))
             parts.append(
-                el("text", _tick(height, axes.y[1]), x=_LEFT - 8, y=_at(at + 4), class_="end")
+                el("text", _tick(height, axes.y[1]), x=_LEFT - 8, y=place(at + 4), class_="end")
             )
     axis = axes.py(0.0)
-    parts.append(el("line", class_="axis", x1=_LEFT, x2=right, y1=_at(axis), y2=_at(axis)))
-    parts.append(el("text", x_label, x=(_LEFT + right) // 2, y=_HEIGHT - 6, class_="mid"))
+    parts.append(el("line", class_="axis", x1=_LEFT, x2=right, y1=place(axis), y2=place(axis)))
+    parts.append(el("text", x_label, x=(_LEFT + right) // 2, y=HEIGHT - 6, class_="mid"))
     if y_label:
         middle = (_TOP + bottom) // 2
         turn = f"rotate(-90 14 {middle})"
@@ -160,13 +163,13 @@ def _frame(axes: _Axes, x_label: str, y_label: str, *, y_ticks: bool = True) -> 
     return join(*parts)
 
 
-def _legend(lines: Sequence[Line]) -> Markup | None:
-    named = [one for one in lines if one.label]
-    if len(named) < 2:
+def legend(entries: Sequence[tuple[str, str]]) -> Markup | None:
+    """Style and meaning of what is drawn; none where there is nothing to tell apart."""
+    if len(entries) < 2:
         return None
     return el(
         "p",
-        *(el("span", el("i", class_=f"key {one.style}"), one.label) for one in named),
+        *(el("span", el("i", class_=f"key {style}"), label) for style, label in entries),
         class_="legend",
     )
 
@@ -197,5 +200,6 @@ def _sign(value: int) -> str:
     return f"{value:+d}".replace("-", "−") if value else "0"
 
 
-def _at(value: float) -> str:
+def place(value: float) -> str:
+    """A coordinate."""
     return f"{value:.1f}"

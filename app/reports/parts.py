@@ -75,3 +75,11 @@ def signed(value: float, digits: int) -> str:
 def count(n: int, what: str) -> str:
     """So many of something."""
     return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def percent(share: float, digits: int | None = None) -> str:
+    """A share in percent; by default in whole ones, but near 0 and 100, where they say too much."""
+    value = 100 * share
+    if digits is None:
+        digits = 0 if 1 <= value <= 99 or value in (0, 100) else 1
+    return f"{value:.{digits}f}\u00a0%"

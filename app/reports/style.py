@@ -40,6 +40,23 @@ svg .band { fill: var(--band); }
 .key.two { background: var(--two); }
 .line.three { stroke: var(--three); stroke-dasharray: 2 4; }
 .key.three { background: var(--three); }
+svg .label { fill: var(--ink); } svg .strong { font-weight: 600; }
+svg .whisker { stroke: var(--one); stroke-width: 4; }
+svg .whisker.never { stroke-dasharray: 3 5; }
+svg .dot { fill: var(--one); stroke: var(--paper); stroke-width: 2; }
+svg .dot.never { fill: var(--paper); stroke: var(--one); stroke-width: 2.5; }
+svg .typical { stroke: var(--two); stroke-width: 3; }
+.key.dot { width: .8rem; height: .8rem; border-radius: 50%; background: var(--one); }
+.key.dot.never { background: var(--paper); border: 2.5px solid var(--one); }
+.key.typical { width: .25rem; height: .9rem; background: var(--two); }
+.key.shade { background: var(--band); height: .8rem; }
+.one-wide { max-width: 40rem; }
+.cautions { border: 1px solid var(--marginal); border-left-width: .4rem; border-radius: .5rem;
+  padding: .2rem 1.2rem .6rem 2.2rem; }
+.cautions li { margin: .5rem 0; }
+.big { font-size: 2.2rem; font-weight: 650; line-height: 1.2; margin: 0 0 .6rem; }
+.big small { font-size: 1rem; font-weight: 400; color: var(--soft); }
+td.text { min-width: 14rem; max-width: 24rem; overflow-wrap: anywhere; }
 .legend { font-size: .9rem; color: var(--soft); margin: .2rem 0; }
 .key { display: inline-block; width: 1.1rem; height: .35rem; border-radius: 2px;
   margin: 0 .4rem .15rem 0; }
@@ -59,6 +76,8 @@ code { font-size: .85em; overflow-wrap: anywhere; }
 .word.good { color: var(--good); } .word.acceptable { color: var(--acceptable); }
 .word.marginal { color: var(--marginal); } .word.poor { color: var(--poor); }
 dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; color: var(--soft); }
+@media (max-width: 30rem) { svg text { font-size: 19px; } svg .aside { display: none; }
+  .big { font-size: 1.8rem; } }
 @media print { :root { color-scheme: light; --paper: #fff; --ink: #000; --soft: #444; --rule: #bbb;
   --tint: #f3f5f8; --one: #1f5fbf; --two: #b8540c; --three: #7a3fa0; --band: #1f5fbf22;
   --good: #1a6e34; --acceptable: #3f6212; --marginal: #8a5300; --poor: #b3261e; }

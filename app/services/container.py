@@ -22,6 +22,7 @@ from app.services.manual_sessions import ManualSessions
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.scorer_trials import ScorerTrials
+from app.services.session_reports import SessionReports
 from app.services.sessions import SessionQueue, SessionService
 from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
@@ -47,6 +48,7 @@ class Services:
     bank_exports: BankExports
     version_reports: VersionReports
     forms: FormService
+    session_reports: SessionReports
     response_sets: ResponseSetService
     drift: DriftService
     collector: Collector
@@ -105,6 +107,7 @@ async def open_services(
                 bank_exports=BankExports(database, versions),
                 version_reports=VersionReports(database, versions),
                 forms=FormService(versions),
+                session_reports=SessionReports(database, versions, sessions),
                 response_sets=response_sets,
                 collector=Collector(database),
                 drift=DriftService(versions=versions, response_sets=response_sets),

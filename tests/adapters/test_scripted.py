@@ -68,3 +68,9 @@ async def test_tokens_are_estimated_so_that_budgets_work_in_a_dry_run() -> None:
 async def test_a_request_without_item_parameters_is_a_clear_error() -> None:
     with pytest.raises(EndpointRejectedError, match="item's parameters"):
         await Scripted().complete(CompletionRequest(messages=(Message("user", "x"),)))
+
+
+async def test_skills_hold_for_items_whose_key_begins_so() -> None:
+    examinee = Scripted(theta=-30.0, skills={"law/": 30.0})
+    answers = [(await examinee.complete(request(key))).text for key in ("law/1", "maths/1", "law")]
+    assert answers == ["right", "wrong", "wrong"]

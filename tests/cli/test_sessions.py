@@ -1,5 +1,6 @@
-"""`sextant sessions rescore`: stored answers marked again from the shell."""
+"""`sextant sessions`: stored answers marked again, and results as pages, from the shell."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli import build
+from app.cli.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
+from app.services.sessions import SessionSpec
+from app.settings import Settings
+from app.storage.repositories.api_keys import Scope
 from tests.servers import serving
 
 
@@ -33,6 +38,13 @@ def test_what_another_scorer_changes_is_shown(
     )
     assert first.exit_code == 0, first.stderr
     old = json.loads(first.stdout)
+
+    page, numbers = tmp_path / "page.html", tmp_path / "page.json"
+    written = sextant("sessions", "report", old["id"], "--out", str(page), "--json", str(numbers))
+    assert written.exit_code == 0, written.stderr
+    assert "Wrote " in written.stdout
+    assert "m answered 12 of the 360 questions of the bank demo" in page.read_text("utf-8")
+    assert json.loads(numbers.read_text())["estimate"] == old["estimate"]
 
     again = ("sessions", "rescore", old["id"], "--scorer", "pattern", "--params", '{"pattern":"."}')
     shown = sextant(*again)
@@ -60,3 +72,35 @@ def test_parameters_that_are_none_are_refused(arguments: tuple[str, ...], words:
     failed = sextant("sessions", "rescore", "ses_1", *arguments)
     assert failed.exit_code == 2
     assert words in failed.stderr
+
+
+async def test_a_server_gives_the_same_page(settings: Settings, tmp_path: Path) -> None:
+    own = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "data_dir": tmp_path})
+    async with serving_sextant(own, worker=False) as local:
+        _, secret = await local.services.api_keys.create(name="test", scopes=[Scope.READ])
+        plan = {"stopping": {"max_items": 3, "min_items": 1}}
+        made = await local.services.sessions.create(
+            SessionSpec(mode="manual", bank="demo", plan=plan)
+        )
+        key = ("--server", local.base_url, "--server-key", secret)
+        given = await asyncio.to_thread(sextant, "sessions", "report", made.id, "--out", "-", *key)
+        assert given.exit_code == 0, given.stderr
+        assert "has not answered any of the 360 questions of the bank demo" in given.stdout
+        missing = await asyncio.to_thread(sextant, "sessions", "report", "a/b?c", *key)
+        assert missing.exit_code == 2
+        assert "Error: " in missing.stderr
+        refused = await asyncio.to_thread(
+            sextant, "sessions", "report", made.id, *key[:2], "--server-key", "wrong"
+        )
+        assert refused.exit_code == 2
+
+
+def test_a_session_that_is_not_there_is_one_clear_message(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+    missing = sextant("sessions", "report", "ses_none", "--out", str(tmp_path / "page.html"))
+    assert missing.exit_code == 2
+    assert "There is no session 'ses_none'" in missing.stderr
+    assert not (tmp_path / "page.html").exists()

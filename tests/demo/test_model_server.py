@@ -216,3 +216,11 @@ def test_a_taken_port_is_a_clear_message(capsys: pytest.CaptureFixture[str]) -> 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["--port", str(taken.getsockname()[1])]) == 2
     assert "Cannot listen on 127.0.0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("skill", ["dates", "=1", "dates=high", "dates=nan"])
+def test_a_skill_that_is_none_is_refused(skill: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--skill", skill])
+    assert ended.value.code == 2
+    assert "expected TASK=THETA" in capsys.readouterr().err

@@ -83,3 +83,14 @@ def test_several_ways_of_answering_occur() -> None:
 
 def test_an_unknown_prompt_gets_a_polite_word() -> None:
     assert ScriptedModel(theta=0.0, seed=1).reply("Say hello.") == UNKNOWN
+
+
+def test_skills_hold_for_items_whose_key_begins_so() -> None:
+    model = ScriptedModel(theta=-30.0, seed=1, skills={"dates": 30.0})
+    plain = ScriptedModel(theta=-30.0, seed=1)
+    of_dates = [item.key for item in ITEMS if item.key.startswith("dates")]
+    assert of_dates
+    assert all(model.right[key] for key in of_dates)
+    assert all(
+        model.right[item.key] == plain.right[item.key] for item in ITEMS if item.key not in of_dates
+    )

@@ -2,12 +2,10 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
 import pytest
-from typing_extensions import override
 
 from app.engine.bank import ItemBank
 from app.engine.correction import IntervalCorrection, Stretch
@@ -24,6 +22,7 @@ from app.reports.version.facts import (
 )
 from app.reports.version.page import render
 from app.reports.version.words import FLAG_WORDS, summary
+from tests.reports.pages import Page
 
 NASTY = "<script>alert(\"x\")</script> & 'q'\n{{7*7}}"
 
@@ -98,38 +97,6 @@ CORRECTION = IntervalCorrection(
     accuracy=Stretch(answers=(10,), factor=(1.2,), usual=(0.1,), power=0.0),
     n_examinees=300,
 )
-
-
-class Page(HTMLParser):
-    """Reads a page, and fails on an element that is not closed in its place."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self._open: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self._open == []
-
-    @override
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag != "meta":
-            self._open.append(tag)
-
-    @override
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    @override
-    def handle_data(self, data: str) -> None:
-        if self._open and self._open[-1] != "style":
-            self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(self.texts)
 
 
 # Figures

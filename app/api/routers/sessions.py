@@ -1,17 +1,19 @@
 """Adaptive tests: create, watch, steer, answer by hand."""
 
+import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
 
-from app.api.downloads import attachment, file_responses
+from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.events import event_list, event_stream, wants_stream
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
+from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.sessions import (
     AfterStep,
     ChangeList,
@@ -28,7 +30,15 @@ from app.api.schemas.sessions import (
     Status,
     Trajectory,
 )
-from app.deps import Caller, ManualSessionsDep, Sessions, Versions, caller, identify
+from app.deps import (
+    Caller,
+    ManualSessionsDep,
+    SessionReportsDep,
+    Sessions,
+    Versions,
+    caller,
+    identify,
+)
 from app.errors import (
     BlockedAddressError,
     InvalidStateError,
@@ -36,6 +46,7 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
+from app.reports.session.page import render
 from app.services.session_exports import SessionFormat, export_session
 from app.storage.repositories.api_keys import Scope
 from app.storage.repositories.session_values import SessionEvent
@@ -155,6 +166,39 @@ async def export_ended_session(
     made = await export_session(sessions, versions, session_id, file_format, reveal=reveal)
     headers = {"Content-Disposition": attachment(made.name)}
     return Response(made.content, media_type=made.media_type, headers=headers)
+
+
+@router.get(
+    "/{session_id}/report",
+    response_model=SessionReportRead,
+    responses={
+        200: {
+            "description": "The report, as JSON or as a page of its own.",
+            "content": {"text/html": {"schema": {"type": "string"}}},
+        },
+    },
+)
+async def get_session_report(
+    session_id: SessionId,
+    request: Request,
+    response: Response,
+    reports: SessionReportsDep,
+    who: Annotated[Caller, caller("read")],
+    file_format: Annotated[
+        Literal["json", "html"] | None,
+        Query(alias="format", description="By default what `Accept` prefers, else JSON."),
+    ] = None,
+) -> SessionReportRead | Response:
+    """What a session found out, in plain words, for people: figures, or an HTML page.
+
+    Of a session in any state; the page needs nothing else: no script, no font, no image from
+    outside. Questions of a withheld bank are left out for keys without `banks:write`.
+    """
+    report = await reports.report(session_id, reveal=who.may(Scope.BANKS_WRITE))
+    if (file_format or preferred(request, "json", "html")) == "html":
+        return html_page(await asyncio.to_thread(render, report))
+    response.headers["Vary"] = "Accept"
+    return await asyncio.to_thread(SessionReportRead.of, report)
 
 
 @router.get(

@@ -1,10 +1,21 @@
-"""Reports of bank versions as JSON."""
+"""Reports of bank versions and of sessions as JSON."""
 
 from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from app.api.schemas.common import Output
+from app.reports.session import words as session_words
+from app.reports.session.facts import (
+    Ability,
+    AskedItem,
+    Caution,
+    Score,
+    SessionIdentity,
+    SessionReport,
+    TaskResult,
+    TracePoint,
+)
 from app.reports.version.facts import (
     CalibrationFacts,
     Curves,
@@ -52,3 +63,32 @@ class VersionReportRead(Output):
     def of(cls, report: VersionReport) -> Self:
         """The outgoing shape."""
         return cls.model_validate({**report.to_dict(), "summary": summary(report)})
+
+
+class SessionReportRead(Output):
+    """What a session found out; `text/html` is the same as a page."""
+
+    object: Literal["session_report"] = "session_report"
+    summary: list[str] = Field(description="The result in a few plain sentences.")
+    identity: SessionIdentity
+    score: Score | None = Field(description="Null where nothing was marked or predicted.")
+    estimate: dict[str, Any] = Field(description="Ability as the session has it.")
+    abilities: list[Ability] = Field(description="Empty where the bank measures one.")
+    tasks: list[TaskResult] = Field(description="By tag, at most 50; `n_tasks` counts all.")
+    n_tasks: int
+    trace: list[TracePoint] = Field(description="What was known as answers came in.")
+    figures: dict[str, Any] = Field(
+        description="The session's progress, usage, outcomes, pretest, person_fit and rescore."
+    )
+    stop_reason: str | None
+    stop_detail: str | None
+    precision_reached: bool | None
+    failure: dict[str, str] | None
+    warnings: list[Caution] = Field(description="Reasons to trust the result less.")
+    items: list[AskedItem] = Field(description="The first 300; `/responses` has all.")
+    n_asked: int
+
+    @classmethod
+    def of(cls, report: SessionReport) -> Self:
+        """The outgoing shape."""
+        return cls.model_validate({**report.to_dict(), "summary": session_words.summary(report)})

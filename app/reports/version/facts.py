@@ -1,9 +1,10 @@
 """What a report says: frozen values, and the same as JSON."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from app.reports.plain import plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,23 +192,9 @@ class VersionReport:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; numbers that are not finite become null."""
-        document: dict[str, Any] = _plain(asdict(self))
+        document: dict[str, Any] = plain(asdict(self))
         return document
 
 
 #: Abilities of the table of precision: a weak, an average and a strong model.
 PRECISION_THETAS = (-2.0, -1.0, 0.0, 1.0, 2.0)
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case str():
-            return value
-        case Mapping():
-            return {str(key): _plain(part) for key, part in value.items()}
-        case Sequence():
-            return [_plain(part) for part in value]
-        case _:
-            return value

@@ -1,0 +1,382 @@
+"""From a stored test and what its bank knows to the figures of its page."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response, contrasts
+from app.engine.contrasts import Contrast
+from app.engine.score_model import ScorePredictor, Target
+from app.engine.selection.design import WHOLE_BANK
+from app.reports.session.cautions import cautions_of
+from app.reports.session.facts import (
+    Ability,
+    AskedItem,
+    Score,
+    SessionIdentity,
+    SessionReport,
+    Share,
+    TaskResult,
+    TracePoint,
+)
+
+#: Rows of the table of items; the rest is counted.
+MAX_ITEMS = 300
+#: Tasks of the page; the rest is counted.
+MAX_TASKS = 50
+_POINTS = 60  # of the trace, at most
+_MAX_TRACED_ITEMS = 10_000  # of a bank whose score is predicted again after each of them
+_NAMED = 3  # tasks that tell what an ability is about
+_SHORT = 160  # characters of a question or an answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What the bank version knows.
+
+    Attributes:
+        bank: Parameters of the calibrated items.
+        tags: Of each calibrated item.
+        targets: Scores that a score model predicts, by tag.
+        quantiles: Of the abilities of the models it was calibrated on, evenly spaced; empty where
+            unknown.
+        standard: These abilities have mean 0 and standard deviation 1, if nothing else is known.
+        test: The test as it was designed, for what was known after each answer.
+    """
+
+    bank: ItemBank
+    tags: Sequence[Collection[str]]
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    quantiles: Sequence[float] = ()
+    standard: bool = False
+    test: AdaptiveTest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One stored item of the test.
+
+    Attributes:
+        position: In the version; in pretest behind those of the bank.
+        arrival: Order in which answers came; None while it is awaited.
+    """
+
+    step: int
+    position: int
+    item_id: str
+    tags: tuple[str, ...]
+    pretest: bool
+    arrival: int | None
+    outcome: str | None = None
+    score: float | None = None
+    question: str | None = None
+    answer: str | None = None
+    reason: str | None = None
+    theta: float | None = None
+    se: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a test ended, or that it has not."""
+
+    reason: str | None = None
+    detail: str | None = None
+    precision_reached: bool | None = None
+    failure: Mapping[str, str] | None = None
+
+
+def session_report(
+    identity: SessionIdentity,
+    figures: Mapping[str, Any],
+    asked: Sequence[Asked],
+    ended: Ended,
+    known: Known,
+) -> SessionReport:
+    """The report of a test.
+
+    Args:
+        identity: Which one.
+        figures: Its stored figures: estimate, accuracy, profile, progress, usage, outcomes ...
+        asked: Its items in order of asking.
+        ended: How it ended.
+        known: What its bank version knows.
+    """
+    scored = sorted(
+        (
+            item
+            for item in asked
+            if item.score is not None and item.arrival is not None and not item.pretest
+        ),
+        key=lambda item: item.arrival or 0,
+    )
+    positions = [item.position for item in scored]
+    scores = np.array([item.score for item in scored], dtype=np.float64)
+    profile = figures.get("profile")
+    score = _score(identity, figures, known) if scored else None
+    tasks = (
+        _predicted_tasks(profile["tasks"], positions, scores, known)
+        if profile
+        else _answered_tasks(figures["estimate"]["theta"], positions, scores, known)
+    )
+    n_tasks = len(known.test.tasks) - 1 if profile else len(tasks)
+    return SessionReport(
+        identity=identity,
+        score=score,
+        estimate=figures["estimate"],
+        abilities=_abilities(profile, known),
+        tasks=tuple(tasks[:MAX_TASKS]),
+        n_tasks=max(n_tasks, len(tasks)),
+        trace=_trace(positions, scores, known),
+        figures={
+            name: figures.get(name)
+            for name in ("progress", "usage", "outcomes", "pretest", "person_fit", "rescore")
+        },
+        stop_reason=ended.reason,
+        stop_detail=ended.detail,
+        precision_reached=ended.precision_reached,
+        failure=ended.failure,
+        warnings=cautions_of(identity, figures, score, ended.reason, ended.precision_reached),
+        items=_items(asked, figures, known),
+        n_asked=len(asked),
+    )
+
+
+def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) -> Score | None:
+    predicted = figures.get("accuracy")
+    if predicted is None:
+        return None
+    of = predicted.get("target") or (identity.design.get("selection") or {}).get("target") or {}
+    of = {} if set(of) == {WHOLE_BANK} else of
+    return Score(
+        value=predicted["value"],
+        lo=predicted["lo"],
+        hi=predicted["hi"],
+        method=predicted["method"],
+        of=of,
+        checked=bool(predicted.get("raw")) or predicted["method"] == "score-model",
+        below=None if identity.provisional else _below(figures, known),
+    )
+
+
+def _below(figures: Mapping[str, Any], known: Known) -> Share | None:
+    """The share of calibrated models below: by the predicted score, else by ability."""
+    predicted, estimate, predictor = figures["accuracy"], figures["estimate"], known.test.predictor
+    if isinstance(predictor, ScorePredictor) and predicted["method"] == predictor.name:
+        target = predictor.target
+        mean = float(target.weights @ target.model.mean)
+        if not target.variance > 0.0:
+            return None
+        population = NormalDist(mean, math.sqrt(target.variance))
+        value, lo, hi = (population.cdf(predicted[end]) for end in ("value", "lo", "hi"))
+        return Share(value=value, lo=lo, hi=hi)
+    ends = (estimate["theta"], *estimate["ci"])
+    if any(end is None for end in ends):
+        return None
+    abilities = known.bank.abilities
+    if abilities is not None:
+        direction, among = abilities.composite, abilities.population
+        spread = math.sqrt(float(direction @ among.covariance @ direction))
+        population = NormalDist(float(direction @ among.mean), spread)
+    elif len(known.quantiles) > 1:
+        grid = np.linspace(0.0, 1.0, len(known.quantiles))
+        value, lo, hi = np.interp(ends, known.quantiles, grid).tolist()
+        return Share(value=value, lo=lo, hi=hi)
+    elif known.standard:
+        population = NormalDist()
+    else:
+        return None
+    value, lo, hi = map(population.cdf, ends)
+    return Share(value=value, lo=lo, hi=hi)
+
+
+def _abilities(profile: Mapping[str, Any] | None, known: Known) -> tuple[Ability, ...]:
+    if profile is None:
+        return ()
+    about = _about(known)
+    found = []
+    for ability in profile["abilities"]:
+        tasks, against = about.get(ability["name"], ((), ()))
+        found.append(Ability(**ability, tasks=tasks, against=against))
+    return tuple(found)
+
+
+def _about(known: Known) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Which tasks rise and fall with each dimension, by the mean slope of their items."""
+    abilities = known.bank.abilities
+    members = _members(known)
+    if abilities is None or len(members) < 2:
+        return {}
+    items = abilities.items
+    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for k in range(int(items.nested), items.n_abilities):
+        slopes = {
+            tag: float(items.slopes[positions, k].mean()) for tag, positions in members.items()
+        }
+        most = max(map(abs, slopes.values()))
+        ordered = sorted(slopes, key=lambda tag: -abs(slopes[tag]))
+        clear = [tag for tag in ordered if 2 * abs(slopes[tag]) >= most > 0.0]
+        found[items.names[k]] = (
+            tuple(tag for tag in clear if slopes[tag] > 0)[:_NAMED],
+            tuple(tag for tag in clear if slopes[tag] < 0)[:_NAMED],
+        )
+    return found
+
+
+def _members(known: Known) -> dict[str, list[int]]:
+    """Positions of the items of each tag; what all items carry is no task."""
+    found: dict[str, list[int]] = {}
+    for position, tags in enumerate(known.tags):
+        for tag in tags:
+            found.setdefault(tag, []).append(position)
+    return {
+        tag: positions
+        for tag, positions in found.items()
+        if len(positions) < known.bank.n_items and tag != WHOLE_BANK
+    }
+
+
+def _predicted_tasks(
+    tasks: Sequence[Mapping[str, Any]], items: Sequence[int], scores: FloatArray, known: Known
+) -> list[TaskResult]:
+    """Tasks with predicted scores, beside those of models with the same overall score."""
+    whole, members = known.targets.get(WHOLE_BANK), _members(known)
+    results = []
+    for task in tasks:
+        tag, contrast = task["tag"], None
+        if whole is not None and items and isinstance(known.test.tasks.get(tag), ScorePredictor):
+            contrast = contrasts.of_scores(
+                known.targets[tag], whole, items, scores, among=len(tasks)
+            )
+        mine = np.isin(items, members.get(tag, []))
+        results.append(
+            TaskResult(
+                **task,
+                observed=float(scores[mine].mean()) if mine.any() else None,
+                typical=None
+                if contrast is None
+                else min(max(task["value"] - contrast.value, 0.0), 1.0),
+                standing=_standing(contrast),
+            )
+        )
+    return sorted(results, key=lambda task: -task.n_items)
+
+
+def _answered_tasks(
+    theta: float | None, items: Sequence[int], scores: FloatArray, known: Known
+) -> list[TaskResult]:
+    """Tasks of a bank of one ability: how their answers were, and how they were to be expected."""
+    places: dict[str, list[int]] = {}
+    for place, position in enumerate(items):
+        for tag in known.tags[position]:
+            places.setdefault(tag, []).append(place)
+    members = _members(known)
+    places = {tag: at for tag, at in places.items() if tag in members}
+    if theta is None or len(places) < 2:
+        return []
+    results = []
+    for tag, at in places.items():
+        mine = [items[place] for place in at]
+        contrast = contrasts.of_answers(known.bank, theta, mine, scores[at], among=len(places))
+        observed = float(scores[at].mean())
+        results.append(
+            TaskResult(
+                tag=tag,
+                n_items=len(members[tag]),
+                n_asked=len(at),
+                observed=observed,
+                typical=observed - contrast.value,
+                standing=_standing(contrast),
+            )
+        )
+    return sorted(results, key=lambda task: (-task.n_asked, task.tag))
+
+
+def _standing(contrast: Contrast | None) -> str | None:
+    if contrast is None:
+        return None
+    return {1: "stronger", -1: "weaker"}.get(contrast.sign)
+
+
+def _trace(items: Sequence[int], scores: FloatArray, known: Known) -> tuple[TracePoint, ...]:
+    """What was known after each answer, or after some of very many."""
+    test, points = known.test, []
+    predicts = known.bank.n_items <= _MAX_TRACED_ITEMS
+    shown = set(np.unique(np.linspace(0, len(items), _POINTS).round().astype(int)).tolist())
+    state = test.start()
+    for answers in range(len(items) + 1):
+        if answers:
+            item = ItemIndex(items[answers - 1])
+            response = Response(item, float(scores[answers - 1]))
+            state = test.tell(test.administer(state, item), response)
+        if answers not in shown:
+            continue
+        estimate = test.estimate(state)
+        if not all(map(math.isfinite, (estimate.theta, estimate.lo, estimate.hi))):
+            continue
+        score = test.predict(state) if predicts else None
+        points.append(
+            TracePoint(
+                answers=answers,
+                theta=estimate.theta,
+                lo=estimate.lo,
+                hi=estimate.hi,
+                score=None if score is None else score.value,
+                score_lo=None if score is None else score.lo,
+                score_hi=None if score is None else score.hi,
+            )
+        )
+    return tuple(points)
+
+
+def _items(
+    asked: Sequence[Asked], figures: Mapping[str, Any], known: Known
+) -> tuple[AskedItem, ...]:
+    shown = asked[:MAX_ITEMS]
+    positions = [item.position for item in shown if not item.pretest]
+    expected = dict(zip(positions, _expected(positions, figures, known), strict=True))
+    return tuple(
+        AskedItem(
+            step=item.step,
+            item_id=item.item_id,
+            tags=item.tags,
+            pretest=item.pretest,
+            question=shortened(item.question),
+            outcome=item.outcome,
+            score=item.score,
+            expected=expected.get(item.position),
+            answer=shortened(item.answer),
+            reason=shortened(item.reason),
+            theta=item.theta,
+            se=item.se,
+        )
+        for item in shown
+    )
+
+
+def _expected(
+    positions: Sequence[int], figures: Mapping[str, Any], known: Known
+) -> list[float | None]:
+    """Mean scores on these items of models of the estimated abilities."""
+    profile, abilities = figures.get("profile"), known.bank.abilities
+    if profile is not None and abilities is not None:
+        at = np.array([ability["value"] for ability in profile["abilities"]])
+        several: list[float | None] = abilities.items.expected_score(at)[list(positions)].tolist()
+        return several
+    theta = figures["estimate"]["theta"]
+    if theta is None or not positions:
+        return [None] * len(positions)
+    expected: list[float | None] = known.bank.expected_score(theta, positions).tolist()
+    return expected
+
+
+def shortened(text: str | None) -> str | None:
+    """The beginning of a text on one line."""
+    if text is None:
+        return None
+    line = " ".join(text.split())
+    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"

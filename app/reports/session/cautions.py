@@ -1,0 +1,175 @@
+"""Reasons to trust a result less, in plain words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.items import Outcome
+from app.reports.parts import count, percent
+from app.reports.session.facts import Caution, Score, SessionIdentity
+
+#: Answers without a mark, as a share of all, that are worth a warning.
+MANY_FAILURES = 0.1
+#: Marked answers below which a result is called a first impression.
+FEW_ANSWERS = 10
+
+#: Outcomes without a mark, in words.
+FAILURE_WORDS: Mapping[str, str] = {
+    Outcome.ERROR: "no answer came, or nobody could mark the one that came",
+    Outcome.REFUSED: "the model, or a filter before it, refused",
+    Outcome.UNPARSED: "no answer could be read from the text",
+    Outcome.TRUNCATED: "the answer was cut off at the limit of tokens",
+}
+_CUT = {
+    "budget_exhausted": "the budget was spent",
+    "time_limit": "the time was up",
+    "max_items": "the largest number of questions was reached",
+}
+
+
+def cautions_of(
+    identity: SessionIdentity,
+    figures: Mapping[str, Any],
+    score: Score | None,
+    stop_reason: str | None,
+    precision_reached: bool | None,
+) -> tuple[Caution, ...]:
+    """The warnings of a test, the gravest first."""
+    found = [
+        *_of_state(identity, figures),
+        *_of_failures(figures),
+        *_of_answers(identity, figures),
+        *_of_precision(figures, stop_reason, precision_reached),
+    ]
+    if score is not None and not score.checked:
+        found.append(
+            Caution(
+                code="unchecked_interval",
+                text="The intervals are what the statistical model says. Nobody has checked with "
+                "this bank how often they hold for models that it was not calibrated on; as a rule "
+                "such intervals are somewhat too narrow.",
+            )
+        )
+    return tuple(found)
+
+
+def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:
+    """Outcomes without a mark that occurred, and how often."""
+    outcomes = figures["outcomes"]
+    return {name: outcomes[name] for name in FAILURE_WORDS if outcomes.get(name)}
+
+
+def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Caution]:
+    found = []
+    if identity.status == "failed":
+        found.append(
+            Caution(
+                code="failed",
+                text="The test failed before it came to its end. What this page shows rests on the "
+                "answers that came until then.",
+            )
+        )
+    elif identity.status == "cancelled":
+        found.append(
+            Caution(
+                code="cancelled",
+                text="The test was cancelled. What this page shows rests on the answers that came "
+                "until then.",
+            )
+        )
+    elif identity.status != "completed":
+        found.append(
+            Caution(
+                code="unfinished",
+                text="The test goes on, and what this page shows will change: load it again later.",
+            )
+        )
+    if identity.provisional:
+        found.append(
+            Caution(
+                code="provisional",
+                text="The bank's parameters are a guess: they were not calibrated on any model. "
+                "The figures show how the test works; do not decide anything by them.",
+            )
+        )
+    scored = figures["progress"]["scored"]
+    if 0 < scored < FEW_ANSWERS and identity.status == "completed":
+        found.append(
+            Caution(
+                code="few_answers",
+                text=f"The result rests on {count(scored, 'marked answer')} only: a first "
+                "impression.",
+            )
+        )
+    return found
+
+
+def _of_failures(figures: Mapping[str, Any]) -> list[Caution]:
+    closed = figures["progress"]["items"]
+    failed = sum(unmarked(figures).values())
+    if not figures["progress"]["scored"] or failed < max(MANY_FAILURES * closed, 1):
+        return []
+    return [
+        Caution(
+            code="unmarked_answers",
+            text=f"{percent(failed / closed)} of the answers have no mark and are left out of the "
+            "score. If the model fails more often where questions are hard, its true score is "
+            "lower than the one shown; if whoever uses it would meet the same failures, count "
+            "them beside the score.",
+        )
+    ]
+
+
+def _of_answers(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Caution]:
+    found = []
+    fit = figures.get("person_fit")
+    if fit and fit["flagged"]:
+        turned = fit.get("inversions")
+        told = (
+            ""
+            if turned is None
+            else f": {turned['observed']:.0f} times a hard question was right and an easier one "
+            f"wrong, where {turned['expected']:.0f} such pairs were to be expected"
+        )
+        found.append(
+            Caution(
+                code="person_fit",
+                text=f"The answers do not go together as those of other models do{told}. The model "
+                "may have seen some of the questions in training, or it was asked in an unsuitable "
+                "way. Look at the table of questions before you rely on the score.",
+            )
+        )
+    if figures["estimate"]["at_bound"]:
+        found.append(
+            Caution(
+                code="at_bound",
+                text="The model is at the end of what this bank can measure: the questions were "
+                "all too easy or all too hard for it.",
+            )
+        )
+    rescored = figures.get("rescore")
+    if identity.relation == "rescore" and rescored and rescored["changed"]:
+        found.append(
+            Caution(
+                code="rescored",
+                text=f"These are the answers of test {identity.parent_id}, marked again: "
+                f"{rescored['changed']:,} of {count(rescored['answers'], 'answer')} got another "
+                "mark.",
+            )
+        )
+    return found
+
+
+def _of_precision(
+    figures: Mapping[str, Any], stop_reason: str | None, precision_reached: bool | None
+) -> list[Caution]:
+    if stop_reason not in _CUT or precision_reached is not False:
+        return []
+    se = figures["estimate"]["se"]
+    known = "" if se is None else f" Its standard error is {se:.2f}."
+    return [
+        Caution(
+            code="precision_not_reached",
+            text=f"The test stopped because {_CUT[stop_reason]}, before the ability was known as "
+            f"exactly as was asked for.{known} The intervals say how much is open.",
+        )
+    ]

@@ -1,0 +1,201 @@
+"""What the page of a test says: frozen values, and the same as JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from app.reports.plain import plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionIdentity:
+    """Which test the page is about.
+
+    Attributes:
+        examinee: Who was tested, in a few words.
+        n_items: Items that tests may ask.
+        n_calibrated_on: Models that the bank was calibrated on; None where nobody knows.
+        relation: What it is of `parent_id`: `extend`, `replay` or `rescore`.
+        design: As stored with the session.
+    """
+
+    id: str
+    examinee: str
+    mode: str
+    status: str
+    bank: str
+    bank_version: int
+    bank_version_id: str
+    response_model: str
+    scale: str
+    provisional: bool
+    n_items: int
+    n_calibrated_on: int | None = None
+    parameters_hash: str | None = None
+    parent_id: str | None = None
+    relation: str | None = None
+    ranking_id: str | None = None
+    design: Mapping[str, Any]
+    seed: int
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    code_version: str | None = None
+    created_at: str
+    finished_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Share of the models that the bank was calibrated on which are thought to be worse."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """Predicted score, with its 95 % interval.
+
+    Attributes:
+        of: Shares by tag that it is a score of; empty for the whole bank.
+        checked: The interval was made to hold on models that nothing was learned from.
+        below: None where the calibrated models are not known.
+    """
+
+    value: float
+    lo: float
+    hi: float
+    method: str
+    of: Mapping[str, float]
+    checked: bool
+    below: Share | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """One ability, in units of the models that the bank was calibrated on.
+
+    Attributes:
+        above: Share of those models that are thought to have less of it.
+        tasks: Tags whose scores rise most with it; empty where none stands out.
+        against: Tags whose scores fall with it.
+    """
+
+    name: str
+    value: float
+    se: float
+    lo: float
+    hi: float
+    above: float | None
+    tasks: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """The items that share a tag.
+
+    Attributes:
+        n_items: How many there are.
+        n_asked: How many of them were asked and marked.
+        observed: Mean score on those; None without any.
+        value: Predicted score on all of them; None where the bank measures one ability.
+        lo: Lower end of its 95 % interval.
+        hi: Upper end.
+        typical: What is expected of a model that is as good overall: on all items where they are
+            predicted, else on those that were asked.
+        standing: `stronger` or `weaker` than that, beyond chance; None where it is neither.
+    """
+
+    tag: str
+    n_items: int
+    n_asked: int
+    observed: float | None
+    value: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    typical: float | None = None
+    standing: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracePoint:
+    """What was known after so many marked answers: ability, and predicted score."""
+
+    answers: int
+    theta: float
+    lo: float
+    hi: float
+    score: float | None = None
+    score_lo: float | None = None
+    score_hi: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedItem:
+    """One item of the test.
+
+    Attributes:
+        question: How it begins; None where it may not be shown or there is none.
+        outcome: None while the answer is awaited.
+        expected: Mean score of models of this ability; None in pretest.
+        answer: How the answer begins, or what was read from it.
+        reason: Why it has no score.
+        theta: Ability as estimated after it.
+    """
+
+    step: int
+    item_id: str
+    tags: tuple[str, ...]
+    pretest: bool
+    question: str | None
+    outcome: str | None
+    score: float | None
+    expected: float | None
+    answer: str | None
+    reason: str | None
+    theta: float | None
+    se: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caution:
+    """A reason to trust the result less."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionReport:
+    """All that the page shows.
+
+    Attributes:
+        score: None where nothing was predicted, or nothing marked.
+        estimate: theta, se, ci, method as the session has them.
+        abilities: Empty where the bank measures one.
+        tasks: The largest first; `n_tasks` counts all.
+        figures: The session's progress, usage, outcomes, pretest, person_fit and rescore.
+        items: The first of them; `n_asked` counts all.
+    """
+
+    identity: SessionIdentity
+    score: Score | None
+    estimate: Mapping[str, Any]
+    abilities: tuple[Ability, ...]
+    tasks: tuple[TaskResult, ...]
+    n_tasks: int
+    trace: tuple[TracePoint, ...]
+    figures: Mapping[str, Any]
+    stop_reason: str | None
+    stop_detail: str | None
+    precision_reached: bool | None
+    failure: Mapping[str, str] | None
+    warnings: tuple[Caution, ...]
+    items: tuple[AskedItem, ...]
+    n_asked: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able; numbers that are not finite become null."""
+        document: dict[str, Any] = plain(asdict(self))
+        return document

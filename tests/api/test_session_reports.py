@@ -1,0 +1,169 @@
+"""Reports of sessions over HTTP: of any state, for whom they are."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.api.conftest import Client, NewClient
+
+NASTY = "<i>&amp;</i>"
+ITEMS = [
+    {
+        "key": f"q{n}{NASTY}",
+        "prompt": f"{NASTY} {n} + 1 = ?",
+        "target": str(n + 1),
+        "scorer": "exact",
+        "tags": [NASTY, f"tag-{n % 2}"],
+    }
+    for n in range(12)
+]
+
+
+async def started(client: Client, *, visibility: str = "open", **fields: Any) -> str:
+    """Id of a manual session that waits for its first answer."""
+    await client.post("/v1/banks", json={"name": "sums", "visibility": visibility})
+    parameters = "item,a,b,c,d\n" + "".join(
+        f"q{n}{NASTY},1.2,{n / 4 - 1.5},0,1\n" for n in range(12)
+    )
+    made = await client.post(
+        "/v1/banks/sums/imports",
+        json={
+            "items": {"content": "\n".join(map(json.dumps, ITEMS))},
+            "parameters": {"content": parameters},
+        },
+    )
+    assert made.status_code == 201, made.text
+    session = await client.post(
+        "/v1/sessions",
+        json={
+            "mode": "manual",
+            "bank": "sums",
+            "stopping": {"se": None, "min_items": 1, "max_items": 10},
+            "metadata": {"model": f"mine {NASTY}"},
+            "seed": 1,
+            **fields,
+        },
+    )
+    assert session.status_code == 201, session.text
+    return str(session.json()["id"])
+
+
+async def answered(client: Client, session_id: str, *answers: dict[str, Any]) -> None:
+    for answer in answers:
+        step = (await client.get(f"/v1/sessions/{session_id}/next-item")).json()
+        given = await client.post(
+            f"/v1/sessions/{session_id}/responses",
+            json={"step_token": step["step_token"], **answer},
+        )
+        assert given.status_code == 201, given.text
+
+
+async def page_of(client: Client, session_id: str) -> str:
+    answer = await client.get(
+        f"/v1/sessions/{session_id}/report", headers={"Accept": "text/html,*/*;q=0.8"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].partition(";")[0] == "text/html"
+    assert answer.headers["vary"] == "Accept"
+    policy = answer.headers["content-security-policy"]
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'"
+    assert "<i>" not in answer.text
+    return answer.text
+
+
+async def test_a_finished_test_has_a_report_as_json_and_as_a_page(client: Client) -> None:
+    session_id = await started(client)
+    answers: list[dict[str, Any]] = [
+        {"response": NASTY},
+        {"outcome": "refused"},
+        *[{"score": 1.0}] * 8,
+    ]
+    await answered(client, session_id, *answers)
+
+    response = await client.get(f"/v1/sessions/{session_id}/report")
+    session = (await client.get(f"/v1/sessions/{session_id}")).json()
+
+    assert response.status_code == 200, response.text
+    assert response.headers["vary"] == "Accept"
+    report = response.json()
+    assert report["object"] == "session_report"
+    assert report["identity"]["examinee"] == f"mine {NASTY}"
+    assert report["estimate"] == session["estimate"]
+    score = {name: report["score"][name] for name in ("value", "lo", "hi")}
+    assert score == {name: session["accuracy"][name] for name in score}
+    assert report["score"]["below"] is None  # nobody knows the models it was calibrated on
+    assert [item["outcome"] for item in report["items"]].count("refused") == 1
+    assert report["items"][0]["question"].startswith(NASTY)
+    assert {task["tag"] for task in report["tasks"]} == {"tag-0", "tag-1"}  # not what all carry
+    last = report["trace"][-1]
+    assert (last["answers"], last["theta"]) == (9, session["estimate"]["theta"])
+    assert last["score"] == session["accuracy"]["value"]
+    page = await page_of(client, session_id)
+    assert "mine &lt;i&gt;&amp;amp;&lt;/i&gt; on sums</h1>" in page
+    assert "1 of 10 answers could not be marked (1 refused)" in page
+    assert (await client.get(f"/v1/sessions/{session_id}/report?format=json")).json() == report
+
+
+async def test_a_test_in_any_state_has_a_page(client: Client) -> None:
+    waiting = await started(client)
+    assert "has not answered any of the 12 questions" in await page_of(client, waiting)
+    await answered(client, waiting, {"score": 1.0}, {"score": 0.0})
+    assert "has so far answered 2 of the 12 questions" in await page_of(client, waiting)
+
+    await client.post(f"/v1/sessions/{waiting}:cancel")
+    assert "The test was cancelled." in await page_of(client, waiting)
+
+    replayed = await client.post(
+        f"/v1/sessions/{waiting}:replay", json={"estimator": {"method": "mle"}}
+    )
+    assert f"estimates again from the answers of <code>{waiting}" in await page_of(
+        client, replayed.json()["id"]
+    )
+    rescored = await client.post(f"/v1/sessions/{waiting}:rescore", json={})
+    assert f"marks again the answers of <code>{waiting}" in await page_of(
+        client, rescored.json()["id"]
+    )
+
+
+async def test_a_test_that_failed_says_so(client: Client) -> None:
+    failed = await started(client, failures={"max_consecutive": 3})
+    await answered(client, failed, *[{"outcome": "error"}] * 3)
+    page = await page_of(client, failed)
+    assert "failed after 3 answers" in page
+    assert "No answer could be marked, so there is no score." in page
+
+
+@pytest.mark.parametrize(
+    "design",
+    [
+        {"estimator": {"method": "mle"}},
+        {"estimator": {"method": "wle"}},
+        {"selection": {"criterion": "random"}},
+    ],
+)
+async def test_tests_of_any_design_have_a_page(client: Client, design: dict[str, Any]) -> None:
+    session_id = await started(client, **design)
+    await answered(client, session_id, *[{"score": 1.0}] * 3)
+    assert "has so far answered 3" in await page_of(client, session_id)
+
+
+async def test_questions_of_a_withheld_bank_are_shown_to_those_who_may(
+    client: Client, client_with: NewClient
+) -> None:
+    session_id = await started(client, visibility="withheld")
+    await answered(client, session_id, {"score": 1.0})
+    reader = await client_with("read")
+    mine = (await client.get(f"/v1/sessions/{session_id}/report")).json()
+    theirs = (await reader.get(f"/v1/sessions/{session_id}/report")).json()
+    assert mine["items"][0]["question"]
+    assert theirs["items"][0]["question"] is None
+    assert "+ 1 = ?" not in await page_of(reader, session_id)
+
+
+async def test_a_report_of_nothing_is_a_problem(client: Client, anonymous: Client) -> None:
+    nobody = "/v1/sessions/ses_01jd0000000000000000000000/report"
+    assert (await client.get(nobody)).status_code == 404
+    assert (await client.get(f"{nobody}?format=pdf")).status_code == 422
+    assert (await anonymous.get(nobody)).status_code == 401
+    assert (await client.get("/v1/sessions/nonsense/report")).status_code == 422

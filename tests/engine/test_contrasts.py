@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+from app.engine import ItemBank
+from app.engine.contrasts import of_answers, of_scores
+from app.engine.score_model import ScoreModel, Target
+
+N_TASKS, N_EACH = 3, 20
+TASK = np.arange(N_TASKS * N_EACH) % N_TASKS
+
+
+def model() -> ScoreModel:
+    """Scores that share a general part and one of their task."""
+    own = np.where(np.arange(N_TASKS)[:, None] == TASK, 0.15, 0.0)
+    factors = np.concatenate([np.full((1, TASK.size), 0.25), own])
+    return ScoreModel(np.linspace(0.3, 0.7, TASK.size), factors, np.full(TASK.size, 0.1))
+
+
+def targets() -> tuple[Target, list[Target]]:
+    known = model()
+    whole = Target(known, np.full(TASK.size, 1 / TASK.size))
+    return whole, [Target(known, np.where(t == TASK, 1 / N_EACH, 0.0)) for t in range(N_TASKS)]
+
+
+def test_intervals_of_contrasts_hold_for_examinees_of_the_population() -> None:
+    whole, tasks = targets()
+    known, rng = model(), np.random.default_rng(3)
+    held, n = 0, 1500
+    for _ in range(n):
+        scores = known.mean + rng.normal(size=N_TASKS + 1) @ known.factors
+        scores += rng.normal(size=TASK.size) * np.sqrt(known.noise)
+        items = rng.choice(TASK.size, 12, replace=False)
+        beta = (tasks[0].weights @ whole.covariance) / whole.variance
+        apart = scores - known.mean
+        true = tasks[0].weights @ apart - beta * (whole.weights @ apart)
+        contrast = of_scores(tasks[0], whole, items.tolist(), scores[items])
+        assert contrast is not None
+        held += bool(contrast.lo <= true <= contrast.hi)
+    assert held / n == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / n))
+
+
+def test_answers_as_expected_make_no_contrast_and_uneven_ones_do() -> None:
+    whole, tasks = targets()
+    items = list(range(TASK.size))
+    means = model().mean
+    none = of_scores(tasks[0], whole, items, means)
+    assert none is not None
+    assert none.value == pytest.approx(0.0)
+    assert none.sign == 0
+    uneven = np.where(TASK == 0, means + 0.3, means - 0.15)
+    stronger, weaker = (of_scores(tasks[t], whole, items, uneven) for t in (0, 1))
+    assert stronger is not None
+    assert weaker is not None
+    assert (stronger.sign, weaker.sign) == (1, -1)
+
+
+def test_a_task_that_is_the_whole_bank_has_no_contrast() -> None:
+    whole, _ = targets()
+    assert of_scores(whole, whole, [0, 1], np.array([1.0, 0.0])) is None
+
+
+def test_the_more_contrasts_are_looked_at_the_wider_each_interval() -> None:
+    whole, tasks = targets()
+    items, scores = [0, 1, 2, 3], np.array([1.0, 0.0, 1.0, 0.0])
+    alone = of_scores(tasks[0], whole, items, scores)
+    among = of_scores(tasks[0], whole, items, scores, among=10)
+    assert alone is not None
+    assert among is not None
+    assert among.value == alone.value
+    # The quantiles of the normal distribution at 0.9975 and 0.975.
+    assert (among.hi - among.lo) / (alone.hi - alone.lo) == pytest.approx(2.807034 / 1.959964)
+
+
+def test_answers_are_compared_with_their_curves() -> None:
+    bank = ItemBank.from_difficulties(a=np.ones(30), b=np.zeros(30))
+    right = of_answers(bank, 0.0, list(range(30)), np.ones(30))
+    assert right.value == pytest.approx(0.5)
+    assert right.sign == 1
+    # 1.96 standard errors of the mean of 30 fair coins, and half an answer.
+    half = (1.959964 * np.sqrt(30 / 4) + 0.5) / 30
+    assert [right.lo, right.hi] == pytest.approx([0.5 - half, 0.5 + half])
+    assert of_answers(bank, 0.0, [0, 1], np.ones(2)).sign == 0
+
+
+def test_chance_seldom_makes_a_contrast_of_answers() -> None:
+    rng = np.random.default_rng(5)
+    bank = ItemBank.from_difficulties(a=np.ones(12), b=np.linspace(-1, 1, 12))
+    items, n = list(range(12)), 2000
+    chances = bank.expected_score(0.3)
+    found = sum(
+        of_answers(bank, 0.3, items, (rng.random(12) < chances).astype(float)).sign != 0
+        for _ in range(n)
+    )
+    assert found / n < 0.05

@@ -1,0 +1,284 @@
+"""The report of a test: its figures, and the page that shows them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.engine import ItemBank
+from app.engine.design_selection import CriterionName
+from app.engine.stopping import StopReason
+from app.reports.session.build import MAX_ITEMS, Asked, Ended
+from app.reports.session.facts import SessionReport
+from app.reports.session.page import render
+from app.reports.session.words import STOP_WORDS, summary
+from tests.reports.pages import Page
+from tests.reports.sessions import NASTY, known, report, several, taken
+
+QUANTILES = tuple(np.linspace(-2.0, 2.0, 101).tolist())
+
+
+def plain_bank(n_items: int = 60) -> ItemBank:
+    rng = np.random.default_rng(0)
+    return ItemBank.from_difficulties(
+        a=rng.uniform(0.8, 1.8, n_items),
+        b=rng.normal(size=n_items),
+        item_ids=[NASTY, *(f"q{i}" for i in range(1, n_items))],
+    )
+
+
+def binary(n: int = 20, theta: float = 0.5, *, failures: int = 0, **fields: Any) -> SessionReport:
+    """A test of a bank of one ability."""
+    bank = known(plain_bank(), quantiles=fields.pop("quantiles", ()), standard=True)
+    asked = taken(bank, bank.bank.expected_score(theta), n)
+    asked = [replace(item, outcome="refused", score=None) for item in asked[:failures]] + asked[
+        failures:
+    ]
+    return report(bank, fields.pop("asked", asked), **fields)
+
+
+def continuous() -> SessionReport:
+    rng = np.random.default_rng(0)
+    bank = known(
+        ItemBank.from_difficulties(a=np.ones(40), b=rng.normal(size=40), k=np.full(40, 0.1)),
+        standard=True,
+    )
+    asked = taken(bank, bank.bank.expected_score(0.5), 12)
+    return report(bank, asked, response_model="continuous")
+
+
+def uneven(n: int = 30, **fields: Any) -> SessionReport:
+    """A test of a bank of several abilities: right at the first task, wrong at the second."""
+    bank = several()
+    chances = np.array([{0: 0.95, 1: 0.05}.get(i % 3, 0.5) for i in range(45)])
+    return report(bank, taken(bank, chances, n), response_model="nested", **fields)
+
+
+def failing() -> SessionReport:
+    bank = known(plain_bank())
+    asked = [
+        Asked(
+            step=step,
+            position=step,
+            item_id=NASTY,
+            tags=(NASTY,),
+            pretest=False,
+            arrival=step,
+            outcome=("error", "refused", "unparsed", "truncated")[step % 4],
+            question=NASTY,
+            answer=NASTY,
+            reason=NASTY,
+        )
+        for step in range(1, 6)
+    ]
+    ended = Ended(
+        reason="too_many_failures",
+        detail=NASTY,
+        precision_reached=False,
+        failure={"code": "endpoint_unavailable", "detail": NASTY},
+    )
+    return report(bank, asked, ended=ended, status="failed")
+
+
+def pending() -> SessionReport:
+    """A test that waits for an answer, with an item in pretest."""
+    bank = known(plain_bank())
+    asked = taken(bank, bank.bank.expected_score(0.5), 3)
+    waiting = replace(asked[-1], step=4, position=40, outcome=None, score=None, arrival=None)
+    tried = replace(asked[-1], step=5, position=60, item_id="new", pretest=True, tags=())
+    pretest = {"planned": 2, "items": 1, "in_flight": 0, "outcomes": {}}
+    return report(
+        bank,
+        [*asked, waiting, tried],
+        ended=Ended(),
+        status="running",
+        changes={"pretest": pretest},
+    )
+
+
+KINDS: dict[str, Callable[[], SessionReport]] = {
+    "binary": lambda: binary(quantiles=QUANTILES, n_calibrated_on=1200),
+    "several abilities": uneven,
+    "continuous": continuous,
+    "nothing asked": lambda: binary(0, ended=Ended(), status="queued"),
+    "one answer": lambda: binary(1),
+    "failed": failing,
+    "running": pending,
+    "cancelled": lambda: binary(4, ended=Ended(reason="cancelled"), status="cancelled"),
+    "by hand": lambda: binary(mode="manual", provisional=True, examinee=NASTY),
+    "rescored": lambda: binary(
+        relation="rescore",
+        parent_id="ses_0",
+        ranking_id="rnk_0",
+        metadata={NASTY: NASTY},
+        changes={
+            "rescore": {"answers": 20, "changed": 3},
+            "person_fit": {"flagged": True, "inversions": {"observed": 9, "expected": 3.2}},
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_is_whole_safe_and_accessible(kind: str) -> None:
+    text = render(KINDS[kind]())
+    page = Page(text)
+    tags = [tag for tag, _ in page.elements]
+    assert not {"script", "link", "img", "iframe", "object", "a", "b>"} & set(tags)
+    assert not re.search(r"https?:|url\(|@import", text)
+    assert "<script" not in text
+    policies = [a["content"] for _, a in page.elements if "http-equiv" in a]
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert ("html", {"lang": "en"}) in page.elements
+    assert tags.count("h1") == 1
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") for name in attributes)
+        if tag == "th":
+            assert attributes["scope"] in {"row", "col"}
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+    assert tags.count("svg") == tags.count("desc")
+    assert tags.count("table") == tags.count("caption") > 2
+    for word in ("nan", "none", "null", "inf"):
+        assert not re.search(rf"\b{word}\b", page.text.lower()), word
+
+
+def test_untrusted_text_is_shown_as_it_is() -> None:
+    page = Page(render(failing()))
+    # As the name of an item and of a task, as question, answer and reason, and why it failed.
+    assert page.text.count('<script>alert("x")</script>') >= 5 * 5 + 2
+
+
+def test_the_summary_speaks_plainly() -> None:
+    said = " ".join(summary(binary(quantiles=QUANTILES, n_calibrated_on=1200)))
+    assert "my-model answered 20 of the 60 questions of the bank arc (version 2)." in said
+    assert re.search(r"On the whole bank it is expected to score \d\d\u00a0% \(95\u00a0% int", said)
+    assert re.search(r"better than about \d\d\u00a0% of the 1,200 models that the bank was", said)
+    assert "All of its answers could be marked." in said
+    assert "It took 20 calls, 980 tokens for $0.0024 and 4.2 seconds." in said
+    assert "stopped because the ability was known as exactly as was asked for." in said
+    assert "theta" not in said
+
+
+def test_models_below_are_counted_among_those_calibrated_on() -> None:
+    theta = binary().estimate["theta"]
+    # Abilities of the calibrated models, all between -2 and 2 and evenly spread.
+    score = binary(quantiles=QUANTILES).score
+    assert score is not None
+    assert score.below is not None
+    assert score.below.value == pytest.approx((theta + 2) / 4, abs=1e-6)
+    assert score.below.lo < score.below.value < score.below.hi
+    guessed = binary(quantiles=QUANTILES, provisional=True)
+    assert guessed.score is not None
+    assert guessed.score.below is None
+    assert guessed.warnings[0].code == "provisional"
+
+
+def test_a_profile_is_told_task_by_task() -> None:
+    found = uneven()
+    standing = {task.tag: task.standing for task in found.tasks}
+    assert standing["task-0"] == "stronger"
+    assert standing["task-1"] == "weaker"
+    text = " ".join(summary(found))
+    assert "it is stronger than expected at task-0 (" in text
+    assert " and weaker than expected at task-1 (" in text
+    page = Page(render(found))
+    assert "The abilities behind it" in page.text
+    assert "more of it helps at task-1" in page.text
+    assert sum(task.n_asked for task in found.tasks) == 30
+
+
+def test_a_task_that_was_never_asked_is_marked_so() -> None:
+    bank = several()
+    of_others = np.array([i % 3 != 2 for i in range(45)])
+    bank = replace(bank, test=replace(bank.test, pool=replace(bank.test.pool, active=of_others)))
+    found = report(bank, taken(bank, np.full(45, 0.5), 12), response_model="nested")
+    never = next(task for task in found.tasks if task.tag == "task-2")
+    assert (never.n_asked, never.observed) == (0, None)
+    others = [task for task in found.tasks if task.tag != "task-2"]
+    assert all(
+        (never.hi or 0) - (never.lo or 0) > (task.hi or 0) - (task.lo or 0) for task in others
+    )
+    text = render(found)
+    assert "never asked" in text
+    assert "dot never" in text
+
+
+def test_a_bank_of_one_ability_tells_how_its_tasks_went() -> None:
+    bank = known(plain_bank())
+    right_at_one = np.array([0.97 if i % 3 == 0 else 0.25 for i in range(60)])
+    found = report(bank, taken(bank, right_at_one, 40))
+    standing = {task.tag: task.standing for task in found.tasks}
+    assert standing["task-0"] == "stronger"
+    assert all(task.value is None for task in found.tasks)
+    assert "no score is predicted for single tasks" in Page(render(found)).text
+
+
+def test_even_answers_show_no_task_that_stands_out() -> None:
+    flagged = 0
+    for seed in range(40):
+        bank = known(plain_bank())
+        found = report(bank, taken(bank, bank.bank.expected_score(0.3), 30, seed=seed))
+        flagged += any(task.standing for task in found.tasks)
+    assert flagged <= 5  # 2 expected; more than 5 of 40 would be a chance of 1 in 100
+
+
+def test_the_trace_ends_at_the_result() -> None:
+    found = uneven()
+    assert [point.answers for point in found.trace[:2]] == [0, 1]
+    last = found.trace[-1]
+    assert last.answers == 30
+    assert found.score is not None
+    assert (last.theta, last.score) == (found.estimate["theta"], found.score.value)
+    assert (last.score_lo, last.score_hi) == (found.score.lo, found.score.hi)
+
+
+def test_long_tests_are_shown_in_part_and_say_so() -> None:
+    bank = known(plain_bank(400), {"stopping": {"se": None, "max_items": 400}})
+    asked = taken(bank, bank.bank.expected_score(0.0), MAX_ITEMS + 20)
+    found = report(bank, asked)
+    assert len(found.items) == MAX_ITEMS
+    assert len(found.trace) <= 60
+    assert f"The first {MAX_ITEMS} of {len(asked)} questions." in Page(render(found)).text
+
+
+def test_failures_stand_beside_the_score() -> None:
+    found = failing()
+    assert found.score is None
+    assert {caution.code for caution in found.warnings} == {"failed"}
+    text = Page(render(found)).text
+    assert "5 of 5 answers could not be marked (1 failed, 2 refused" in text
+    assert "neither a wrong answer nor a right one" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"status": "running", "ended": Ended()}, "unfinished"),
+        ({"status": "cancelled", "ended": Ended(reason="cancelled")}, "cancelled"),
+        ({"n": 4}, "few_answers"),
+        ({"changes": {"person_fit": {"flagged": True}}}, "person_fit"),
+        ({"ended": Ended(reason="budget_exhausted", precision_reached=False)},
+         "precision_not_reached"),
+        ({}, "unchecked_interval"),
+        ({"failures": 5}, "unmarked_answers"),
+    ],
+)  # fmt: skip
+def test_what_is_doubtful_is_said(fields: dict[str, Any], code: str) -> None:
+    assert code in {caution.code for caution in binary(**fields).warnings}
+
+
+def test_every_reason_to_stop_has_its_words() -> None:
+    assert set(STOP_WORDS) == set(StopReason)
+
+
+def test_the_score_of_a_target_is_not_called_that_of_the_bank() -> None:
+    design = {"selection": {"criterion": CriterionName.V_OPTIMAL.value, "target": {"task-1": 1.0}}}
+    assert "On the task task-1 it is" in " ".join(summary(uneven(design=design)))
+    mixed = {"selection": {"target": {"task-1": 1.0, "task-2": 3.0}}}
+    text = " ".join(summary(uneven(design=mixed)))
+    assert "On task-1 (25\u00a0%) and task-2 (75\u00a0%) it is" in text
