@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.ability_knowledge import ABILITIES, abilities_to_dict
+from app.engine.ability_knowledge import ABILITIES, abilities_to_dict, with_abilities
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
 from app.engine.models.continuous import CONTINUOUS
@@ -111,6 +111,7 @@ def draft_version(
             f"A {wanted} version needs the loadings of its items: a calibration brings them, or "
             "a table with slopes a1, a2, ... or general, dimension_1, ..."
         )
+    bank = with_abilities(bank, knowledge)
     calibrated = {item.id for item in matched.items}
     members += [
         VersionItem(
@@ -272,7 +273,7 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
 def parameters_hash(bank: ItemBank, response_model: str, scale: str) -> str:
     """SHA-256 over model, scale, keys and the little-endian float64 of a, intercept, c, d.
 
-    Where scores are continuous, k follows.
+    Where scores are continuous, k follows; of several abilities their slopes, row by row.
     """
     return _sha256(bank, {"response_model": response_model, "scale": scale})
 
@@ -287,6 +288,8 @@ def _sha256(bank: ItemBank, header: Mapping[str, str]) -> str:
     columns = [bank.a, bank.intercept, bank.c, bank.d]
     if bank.model is CONTINUOUS:
         columns.append(bank.k)
+    if bank.abilities is not None:
+        columns.append(bank.abilities.items.slopes)
     for column in columns:
         digest.update(column.astype("<f8").tobytes())
     return digest.hexdigest()

@@ -284,6 +284,20 @@ async def test_a_version_that_was_exported_comes_back_with_its_abilities(
     assert "measures several" in py_irt.json()["detail"]
 
 
+async def test_other_loadings_make_another_version_on_another_scale(client: Client) -> None:
+    made = []
+    for second in ("0.5", "0.6"):
+        await client.post("/v1/banks", json={"name": "same"})
+        content = f"item,intercept,general,dimension_1\nq1,0.5,1,{second}\nq2,0,2,-{second}\n"
+        body = {"parameters": {"content": content}}
+        assert (await client.post("/v1/banks/same/imports", json=body)).status_code == 201
+        made.append((await client.get("/v1/banks/same/versions/latest")).json())
+    first, other = made
+    assert first["response_model"] == "nested"
+    assert first["parameters_hash"] != other["parameters_hash"]
+    assert first["scale"].removeprefix("same-v1") != other["scale"].removeprefix("same-v2")
+
+
 async def test_models_are_ranked_by_their_general_ability(
     client: Client, working: Services
 ) -> None:
