@@ -6,12 +6,14 @@ Tasks never asked: two of three tasks are asked, the third is predicted, for mod
 learned from. Beside V-optimal choice stand the ridge regression on random items (its best penalty
 taken afterwards, in its favour), the 2PL with maximum information, and the mean of the others.
 
-Costs: heavy-tailed costs of items (log-normal, sigma 1.5, 5 draws); what it takes to reach the
-error of 30 items when the choice knows the costs, and when it does not.
+Costs: heavy-tailed costs of items, 5 draws each, and the lengths of real prompts where a file of
+samples is given, resampled to the items; what it takes to reach the error of 30 items when the
+choice knows the costs, and when it does not.
 """
 
 import argparse
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -104,23 +106,43 @@ def two_pl(bank, tested, active, counted, count: int) -> float:
     return float(np.mean(missed))
 
 
-def costs(folder: Path, draws: int = 5, count: int = 30) -> None:
+def costs(folder: Path, lengths: np.ndarray | None, draws: int = 5, count: int = 30) -> None:
     scores = read_responses(gzip.decompress((folder / "responses.csv.gz").read_bytes())).scores
     n, j = scores.shape
     weights = np.full(j, 1 / j)
     truth = scores @ weights
-    saved = []
-    for draw in range(draws):
-        price = np.random.default_rng(draw).lognormal(0.0, 1.5, j)
-        plain, aware = curves(scores, truth, weights, price)
-        error = plain[1][count - 1]
-        reached = next((spent for spent, found in zip(*aware, strict=True) if found <= error), None)
-        saved.append(np.nan if reached is None else 1 - reached / plain[0][count - 1])
-    print(
-        f"{n} models, {j} items: to the error of {count} items ({error:.4f} in the last draw) with "
-        f"{np.nanmean(saved):.1%} less cost (least {np.nanmin(saved):.1%}; "
-        f"{int(np.isnan(saved).sum())} of {draws} draws did not reach it)"
-    )
+    kinds = {
+        "log-normal, sigma 1": lambda rng: rng.lognormal(0.0, 1.0, j),
+        "log-normal, sigma 1.5": lambda rng: rng.lognormal(0.0, 1.5, j),
+        "Pareto, alpha 1.2": lambda rng: 1.0 + rng.pareto(1.2, j),
+        "Pareto, alpha 2": lambda rng: 1.0 + rng.pareto(2.0, j),
+    }
+    if lengths is not None:
+        kinds["lengths of real prompts"] = lambda rng: rng.choice(lengths, j)
+    print(f"{n} models, {j} items: cost saved at the error of {count} items that ignore costs")
+    for kind, draw in kinds.items():
+        saved = []
+        for seed in range(draws):
+            price = draw(np.random.default_rng(seed))
+            plain, aware = curves(scores, truth, weights, price)
+            error = plain[1][count - 1]
+            reached = next((cost for cost, found in zip(*aware, strict=True) if found <= error), 0)
+            saved.append(1 - reached / plain[0][count - 1] if reached else np.nan)
+        print(
+            f"{kind:>24}: {np.nanmean(saved):.0%} ({np.nanmin(saved):.0%} to "
+            f"{np.nanmax(saved):.0%}; {int(np.isnan(saved).sum())} draws did not reach it)",
+            flush=True,
+        )
+
+
+def prompt_lengths(paths: list[Path]) -> np.ndarray | None:
+    """Characters of the prompts in sample files of lm-evaluation-harness."""
+    found = []
+    for path in paths:
+        for line in path.read_text().splitlines():
+            first = next(iter(json.loads(line)["arguments"].values()))
+            found.append(len(first["arg_0"]))
+    return np.array(found, float) if found else None
 
 
 def curves(scores, truth, weights, price, folds: int = 4, most: int = 160):
@@ -146,8 +168,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--held-out", type=int, default=300)
     arguments = parser.parse_args()
-    tasks_never_asked(arguments.data / "tiny", arguments.held_out)
-    costs(arguments.data / "arc_mixtral")
+    if arguments.held_out:
+        tasks_never_asked(arguments.data / "tiny", arguments.held_out)
+    costs(arguments.data / "arc_mixtral", prompt_lengths([*arguments.data.glob("lm_eval/*.jsonl")]))
 
 
 if __name__ == "__main__":

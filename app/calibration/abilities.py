@@ -7,7 +7,8 @@ import numpy as np
 
 from app.calibration.ability_settings import MultidimensionalSettings, Watch
 from app.calibration.multidimensional import MultidimensionalFit, fit_multidimensional
-from app.calibration.score_model import LEAST_EXAMINEES, LearnedScores, learn_scores
+from app.calibration.score_intervals import LEAST_EXAMINEES
+from app.calibration.score_model import LearnedScores, learn_scores
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray

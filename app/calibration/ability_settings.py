@@ -33,4 +33,4 @@ class MultidimensionalSettings:
     method: Method | None = None
     general_weight: float = 0.5
     sparsity: float = 0.5
-    max_iterations: int = 200
+    max_iterations: int = 400

@@ -48,6 +48,7 @@ def parallel_analysis(scores: FloatArray, rng: np.random.Generator) -> ParallelA
         CalibrationError: Fewer than three examinees, or than two items that tell them apart.
     """
     scores = _sampled(scores, rng)
+    scores = scores[:, ~np.isnan(scores).all(axis=0)]
     spread = np.nanstd(scores, axis=0) if len(scores) else np.zeros(0)
     scores = scores[:, spread > 0]
     if min(scores.shape[0] - 1, scores.shape[1]) < 2:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ from app.cli.inputs import (
     score_scale,
 )
 from app.cli.simulate_design import SELECTORS, DesignOptions, Simulated, simulate_design
-from app.cli.simulate_forecast import refuse_without_answers, show_forecast
+from app.cli.simulate_forecast import refuse_with_answers, refuse_without_answers, show_forecast
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import whole_bank_abilities
@@ -109,6 +109,10 @@ def command(
     se_target: Annotated[
         float | None, typer.Option(help="Stop at this standard error of theta.")
     ] = None,
+    prediction_width: Annotated[
+        float | None,
+        typer.Option(help="Stop when the interval of the predicted score is this narrow."),
+    ] = None,
     min_items: Annotated[
         int | None, typer.Option(help="Fewest items before a target counts.")
     ] = None,
@@ -190,7 +194,7 @@ def command(
             "selection": _given(
                 criterion=selector and selector.replace("-", "_"), top_k=randomesque
             ),
-            "stopping": _given(se=se_target, min_items=min_items, max_items=max_items),
+            "stopping": _stopping(se_target, prediction_width, min_items, max_items),
             "prediction": _given(method=prediction and prediction.value),
             "concurrency": concurrency,
         }
@@ -222,6 +226,15 @@ def command(
         )
         show_forecast(known, design, calls, examinees, seed, json)
         return
+    refuse_with_answers(
+        {
+            "--tokens-in": tokens_in,
+            "--tokens-out": tokens_out,
+            "--price-in": price_in,
+            "--price-out": price_out,
+            "--latency": latency,
+        }
+    )
     if design.selection.criterion.value in SELECTORS:
         items_of = None if bank is None else load_bank(bank, several=True)
         found = simulate_design(design, items_of, responses, options)
@@ -265,11 +278,13 @@ def _report(found: Simulated, design: Design, seed: int, json: str | None) -> No
     """Show tests of several abilities, and write them."""
     summary = summarise(found.taken, found.references, found.test)
     each = found.seconds / sum(len(one.items) for one in found.taken)
-    _show(console.err if json == "-" else console.out, summary, each)
+    extra = found.extra()
+    screen = console.err if json == "-" else console.out
+    _show(screen, summary, each, extra)
     write_json(
         json,
         {
-            "summary": asdict(summary) | {"seconds_per_step": each} | found.extra(),
+            "summary": asdict(summary) | {"seconds_per_step": each} | extra,
             "design": design.to_dict(),
             "seed": seed,
             "model": found.model(),
@@ -372,12 +387,29 @@ def _as_json(name: str, taken: Taken, reference: float) -> dict[str, Any]:
     }
 
 
-def _show(screen: Console, summary: Summary, seconds_per_step: float) -> None:
+def _show(
+    screen: Console,
+    summary: Summary,
+    seconds_per_step: float,
+    extra: Mapping[str, float | None] | None = None,
+) -> None:
     table = Table("measure", "value", title=f"{summary.n_examinees} simulated tests")
-    for name, value in asdict(summary).items():
-        table.add_row(name, f"{value:.4g}")
+    for name, value in {**asdict(summary), **(extra or {})}.items():
+        table.add_row(name, "not reached" if value is None else f"{value:.4g}")
     table.add_row("seconds_per_step", f"{seconds_per_step:.3g}")
     screen.print(table)
+
+
+def _stopping(
+    se: float | None, prediction_width: float | None, min_items: int | None, max_items: int | None
+) -> dict[str, Any]:
+    """The section of the design; a width alone takes the place of the default target."""
+    section = _given(
+        se=se, prediction_width=prediction_width, min_items=min_items, max_items=max_items
+    )
+    if prediction_width is not None and se is None:
+        section["se"] = None
+    return section
 
 
 def _note(text: str) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from app.calibration.abilities import LearnedAbilities, learn_abilities
 from app.calibration.ability_settings import Method, MultidimensionalSettings
+from app.calibration.score_intervals import LEAST_EXAMINEES, filled
 from app.calibration.score_scale import ScoreScale
 from app.cli.inputs import load_scores
 from app.engine.adaptive import AdaptiveTest
@@ -16,15 +17,19 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.batch import whole_bank_abilities
 from app.engine.design import Design
 from app.engine.design_parts import PredictionMethod
+from app.engine.design_selection import CriterionName
 from app.engine.index import BoolArray
+from app.engine.prediction import SCORE_MODEL
 from app.engine.responses import ResponseTable
-from app.engine.score_model import Target
+from app.engine.score_model import Target, short_form
 from app.engine.selection.design import WHOLE_BANK, Optimality, target_weights
 from app.engine.simulation import Taken, judge, take
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_costs, read_tags, tags_in_ids
 from app.exchange.names import align
 
+#: Criteria that choose by the scores' covariance.
+_BY_SCORES = frozenset({CriterionName.V_OPTIMAL})
 SELECTORS = tuple(optimality.value for optimality in Optimality)
 
 
@@ -74,6 +79,8 @@ class Simulated:
         seconds: That asking and updating took.
         learned: From the training records.
         costs: Of the items; None where they were not given.
+        plain_form: The items that a choice which ignores costs needs to predict these examinees as
+            well, empty where all that may be asked do not; None without costs or score model.
     """
 
     examinees: tuple[str, ...]
@@ -83,13 +90,22 @@ class Simulated:
     seconds: float
     learned: LearnedAbilities
     costs: FloatArray | None
+    plain_form: list[int] | None
 
-    def extra(self) -> dict[str, float]:
-        """Figures that the summary has besides its usual ones."""
+    def extra(self) -> dict[str, float | int | None]:
+        """Figures that the summary has besides its usual ones: costs, where they are known."""
         if self.costs is None:
             return {}
-        spent = [float(self.costs[one.items].sum()) for one in self.taken]
-        return {"cost_mean": float(np.mean(spent))}
+        spent = float(np.mean([float(self.costs[one.items].sum()) for one in self.taken]))
+        found: dict[str, float | int | None] = {"cost_mean": spent}
+        if self.plain_form is not None:
+            plain = float(self.costs[self.plain_form].sum()) if self.plain_form else None
+            found |= {
+                "cost_mean_ignoring_costs": plain,
+                "items_ignoring_costs": len(self.plain_form) or None,
+                "cost_saved": 1.0 - spent / plain if plain else None,
+            }
+        return found
 
     def model(self) -> dict[str, Any]:
         """What was learned, as JSON."""
@@ -148,6 +164,11 @@ def simulate_design(
     active = active_items(options.ask, plain, tags)
     tested = load_scores(responses, options.scale)
     known = _known(train, tested)
+    if len(known.examinees) < LEAST_EXAMINEES and design.selection.criterion in _BY_SCORES:
+        raise InvalidInputError(
+            f"--train: predicted scores are learned from at least {LEAST_EXAMINEES} examinees that "
+            f"are not tested themselves, got {len(known.examinees)}."
+        )
     learned = learn_abilities(
         align(known, plain).scores,
         item_ids,
@@ -184,6 +205,12 @@ def simulate_design(
         replace(judge(test, row, *run), accuracy=_score(row, weights))
         for row, run in zip(rows, runs, strict=True)
     ]
+    as_good = None
+    by_scores = taken[0].prediction.method == SCORE_MODEL
+    if costs is not None and learned.scores is not None and by_scores:
+        actual = np.array([one.accuracy for one in taken])
+        error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
+        as_good = _as_good(learned.scores.targets[options.target], rows, actual, active, error)
     return Simulated(
         examinees=tuple(names.tolist()),
         taken=taken,
@@ -192,7 +219,21 @@ def simulate_design(
         seconds=seconds,
         learned=learned,
         costs=costs,
+        plain_form=as_good,
     )
+
+
+def _as_good(
+    target: Target, records: FloatArray, truth: FloatArray, active: BoolArray, error: float
+) -> list[int]:
+    """The first items that ignore costs and reach the error; empty where none do."""
+    form = np.array(short_form(target, int(active.sum()), np.where(active, 1.0, np.inf)))
+    for count in range(1, form.size + 1):
+        asked = form[:count]
+        value, _ = target.predict(asked, filled(records, target.model, asked))
+        if float(np.abs(value - truth).mean()) <= error:
+            return [int(item) for item in asked]
+    return []
 
 
 def tags_of(path: Path | None, item_ids: tuple[str, ...]) -> tuple[frozenset[str], ...]:
@@ -207,6 +248,12 @@ def active_items(ask: str | None, bank: ItemBank, tags: tuple[frozenset[str], ..
     if ask is None:
         return np.ones(bank.n_items, dtype=np.bool_)
     wanted = {name.strip(): 1.0 for name in ask.split(",")}
+    known = sorted({name for item in tags for name in item} | {WHOLE_BANK})
+    for name in wanted:
+        if name not in known:
+            raise InvalidInputError(
+                f"--ask: no item has the tag {name!r}; known are {', '.join(known[:20])}."
+            )
     return np.asarray(target_weights(bank, wanted, tags) > 0.0)
 
 

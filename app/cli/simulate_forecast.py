@@ -1,5 +1,6 @@
 """The part of `sextant simulate` that forecasts what a test will take, without any answers."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,17 @@ def refuse_without_answers(train: Path | None, reference: str) -> None:
         raise InvalidInputError(
             "--train and --reference belong to recorded answers: give --responses, too."
         )
+
+
+def refuse_with_answers(given: Mapping[str, float | None]) -> None:
+    """Options of a forecast, where there are recorded answers.
+
+    Raises:
+        InvalidInputError: One was given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InvalidInputError(f"{name} belongs to a forecast: leave --responses out.")
 
 
 def _short(value: float) -> str:

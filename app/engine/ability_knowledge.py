@@ -16,12 +16,10 @@ import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.multidimensional import Abilities, Loadings, Population
-from app.engine.score_model import ScoreModel, Target, Widths, reduced
+from app.engine.score_model import ScoreModel, Target, Widths, most_factors, reduced
 from app.engine.selection.design import WHOLE_BANK, target_weights
 
 ABILITIES, PREDICTION = "abilities", "prediction"
-#: Numbers of the factors of a stored score model: 4 MB before compression.
-_MAX_NUMBERS = 1_000_000
 
 
 def abilities_to_dict(abilities: Abilities, item_ids: Sequence[str]) -> dict[str, Any]:
@@ -118,7 +116,7 @@ def targets_of(
 
 def _reduced(model: ScoreModel) -> ScoreModel:
     """The largest factors, the variance of each item kept."""
-    factors = reduced(model.factors, max(_MAX_NUMBERS // model.mean.size, 1))
+    factors = reduced(model.factors, most_factors(model.mean.size))
     noise = model.variance - np.einsum("rj,rj->j", factors, factors)
     return ScoreModel(model.mean, factors, noise)
 

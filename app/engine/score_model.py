@@ -34,8 +34,8 @@ from app.errors import InvalidInputError
 
 #: Half-width of a normal 95 % interval in standard deviations.
 NORMAL_95 = 1.959964
-#: More would cost time in every step, and say little: the smallest are noise.
-MOST_FACTORS = 400
+# More would cost time in every step, and say little: the smallest are noise.
+_MOST_FACTORS, _MOST_NUMBERS = 400, 2_000_000
 _REMEMBERED = 32  # sets of items, for as many tests at once as a process runs
 
 
@@ -289,6 +289,14 @@ class ScorePredictor:
             [answer.item for answer in answers], np.array([answer.score for answer in answers])
         )
         return Prediction(value=value, lo=lo, hi=hi, method=self.name)
+
+
+def most_factors(n_items: int) -> int:
+    """How many factors a bank keeps: a step passes over all their numbers, and versions store them.
+
+    Models are learned with no more, so that their intervals are calibrated for what is used.
+    """
+    return max(min(_MOST_FACTORS, _MOST_NUMBERS // max(n_items, 1)), 1)
 
 
 def reduced(factors: FloatArray, most: int) -> FloatArray:

@@ -8,7 +8,7 @@ import numpy as np
 from app.calibration.abilities import LearnedAbilities, learn_abilities
 from app.calibration.matrix import MISSING, ScoreMatrix
 from app.calibration.multidimensional import MultidimensionalFit
-from app.calibration.score_model import LEAST_EXAMINEES
+from app.calibration.score_intervals import LEAST_EXAMINEES
 from app.engine.ability_knowledge import (
     ABILITIES,
     PREDICTION,

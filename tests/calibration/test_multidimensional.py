@@ -81,6 +81,12 @@ def test_parallel_analysis_counts_the_dimensions(dimensions: int) -> None:
     assert parallel_analysis(scores, np.random.default_rng(0)).dimensions == dimensions
 
 
+def test_parallel_analysis_leaves_out_items_that_nobody_answered() -> None:
+    scores, _, _ = simulated(2, seed=9)
+    scores[:, 5] = np.nan
+    assert parallel_analysis(scores, np.random.default_rng(0)).dimensions == 2
+
+
 def test_methods_are_compared_on_answers_that_neither_saw() -> None:
     scores, _, _ = simulated(2, seed=5, n_examinees=120, n_items=30)
     scores[scores.shape[0] // 2 :, :3] = np.nan

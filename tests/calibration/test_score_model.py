@@ -1,5 +1,7 @@
 import numpy as np
+import pytest
 
+from app.calibration.score_intervals import LeftOut
 from app.calibration.score_model import learn_scores
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.score_model import short_form
@@ -37,10 +39,50 @@ def test_an_item_that_nobody_answered_does_not_undo_what_the_others_tell() -> No
     assert errors[32] < errors[8] < 0.2
 
 
-def test_records_that_miss_most_of_the_target_give_no_error_rather_than_nan() -> None:
+def test_records_that_miss_most_of_the_target_promise_only_what_is_possible() -> None:
     scores = records()
     scores[:, N_ITEMS // 3 :] = np.nan
-    assert learn_scores(scores, TARGET, np.random.default_rng(0)).errors["all"] == {}
+    learned = learn_scores(scores, TARGET, np.random.default_rng(0))
+    assert learned.errors["all"] == {}
+    _, lo, hi = learned.targets["all"].interval([0, 1], np.array([1.0, 0.0]))
+    assert (lo, hi) == pytest.approx((1 / N_ITEMS, 1 - 1 / N_ITEMS))
+
+
+def test_intervals_learned_from_records_with_many_gaps_hold_and_are_no_wider_than_needed() -> None:
+    known, new = two_tasks(300, 1), two_tasks(300, 2)
+    known[np.random.default_rng(3).random(known.shape) < 0.4] = np.nan
+    targets = {"all": np.full(60, 1 / 60)}
+    target = learn_scores(known, targets, np.random.default_rng(0)).targets["all"]
+    for count in (8, 16, 30):
+        form = short_form(target, count)
+        ends = np.array([target.interval(form, row[form])[1:] for row in new])
+        truth = new.mean(axis=1)
+        assert np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1])) >= 0.92
+        assert np.diff(ends, axis=1).mean() < 8 * np.abs(truth - ends.mean(axis=1)).mean()
+
+
+def test_half_widths_are_those_of_normal_errors_where_errors_are_normal() -> None:
+    standard = 1.3 * np.random.default_rng(0).normal(size=(5, 4000))
+    half = LeftOut(standard, standard, np.zeros_like(standard)).half_widths()
+    np.testing.assert_allclose(half, 1.3 * 1.96, rtol=0.03)
+
+
+def test_errors_that_gaps_made_are_taken_off() -> None:
+    standard = np.random.default_rng(0).normal(size=(5, 4000))
+    gaps = np.sqrt(0.5) * np.random.default_rng(1).normal(size=standard.shape)
+    noisy = standard + gaps
+    half = LeftOut(noisy, noisy, np.full_like(standard, 0.5)).half_widths()
+    np.testing.assert_allclose(half, 1.96, rtol=0.05)
+
+
+def test_few_errors_give_wider_intervals_than_many() -> None:
+    standard = np.random.default_rng(0).normal(size=(1, 4000))
+    few = np.mean([one_of(standard[:, i : i + 25]) for i in range(0, 4000, 25)])
+    assert few > 1.02 * one_of(standard)
+
+
+def one_of(standard: FloatArray) -> float:
+    return float(LeftOut(standard, standard, np.zeros_like(standard)).half_widths()[0])
 
 
 def two_tasks(n_examinees: int, seed: int) -> FloatArray:

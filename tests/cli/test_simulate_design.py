@@ -106,6 +106,32 @@ def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str], tmp_path: P
     assert cheap["summary"]["cost_mean"] < 8 * 40
 
 
+def test_what_the_same_error_costs_a_choice_that_ignores_costs_is_told(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    rows = Path(files["costs"]).read_text().split()[1:]
+    price = {name: float(cost) for name, cost in (row.split(",") for row in rows)}
+    summary = simulated(files, tmp_path, "--item-costs", files["costs"])["summary"]
+    count = summary["items_ignoring_costs"]
+    plain = simulated(files, tmp_path, "--min-items", str(count), "--max-items", str(count))
+    assert plain["summary"]["accuracy_mae"] <= summary["accuracy_mae"] + 1e-9
+    assert summary["cost_mean"] < summary["cost_mean_ignoring_costs"] < sum(price.values())
+    assert summary["cost_saved"] == pytest.approx(
+        1 - summary["cost_mean"] / summary["cost_mean_ignoring_costs"]
+    )
+
+
+def test_a_test_ends_when_the_predicted_score_is_known_well_enough(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    width = ("--min-items", "1", "--max-items", "40", "--prediction-width", "0.3")
+    document = simulated(files, tmp_path, *width)
+    ends = [one["accuracy"] for one in document["examinees"]]
+    assert all(one["hi"] - one["lo"] <= 0.3 for one in ends)
+    assert document["examinees"][0]["stop_reason"] == "prediction_width"
+    assert document["summary"]["items_max"] < 40
+
+
 @pytest.mark.parametrize("selector", ["d-optimal", "a-optimal", "trace"])
 def test_the_abilities_own_criteria_measure_the_main_one(
     files: dict[str, str], tmp_path: Path, selector: str
@@ -120,7 +146,8 @@ def test_the_abilities_own_criteria_measure_the_main_one(
     [
         (["--dimensions", "400"], "400 dimensions are too many"),
         (["--target", "physics"], "The target 'physics' has no items; known are all, law, maths"),
-        (["--ask", "physics"], "'physics' has no items"),
+        (["--ask", "physics"], "--ask: no item has the tag 'physics'; known are all, law, maths"),
+        (["--tokens-in", "90"], "--tokens-in belongs to a forecast"),
         (["--item-costs", "few_costs"], "this item has no cost"),
         (["--item-costs", "bank"], "expected the header item,cost"),
     ],
@@ -138,3 +165,15 @@ def test_optimal_design_needs_records_to_learn_from(files: dict[str, str]) -> No
     assert "needs --train" in said
     assert "--target belongs to the selectors" in run(*given, "--target", "law", fails=True)
     assert "needs --bank" in run("--responses", files["tested"], fails=True)
+
+
+def test_scores_are_not_predicted_from_a_handful_of_records(
+    files: dict[str, str], tmp_path: Path
+) -> None:
+    few = tmp_path / "few.csv"
+    few.write_text("\n".join(Path(files["train"]).read_text().split("\n")[:20]))
+    said = run(
+        *("--selector", "v-optimal", "--responses", files["tested"], "--train", str(few)),
+        fails=True,
+    )
+    assert "at least 20 examinees that are not tested themselves, got 19" in said
