@@ -76,7 +76,7 @@ code { font-size: .85em; overflow-wrap: anywhere; }
 .word.good { color: var(--good); } .word.acceptable { color: var(--acceptable); }
 .word.marginal { color: var(--marginal); } .word.poor { color: var(--poor); }
 dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; color: var(--soft); }
-@media (max-width: 30rem) { svg text { font-size: 19px; } svg .aside { display: none; }
+@media (max-width: 30rem) { .one-wide svg text { font-size: 19px; } svg .aside { display: none; }
   .big { font-size: 1.8rem; } }
 @media print { :root { color-scheme: light; --paper: #fff; --ink: #000; --soft: #444; --rule: #bbb;
   --tint: #f3f5f8; --one: #1f5fbf; --two: #b8540c; --three: #7a3fa0; --band: #1f5fbf22;

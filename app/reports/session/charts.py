@@ -104,7 +104,7 @@ def trace_chart(
     least: float,
     most: float,
 ) -> Markup:
-    """A value with its interval as answers came in.
+    """A value with its interval as answers came in, and its caption: the inside of a figure.
 
     Args:
         answers: How many had come, ascending, two at least.
@@ -150,7 +150,7 @@ def trace_chart(
         el("text", y_label, x=14, y=middle, class_="mid", transform=f"rotate(-90 14 {middle})"),
     ]
     entries = [("one", "best estimate"), ("shade", "95\u00a0% interval")]
-    return join(svg(title, description, *shapes), legend(entries))
+    return join(el("figcaption", title), svg(title, description, *shapes), legend(entries))
 
 
 def _ticks(lo: float, hi: float) -> list[float]:
