@@ -22,7 +22,7 @@ from app.services.calibrations import Publication
 from app.services.container import Services
 from app.services.drift import DriftLook
 from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.calibrations import ENDED, CalibrationRecord
+from app.storage.repositories.calibration_values import ENDED, CalibrationRecord
 from app.worker.loop import running_worker
 
 #: Items that are printed; --json has them all.

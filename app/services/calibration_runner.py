@@ -26,7 +26,7 @@ from app.services.patience import patiently
 from app.services.response_sets import ResponseSetService
 from app.services.versions import VersionService
 from app.storage.database import Database
-from app.storage.repositories.calibrations import (
+from app.storage.repositories.calibration_values import (
     CalibrationRecord,
     FittedExaminees,
     FittedItems,

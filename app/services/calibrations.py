@@ -25,7 +25,11 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.calibrations import CalibrationEvent, CalibrationRecord, FittedItems
+from app.storage.repositories.calibration_values import (
+    CalibrationEvent,
+    CalibrationRecord,
+    FittedItems,
+)
 
 #: Items whose S-X2 has a smaller p-value are flagged: one in a thousand that fit is, too ...
 MISFIT_P = 0.001

@@ -25,7 +25,7 @@ from app.services.calibrations import misfits
 from app.services.version_draft import response_model_of
 from app.services.versions import VersionService
 from app.storage.database import Database
-from app.storage.repositories.calibrations import CalibrationRecord, FittedItems
+from app.storage.repositories.calibration_values import CalibrationRecord, FittedItems
 
 
 class VersionReports:

@@ -13,7 +13,7 @@ from app.services.calibration_plan import CalibrationPlan
 from app.services.calibration_runner import CalibrationRunner
 from app.services.container import Services
 from app.services.response_import import AnswerImport
-from app.storage.repositories.calibrations import ENDED, CalibrationRecord
+from app.storage.repositories.calibration_values import ENDED, CalibrationRecord
 from app.storage.repositories.response_sets import ResponseSet
 from app.worker.queue import JobQueue
 from tests.calibration.simulated import Simulated, simulate

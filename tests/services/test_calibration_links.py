@@ -21,7 +21,7 @@ from app.services.calibrations import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.calibrations import CalibrationRecord
+from app.storage.repositories.calibration_values import CalibrationRecord
 from tests.calibration.simulated import answer, draw_items
 from tests.services.calibrations import answers, completed, driven, imported
 from tests.services.sessions import opened

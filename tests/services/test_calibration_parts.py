@@ -17,7 +17,7 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.calibrations import CalibrationRecord
+from app.storage.repositories.calibration_values import CalibrationRecord
 from tests.calibration.simulated import simulate
 from tests.services.calibrations import answers, csv_of, driven, imported, run, runner_of
 from tests.services.sessions import opened

@@ -26,7 +26,7 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.calibrations import COLUMNS
+from app.storage.repositories.calibration_values import COLUMNS
 from tests.services.calibrations import answers, completed, csv_of, driven, imported, runner_of
 from tests.services.sessions import opened
 

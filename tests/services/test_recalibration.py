@@ -23,7 +23,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.storage.repositories.bank_values import BankVersion, VersionItem
-from app.storage.repositories.calibrations import CalibrationRecord
+from app.storage.repositories.calibration_values import CalibrationRecord
 from tests.calibration.simulated import adaptive, draw_items
 from tests.services.calibrations import driven, imported
 from tests.services.sessions import opened

@@ -15,7 +15,7 @@ from app.services.calibration_plan import CalibrationPlan
 from app.services.calibrations import Publication
 from app.services.container import Services
 from app.settings import Settings
-from app.storage.repositories.calibrations import CalibrationRecord
+from app.storage.repositories.calibration_values import CalibrationRecord
 from app.worker.loop import running_worker
 from tests.services.calibrations import answers, csv_of, ended, imported
 from tests.services.sessions import spec, until

@@ -10,16 +10,18 @@ from app.api.events import StoredEvent, event_list, event_stream, wants_stream
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.calibrations import (
+from app.api.schemas.calibration_results import (
     AbilityList,
-    AbilityRead,
-    AfterEvent,
     AfterPosition,
+    ExamineeAbilityRead,
+    FittedItemList,
+    FittedItemRead,
+)
+from app.api.schemas.calibrations import (
+    AfterEvent,
     CalibrationCreate,
     CalibrationRead,
     CalibrationStatus,
-    FittedItemList,
-    FittedItemRead,
     PublicationCreate,
 )
 from app.api.schemas.common import EventList, ListRead
@@ -33,7 +35,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from app.storage.repositories.calibrations import CalibrationEvent
+from app.storage.repositories.calibration_values import CalibrationEvent
 
 router = make_router("/calibrations", tag="calibrations")
 
@@ -157,7 +159,7 @@ async def list_abilities(
 ) -> AbilityList:
     """Whole-bank abilities of the examinees that a calibration with a report card was made from."""
     rows = await calibrations.abilities(calibration_id, after=after, limit=limit + 1)
-    data = [AbilityRead.of(row) for row in rows[:limit]]
+    data = [ExamineeAbilityRead.of(row) for row in rows[:limit]]
     return AbilityList(
         data=data,
         last_position=data[-1].position if data else after,

@@ -12,7 +12,7 @@ from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
-from app.api.schemas.sessions import AfterStep
+from app.api.schemas.session_answers import AfterStep
 from app.deps import Rankings, caller, identify
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
 from app.storage.repositories.session_values import SessionEvent

@@ -14,7 +14,7 @@ from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.reports import SessionReportRead
-from app.api.schemas.sessions import (
+from app.api.schemas.session_answers import (
     AfterStep,
     ChangeList,
     ChangeRead,
@@ -22,13 +22,15 @@ from app.api.schemas.sessions import (
     NextItemRead,
     ResponseList,
     ResponseRead,
+    Trajectory,
+)
+from app.api.schemas.sessions import (
     SessionCreate,
     SessionExtend,
     SessionRead,
     SessionReplay,
     SessionRescore,
     Status,
-    Trajectory,
 )
 from app.deps import (
     Caller,

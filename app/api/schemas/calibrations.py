@@ -1,28 +1,22 @@
 """Calibrations as JSON."""
 
-import math
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from app.api.schemas.calibration_results import CalibrationResult
 from app.api.schemas.common import FieldError, Input, Int32, Output, Text
 from app.api.schemas.versions import (
-    MAX_LISTED,
     AllowedCodes,
-    DriftFigures,
-    FitRead,
     KeptKeys,
     Key,
-    Knowledge,
-    LinkRead,
     LongText,
 )
 from app.calibration.filters import FilterSettings
 from app.services.calibration_plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
-from app.services.calibrations import AbilityRow, FittedRow, Publication
-from app.storage.repositories.calibrations import CalibrationRecord
+from app.services.calibrations import Publication
+from app.storage.repositories.calibration_values import CalibrationRecord
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Model = Annotated[
@@ -34,8 +28,6 @@ Model = Annotated[
     ),
 ]
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
-#: Position to list behind; -1 begins with the first.
-AfterPosition = Annotated[Int32, Field(ge=-1)]
 AfterEvent = Annotated[Int32, Field(ge=0)]
 
 #: Of one link; a bank of any size links well on some thousand.
@@ -191,7 +183,7 @@ class PublicationCreate(Input):
         return Publication(**self.model_dump())
 
 
-class ProgressRead(Output):
+class CalibrationProgressRead(Output):
     """How far a calibration is; null where its phase has no such figure."""
 
     phase: (
@@ -210,182 +202,6 @@ class ProgressRead(Output):
     seconds: float | None = None
 
 
-class DependentPairRead(Output):
-    """Two items that share more than ability."""
-
-    first: str
-    second: str
-    q3: float
-
-
-class LocalDependenceRead(Output):
-    """Q3: correlations between items once ability is taken out."""
-
-    mean: float
-    n_flagged: int
-    pairs: list[DependentPairRead]
-
-
-class DroppedRead(Output):
-    """An item or examinee that took no part."""
-
-    name: str
-    reason: str
-    value: float | None = Field(description="What was compared with the threshold.")
-
-
-class DroppedList(Output):
-    """All that took no part for one kind."""
-
-    n: int
-    reasons: dict[str, int]
-    listed: list[DroppedRead] = Field(description=f"The first {MAX_LISTED}.")
-
-    @classmethod
-    def of(cls, dropped: Sequence[Mapping[str, Any]]) -> Self:
-        """The outgoing shape."""
-        reasons: dict[str, int] = {}
-        for entry in dropped:
-            reasons[entry["reason"]] = reasons.get(entry["reason"], 0) + 1
-        listed = [DroppedRead(**entry) for entry in dropped[:MAX_LISTED]]
-        return cls(n=len(dropped), reasons=reasons, listed=listed)
-
-
-class KeptRead(Output):
-    """What took part."""
-
-    items: int
-    examinees: int
-
-
-class ComparedRead(Output):
-    """One family beside others, by maximum likelihood on the same answers."""
-
-    model: str
-    log_likelihood: float
-    n_parameters: int
-    aic: float = Field(description="Akaike's criterion; lower is better.")
-    bic: float = Field(description="Schwarz's criterion; lower is better.")
-    converged: bool
-
-
-class LinkedRead(LinkRead):
-    """The same, with the anchors."""
-
-    anchors: list[str] = Field(description=f"The first {MAX_LISTED}.")
-
-
-class CardTaskRead(Output):
-    """How the predicted score of one tag did, asked or not."""
-
-    n_examinees: int
-    mae: float
-    coverage95: float
-
-
-class CardRowRead(Output):
-    """How simulated tests by one design did on examinees that the bank had not seen.
-
-    Coverage is the share of 95 % intervals that held what the examinee's whole record gives;
-    `..._raw` that of the model's own intervals.
-    """
-
-    design: str
-    se_target: float | None
-    n_examinees: int
-    items_mean: float
-    items_max: int
-    theta_mae: float
-    theta_bias: float
-    theta_rmse: float
-    coverage95: float
-    coverage95_raw: float
-    accuracy_mae: float
-    accuracy_coverage95: float
-    accuracy_coverage95_raw: float
-    exposure_mean: float
-    exposure_max: float
-    overlap: float
-    ies: float | None = Field(
-        description="100 random items times their theta MAE, over this design's items times its "
-        "theta MAE; null for a bank of no more than 100 items."
-    )
-    tasks: dict[str, CardTaskRead] = Field(
-        default_factory=dict, description="Of several abilities: predicted score of each tag."
-    )
-
-
-class ReportCardRead(Output):
-    """Tests of held-out examinees, each on a bank calibrated without them."""
-
-    n_examinees: int
-    n_folds: int
-    reference: str
-    rows: list[CardRowRead]
-    seconds: float
-
-
-class CalibrationResult(Output):
-    """What came out; the items are at `/items`."""
-
-    response_set_revision: int
-    kept: KeptRead
-    dropped_items: DroppedList
-    dropped_examinees: DroppedList
-    scored_answers: int
-    converged: bool
-    iterations: int
-    log_likelihood: float
-    n_parameters: int
-    aic: float
-    bic: float
-    guessing_sd: float | None = Field(
-        default=None, description="Spread of the prior on logit c, learned; null where none."
-    )
-    fit: FitRead
-    local_dependence: LocalDependenceRead | None = Field(
-        description="Null where scores are continuous, and where there are several abilities."
-    )
-    dispersion: float | None = Field(
-        default=None,
-        description="Of continuous scores: k about which those of the items lie.",
-    )
-    dimensionality: dict[str, Any] | None = Field(
-        default=None, description="Of the models nested and mirt: dimensions, method, errors."
-    )
-    warnings: list[str]
-    comparison: list[ComparedRead] = Field(
-        default_factory=list, description="The families asked for, the lowest BIC first."
-    )
-    link: LinkedRead | None = None
-    drift: DriftFigures | None = Field(
-        default=None, description="Of the old items, where it was looked for."
-    )
-    report_card: ReportCardRead | None = None
-    knowledge: Knowledge = Field(
-        default_factory=dict, description="Goes with the bank version into every test on it."
-    )
-    seconds: float
-
-    @classmethod
-    def of(cls, result: Mapping[str, Any]) -> Self:
-        """The outgoing shape."""
-        dropped = result["dropped"]
-        return cls.model_validate(
-            {
-                **result,
-                "link": result.get("link") and _linked(result["link"]),
-                "dropped_items": DroppedList.of(dropped["items"]),
-                "dropped_examinees": DroppedList.of(dropped["examinees"]),
-            }
-        )
-
-
-def _linked(link: Mapping[str, Any]) -> dict[str, Any]:
-    anchors = link["anchors"]
-    return {**link, "n_anchors": len(anchors), "anchors": anchors[:MAX_LISTED]}
-
-
 class CalibrationFailure(Output):
     """Why nothing came out."""
 
@@ -402,7 +218,7 @@ class CalibrationRead(Output):
     status: CalibrationStatus
     response_set_id: str
     settings: dict[str, Any]
-    progress: ProgressRead
+    progress: CalibrationProgressRead
     result: CalibrationResult | None
     failure: CalibrationFailure | None
     bank_id: str | None
@@ -419,7 +235,7 @@ class CalibrationRead(Output):
             status=record.status,
             response_set_id=record.response_set_id,
             settings=record.settings,
-            progress=ProgressRead.model_validate(record.progress),
+            progress=CalibrationProgressRead.model_validate(record.progress),
             result=CalibrationResult.of(record.result) if record.result else None,
             failure=CalibrationFailure.model_validate(record.failure) if record.failure else None,
             bank_id=record.bank_id,
@@ -428,94 +244,3 @@ class CalibrationRead(Output):
             started_at=record.started_at,
             finished_at=record.finished_at,
         )
-
-
-class FittedItemRead(Output):
-    """One item: `P(theta) = c + (d - c) / (1 + exp(-(a theta + intercept)))`, and its errors.
-
-    A standard error is null where the parameter is not estimated or ended at its bound.
-    """
-
-    position: int
-    key: str
-    a: float
-    b: float | None = Field(description="-intercept / a; null where a is 0.")
-    intercept: float
-    c: float
-    d: float
-    se_a: float | None
-    se_b: float | None
-    se_intercept: float | None
-    se_c: float | None
-    se_d: float | None
-    k: float | None = Field(default=None, description="Dispersion of continuous scores.")
-    se_k: float | None = None
-    s_x2: float | None = Field(description="Fit of the item; null where it cannot be computed.")
-    s_x2_df: int | None
-    s_x2_p: float | None
-    s_x2_rmsea: float | None = Field(description="From 0.08 on, with p < 0.001, a `misfit`.")
-    drift_old_b: float | None = Field(
-        default=None, description="Difficulty in the older version; null where drift is not known."
-    )
-    drift_new_b: float | None = Field(
-        default=None, description="Difficulty that the new answers ask for, on the same scale."
-    )
-    drift_z: float | None = Field(
-        default=None, description="As a standard normal deviate; above 0: easier than it was."
-    )
-    drift_p: float | None = None
-    drift_distance: float | None = Field(
-        default=None, description="Of the two curves, as a probability."
-    )
-    drifted: bool | None = None
-
-    @classmethod
-    def of(cls, row: FittedRow) -> Self:
-        """The outgoing shape."""
-        values: dict[str, Any] = {
-            name: value if math.isfinite(value) else None for name, value in row.columns.items()
-        }
-        if (drifted := values.get("drifted")) is not None:
-            values["drifted"] = bool(drifted)
-        a, intercept = row.columns["a"], row.columns["intercept"]
-        b = -intercept / a if a else None
-        return cls.model_validate({**values, "position": row.position, "key": row.key, "b": b})
-
-
-class AbilityRead(Output):
-    """What one examinee's whole record says on the calibrated bank."""
-
-    position: int
-    examinee: str
-    theta: float = Field(description="Weighted likelihood estimate.")
-    se: float | None
-    score: float = Field(description="Mean over the answers given.")
-
-    @classmethod
-    def of(cls, row: AbilityRow) -> Self:
-        """The outgoing shape."""
-        return cls(
-            position=row.position,
-            examinee=row.examinee,
-            theta=row.theta,
-            se=row.se if math.isfinite(row.se) else None,
-            score=row.score,
-        )
-
-
-class AbilityList(Output):
-    """One page of a calibration's examinees."""
-
-    object: Literal["list"] = "list"
-    data: list[AbilityRead]
-    last_position: int = Field(description="Ask next with `?after=<last_position>`.")
-    has_more: bool
-
-
-class FittedItemList(Output):
-    """One page of a calibration's items."""
-
-    object: Literal["list"] = "list"
-    data: list[FittedItemRead]
-    last_position: int = Field(description="Ask next with `?after=<last_position>`.")
-    has_more: bool

@@ -6,7 +6,8 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import Output
-from app.api.schemas.sessions import AccuracyRead, SessionEndpoint
+from app.api.schemas.session_figures import AccuracyRead
+from app.api.schemas.sessions import SessionEndpoint
 from app.services.leaderboards import Board, Entry, Leaderboard
 
 

@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field, model_validator
 from app.api.schemas.common import Input, Metadata, Name, Output
 from app.api.schemas.designs import Count, EstimatorInput, FailuresInput, Positive, SelectionInput
 from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.sessions import FailureRead, Seed
+from app.api.schemas.session_figures import FailureRead
+from app.api.schemas.sessions import Seed
 from app.engine import StopReason
 from app.engine.ranking_rules import RankingBudget, RankingRules
 from app.services.rankings import MAX_ENDPOINTS, EndpointChoice, RankingSpec

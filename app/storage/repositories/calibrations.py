@@ -1,103 +1,26 @@
 """Calibrations: their row, their fitted items, and the lease of who runs them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, delete, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows import CalibrationEventRow, CalibrationRow
-
-#: States in which a worker may hold the calibration.
-LIVE = ("queued", "running")
-#: States that never change again.
-ENDED = ("completed", "failed", "cancelled")
-
-#: What is stored of each item by default. S-X2 is the test of its fit; NaN where unknown.
-COLUMNS = (
-    "a",
-    "intercept",
-    "c",
-    "d",
-    "se_a",
-    "se_intercept",
-    "se_b",
-    "se_c",
-    "se_d",
-    "s_x2",
-    "s_x2_df",
-    "s_x2_p",
-    "s_x2_rmsea",
+from app.storage.repositories.calibration_values import (
+    COLUMNS,
+    LIVE,
+    CalibrationEvent,
+    CalibrationRecord,
+    FittedExaminees,
+    FittedItems,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationRecord:
-    """One calibration, or a part of one, as stored; names as in the table `calibrations`."""
-
-    id: str
-    response_set_id: str
-    parent_id: str | None
-    part: int | None
-    n_parts: int | None
-    bank_id: str | None
-    bank_version_id: str | None
-    settings: dict[str, Any]
-    status: str
-    lease_epoch: int
-    progress: dict[str, Any]
-    result: dict[str, Any] | None
-    failure: dict[str, Any] | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationEvent:
-    """Something that happened; `seq` counts from 1 within its calibration."""
-
-    type: str
-    data: dict[str, Any]
-    seq: int
-    created_at: datetime
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedExaminees:
-    """What the whole records of the calibrated examinees say.
-
-    Attributes:
-        names: Of the examinees.
-        theta: Whole-bank ability, shape (n_examinees,), as below.
-        se: Its standard error, NaN where there is no information.
-        score: Mean score over the answers given.
-    """
-
-    names: tuple[str, ...]
-    theta: NDArray[np.float64]
-    se: NDArray[np.float64]
-    score: NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FittedItems:
-    """Parameters of the calibrated items, with standard errors and fit.
-
-    Attributes:
-        keys: Of the items.
-        columns: Each of shape (n_items,); which there are depends on the response model.
-    """
-
-    keys: tuple[str, ...]
-    columns: Mapping[str, NDArray[np.float64]]
+from app.storage.rows import CalibrationEventRow, CalibrationRow
 
 
 class CalibrationRepository:

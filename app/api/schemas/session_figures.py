@@ -1,0 +1,170 @@
+"""What is known of a session so far, as JSON: ability, predicted score, cost, what went wrong."""
+
+from pydantic import Field
+
+from app.api.schemas.common import Output
+
+
+class EstimateRead(Output):
+    """Ability on the bank's scale, in logits."""
+
+    theta: float | None
+    se: float | None = Field(description="Standard error; null where nothing is known yet.")
+    ci: list[float | None] = Field(
+        description=(
+            "95 % interval, made to hold by what tests of other examinees taught about the version."
+        )
+    )
+    ci_raw: list[float | None] | None = Field(
+        default=None,
+        description="The interval by the model alone; null where nothing was learned.",
+    )
+    method: str
+    at_bound: bool
+
+
+class AccuracyRead(Output):
+    """Predicted score, with its 95 % interval."""
+
+    value: float
+    lo: float
+    hi: float
+    raw: list[float] | None = Field(
+        default=None,
+        description="The interval by the model alone; null where nothing was learned.",
+    )
+    method: str
+    target: dict[str, float] | None = Field(
+        default=None, description="Of which tags it is, and their shares; null: of the whole bank."
+    )
+
+
+class AbilityRead(Output):
+    """One ability of several, in units of the models that the bank was calibrated on."""
+
+    name: str
+    value: float
+    se: float
+    lo: float
+    hi: float
+    above: float = Field(description="Share of those models that are thought to have less of it.")
+
+
+class TaskRead(Output):
+    """Predicted score on all items of a tag, asked or never asked, with its 95 % interval."""
+
+    tag: str = Field(
+        description="`all` is the whole bank, told here where the session is about another score."
+    )
+    value: float
+    lo: float
+    hi: float
+    n_items: int
+    n_asked: int
+
+
+class ProfileRead(Output):
+    """Several abilities, and the predicted score of every task."""
+
+    abilities: list[AbilityRead]
+    tasks: list[TaskRead]
+
+
+class ProgressRead(Output):
+    """How far the test is."""
+
+    items: int
+    scored: int
+    in_flight: int
+    expected_items: int | None = Field(description="In all, if information goes on as now.")
+
+
+class MarkingUsageRead(Output):
+    """What scorers that call out took. `usd` is null when a price or a token count is unknown."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    usd: float | None
+
+
+class UsageRead(Output):
+    """What it took so far. `usd` is null when a price or a token count is unknown."""
+
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    usd: float | None
+    seconds: float
+    judge: MarkingUsageRead | None = Field(
+        default=None, description="Of judges and other scorers that call out; not in the rest."
+    )
+
+
+class OutcomesRead(Output):
+    """Closed items by outcome. Only `scored` ones entered the estimate."""
+
+    scored: int
+    unparsed: int
+    refused: int
+    error: int
+    truncated: int
+
+
+class PretestRead(Output):
+    """Items without parameters asked beside the test; no figure of the test counts them."""
+
+    planned: int
+    items: int = Field(description="Closed ones.")
+    in_flight: int
+    outcomes: OutcomesRead
+
+
+class InversionsRead(Output):
+    """Pairs of answers with the clearly harder item right and the easier one wrong."""
+
+    observed: float
+    expected: float = Field(description="On these items, of an examinee of this ability.")
+
+
+class SurpriseRead(Output):
+    """An answer that an examinee of this ability hardly gives."""
+
+    item_id: str
+    score: float
+    expected: float = Field(description="Mean score of examinees of this ability.")
+
+
+class PersonFitRead(Output):
+    """Do the answers fit the bank's model? Flagged: probably not, so doubt theta.
+
+    Many more inversions than expected mean that hard items were right while easy ones were wrong:
+    an examinee that has seen the hard ones before answers like that.
+    """
+
+    lz: float | None
+    p_value: float | None
+    flagged: bool
+    inversions: InversionsRead | None = None
+    surprises: list[SurpriseRead] = Field(
+        default_factory=list, description="The least expected answers, the worst first."
+    )
+
+
+class FailureRead(Output):
+    """Why a session failed."""
+
+    code: str
+    detail: str
+
+
+class RescoreRead(Output):
+    """What marking again has changed. Item by item: `/changes`."""
+
+    answers: int
+    changed: int = Field(description="Answers whose score or outcome differ.")
+    scored_in_both: int
+    mean_before: float | None = Field(description="Mean score of those scored in both.")
+    mean_after: float | None
+    theta_before: float | None
+    se_before: float | None
