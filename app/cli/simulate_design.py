@@ -190,17 +190,20 @@ def simulate_design(
         targets=_targets(learned, options.target),
     )
     records = align(tested, plain).scores
+    weights = target_weights(plain, {options.target: 1.0}, tags)
     answered = ~np.isnan(records[:, active]).all(axis=1)
+    answered &= ~np.isnan(records[:, weights > 0.0]).all(axis=1)  # else there is no score to know
     rows, names = records[answered], np.array(tested.examinees)[answered]
     if not len(rows):
-        raise InvalidInputError(f"{responses.name}: no examinee answered any item to be asked.")
+        raise InvalidInputError(
+            f"{responses.name}: no examinee answered an item to be asked and an item of the target."
+        )
     started = time.perf_counter()
     runs = [
         take(test, row, seed=[options.seed, i], concurrency=design.concurrency)
         for i, row in enumerate(rows)
     ]
     seconds = time.perf_counter() - started
-    weights = target_weights(plain, {options.target: 1.0}, tags)
     taken = [
         replace(judge(test, row, *run), accuracy=_score(row, weights))
         for row, run in zip(rows, runs, strict=True)

@@ -72,7 +72,7 @@ def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
         numbers = [_number(cell) for cell in cells[1:]]
         if len(cells) != len(header) or not all(number >= 0.0 for number in numbers):
             raise FileFormatError(
-                f"{name}:{row}: expected an item and {' and '.join(header[1:])} as numbers, got "
+                f"{name}:{row}: expected an item and {' and '.join(header[1:])} of at least 0, got "
                 f"{','.join(cells)!r:.200}."
             )
         if not sum(numbers) > 0.0:

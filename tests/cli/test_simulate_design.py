@@ -99,6 +99,18 @@ def test_a_task_that_is_never_asked_is_predicted_from_another(
     assert summary["accuracy_coverage95"] > 0.85
 
 
+def test_who_has_no_answer_to_the_target_is_left_out(files: dict[str, str], tmp_path: Path) -> None:
+    header, first, *others = Path(files["tested"]).read_text().splitlines()
+    name, *scores = first.split(",")
+    law_only = ["" if j % 2 else score for j, score in enumerate(scores)]
+    gaps = tmp_path / "gaps.csv"
+    gaps.write_text("\n".join([header, ",".join([name, *law_only]), *others[:9]]))
+    files = files | {"tested": str(gaps)}
+    flags = ("--target", "maths", "--min-items", "5", "--max-items", "5")
+    found = simulated(files, tmp_path, *flags)
+    assert found["summary"]["n_examinees"] == 9
+
+
 def test_costs_turn_the_choice_to_cheap_items(files: dict[str, str], tmp_path: Path) -> None:
     costly = simulated(files, tmp_path)
     cheap = simulated(files, tmp_path, "--item-costs", files["costs"])
