@@ -1,25 +1,38 @@
 """How much faster a session is with several items in flight, and how many more items that takes.
 
-Real sessions by a real worker on a Postgres of its own, of scripted endpoints that answer after
-200 ms, to the same width of the interval: of theta on the demo bank, of the predicted score on a
-bank of several abilities, chosen by V-optimality.
+Real sessions by a real worker on a Postgres of its own, to the same width of the interval: of theta
+on the demo bank, of the predicted score on a bank of two tasks, chosen by V-optimality. Examinees
+are scripted and answer after 200 ms: inside the worker, or as HTTP servers of a process of their
+own. Sessions run one after the other, each with the machine for itself, and then all at once.
 
-    uv run python benchmarks/in_flight.py [--endpoints 6] [--latency-ms 200]
+    uv run python benchmarks/in_flight.py [--endpoints 6] [--latency-ms 200] [--in-flight 1 2 4 8]
+        [--kind scripted http] [--way alone together] [--case NAME ...]
 """
 
 import argparse
 import asyncio
+import contextlib
 import os
+import socket
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+import uvicorn
+from fastapi import FastAPI
 
 from app.calibration.abilities import learn_abilities
 from app.calibration.ability_settings import Method, MultidimensionalSettings
+from app.demo.bank import DemoItem, demo_bank
+from app.demo.model_server import create_model_server
 from app.engine.ability_knowledge import (
     ABILITIES,
     PREDICTION,
@@ -27,7 +40,7 @@ from app.engine.ability_knowledge import (
     prediction_to_dict,
 )
 from app.exchange.item_record import ItemRecord
-from app.items import ItemContent
+from app.items import ItemContent, ScorerSpec
 from app.services.bank_import import BankImport
 from app.services.bank_spec import BankSpec
 from app.services.container import Services, open_services
@@ -38,27 +51,66 @@ from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 from app.storage.repositories.endpoints import EndpointSettings
-from app.storage.repositories.session_values import ENDED
+from app.storage.repositories.session_values import ENDED, SessionRecord
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
 
 IN_FLIGHT = (1, 2, 4, 8)
+KINDS, WAYS = ("scripted", "http"), ("alone", "together")
 N_ITEMS = 300
-BINARY = {"stopping": {"se": 0.2, "min_items": 10, "max_items": 150}}
-SEVERAL = {
-    "selection": {"criterion": "v_optimal"},
-    "stopping": {"se": None, "prediction_width": 0.14, "min_items": 10, "max_items": 150},
+TASKS = "ab"
+#: An examinee's abilities in the two tasks lie so far above and below its general one.
+APART = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A bank and a precision.
+
+    Attributes:
+        bank: Name of the bank.
+        plan: Of the sessions.
+    """
+
+    bank: str
+    plan: dict[str, Any]
+
+
+CASES = {
+    "theta-0.2": Case("demo", {"stopping": {"se": 0.2, "min_items": 10, "max_items": 150}}),
+    "theta-0.3": Case("demo", {"stopping": {"se": 0.3, "min_items": 10, "max_items": 150}}),
+    "score-0.2": Case(
+        "several",
+        {
+            "selection": {"criterion": "v_optimal"},
+            "stopping": {"se": None, "prediction_width": 0.2, "min_items": 10, "max_items": 150},
+        },
+    ),
+    "score-0.16": Case(
+        "several",
+        {
+            "selection": {"criterion": "v_optimal"},
+            "stopping": {"se": None, "prediction_width": 0.16, "min_items": 10, "max_items": 150},
+        },
+    ),
 }
+
+
+def difficulties() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Task, discrimination and difficulty of each item of the bank of two tasks."""
+    rng = np.random.default_rng(1)
+    task = np.arange(N_ITEMS) % 2
+    return task, rng.lognormal(0.0, 0.3, N_ITEMS), rng.normal(size=N_ITEMS)
 
 
 async def several_abilities(services: Services) -> None:
     """A bank of two tasks, calibrated on 300 simulated examinees."""
-    rng = np.random.default_rng(1)
-    task = np.arange(N_ITEMS) % 2
+    rng = np.random.default_rng(2)
+    task, a, b = difficulties()
     theta = rng.normal(size=(300, 1)) + 0.7 * rng.normal(size=(300, 2))[:, task]
-    logit = rng.lognormal(0.0, 0.3, N_ITEMS) * (theta - rng.normal(size=N_ITEMS))
+    logit = a * (theta - b)
     scores = (rng.random(logit.shape) < 1 / (1 + np.exp(-logit))).astype(np.float64)
-    keys = [f"{'ab'[t]}/{i}" for i, t in enumerate(task)]
+    keys = [f"{TASKS[t]}/{i}" for i, t in enumerate(task)]
     learned = learn_abilities(
         scores,
         keys,
@@ -81,75 +133,185 @@ async def several_abilities(services: Services) -> None:
     await services.banks.import_bank(BankSpec(name="several"), request)
 
 
-async def measured(
-    services: Services,
-    bank: str,
-    plan: dict[str, Any],
-    in_flight: int,
-    endpoints: list[dict[str, Any]],
-) -> tuple[float, float]:
-    """Mean seconds and mean items of sessions of all endpoints, run at the same time."""
-    made = [
-        await services.sessions.create(
-            SessionSpec(
-                mode="live",
-                bank=bank,
-                endpoint=EndpointSpec(
-                    settings=EndpointSettings(kind="scripted", model="simulated", options=options)
-                ),
-                plan={**plan, "concurrency": in_flight},
-                seed=11,
-            )
+@dataclass(frozen=True, slots=True)
+class Examinee:
+    """A scripted model.
+
+    Attributes:
+        theta: Its general ability.
+        seed: Of its answers.
+    """
+
+    theta: float
+    seed: int
+
+    def inside(self, latency_ms: float) -> EndpointSettings:
+        """As an endpoint within the worker."""
+        skills = {f"{TASKS[0]}/": self.theta + APART, f"{TASKS[1]}/": self.theta - APART}
+        options = {"theta": self.theta, "seed": self.seed, "latency_ms": latency_ms}
+        return EndpointSettings(
+            kind="scripted", model="simulated", options={**options, "skills": skills}
         )
-        for options in endpoints
+
+    def items(self) -> list[DemoItem]:
+        """What it is asked on either bank; its skills as shifts of the difficulties."""
+        task, a, b = difficulties()
+        two_tasks = [
+            DemoItem(
+                key=f"{TASKS[t]}/{i}",
+                content=ItemContent(prompt=f"What is {TASKS[t]}/{i}?", target=(f"{TASKS[t]}/{i}",)),
+                scorer=ScorerSpec("exact"),
+                tags=(),
+                wrong_answers=("nothing",),
+                expected_tokens_in=10,
+                expected_tokens_out=5,
+                a=float(a[i]),
+                b=float(b[i]) - (APART if t == 0 else -APART),
+                c=0.0,
+                d=1.0,
+            )
+            for i, t in enumerate(task)
+        ]
+        return [*demo_bank().items, *two_tasks]
+
+
+def examinees(count: int) -> list[Examinee]:
+    """Abilities spread over the middle of both banks."""
+    return [
+        Examinee(float(theta), seed) for seed, theta in enumerate(np.linspace(-1.2, 1.2, count))
     ]
-    ended = []
-    for session in made:
-        record = await services.sessions.get(session.id)
-        while record.status not in ENDED:
-            await asyncio.sleep(0.1)
-            record = await services.sessions.get(session.id)
-        assert record.status == "completed", record.failure
-        ended.append(record.summary)
+
+
+def serve(count: int, latency_ms: float) -> None:
+    """The examinees behind OpenAI-compatible APIs, at /0, /1 and so on; prints the address."""
+    app = FastAPI()
+    for number, examinee in enumerate(examinees(count)):
+        model = create_model_server(
+            theta=examinee.theta,
+            seed=examinee.seed,
+            latency_s=latency_ms / 1000,
+            items=examinee.items(),
+        )
+        app.mount(f"/{number}", model)
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+        uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run([listener])
+
+
+@contextlib.contextmanager
+def served(count: int, latency_ms: float) -> Iterator[str]:
+    """Address of a process of its own that serves the examinees."""
+    command = [sys.executable, __file__, "--serve", f"--endpoints={count}"]
+    process = subprocess.Popen(
+        [*command, f"--latency-ms={latency_ms}"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What sessions took, one row per endpoint.
+
+    Attributes:
+        seconds: By their own clocks.
+        items: Asked.
+        cpu_ms: Of the worker and the database's client, per item.
+    """
+
+    seconds: np.ndarray
+    items: np.ndarray
+    cpu_ms: float
+
+    @classmethod
+    def of(cls, ended: Sequence[SessionRecord], cpu_s: float) -> "Taken":
+        items = np.array([record.summary["progress"]["items"] for record in ended], dtype=float)
+        seconds = np.array([record.summary["usage"]["seconds"] for record in ended])
+        return cls(seconds, items, 1000 * cpu_s / float(items.sum()))
+
+
+async def session(services: Services, case: Case, endpoint: EndpointSettings) -> SessionRecord:
+    """One session, to its end."""
+    created = await services.sessions.create(
+        SessionSpec(
+            mode="live",
+            bank=case.bank,
+            endpoint=EndpointSpec(settings=endpoint),
+            plan=case.plan,
+            seed=11,
+        )
+    )
+    record = await services.sessions.get(created.id)
+    while record.status not in ENDED:
+        await asyncio.sleep(0.1)
+        record = await services.sessions.get(created.id)
+    outcomes = record.summary["outcomes"]
+    assert record.status == "completed", record.failure
+    assert outcomes["scored"] == sum(outcomes.values()), outcomes
+    return record
+
+
+async def measured(
+    services: Services, case: Case, in_flight: int, endpoints: Sequence[EndpointSettings], way: str
+) -> Taken:
+    """Sessions of all endpoints, one after the other or all at once."""
+    case = replace(case, plan={**case.plan, "concurrency": in_flight})
+    began = time.process_time()
+    if way == "together":
+        ended = await asyncio.gather(*(session(services, case, one) for one in endpoints))
+    else:
+        ended = [await session(services, case, one) for one in endpoints]
+    return Taken.of(ended, time.process_time() - began)
+
+
+def told(first: Taken, taken: Taken) -> str:
+    """Mean over endpoints, and the worst of them, beside the mean with one in flight."""
+    faster = float(first.seconds.mean() / taken.seconds.mean())
+    more = float(taken.items.mean() / first.items.mean()) - 1
     return (
-        float(np.mean([summary["usage"]["seconds"] for summary in ended])),
-        float(np.mean([summary["progress"]["items"] for summary in ended])),
+        f"{taken.seconds.mean():6.2f} s {taken.items.mean():6.1f} items "
+        f"{faster:5.2f}x as fast (least {(first.seconds / taken.seconds).min():.2f}x) "
+        f"{more:+6.1%} items; {taken.cpu_ms:.1f} ms of processor an item"
     )
 
 
-async def compare(services: Services, count: int, latency_ms: float) -> None:
+async def compare(services: Services, arguments: argparse.Namespace, url: str) -> None:
+    """The table."""
     await services.banks.ensure_demo_bank()
     await several_abilities(services)
-    thetas = np.linspace(-1.2, 1.2, count)
+    people = examinees(arguments.endpoints)
+    endpoints = {
+        "scripted": [one.inside(arguments.latency_ms) for one in people],
+        "http": [
+            EndpointSettings(kind="openai_chat", base_url=f"{url}/{number}/v1", model="scripted")
+            for number in range(len(people))
+        ],
+    }
     async with running_worker(services):
-        for name, bank, plan in (("binary", "demo", BINARY), ("several", "several", SEVERAL)):
-            first = None
-            for in_flight in IN_FLIGHT:
-                endpoints = [
-                    {
-                        "theta": float(theta),
-                        "seed": seed,
-                        "latency_ms": latency_ms,
-                        "skills": {"a/": float(theta) + 0.5, "b/": float(theta) - 0.5},
-                    }
-                    for seed, theta in enumerate(thetas)
-                ]
-                seconds, items = await measured(services, bank, plan, in_flight, endpoints)
-                first = first or (seconds, items)
-                print(
-                    f"{name:>8} {in_flight} in flight: {seconds:6.2f} s, {items:5.1f} items; "
-                    f"{first[0] / seconds:.1f}x as fast, {items / first[1] - 1:+.1%} items",
-                    flush=True,
-                )
+        for kind in arguments.kind:
+            for way in arguments.way:
+                for name in arguments.case:
+                    first = None
+                    for in_flight in arguments.in_flight:
+                        taken = await measured(
+                            services, CASES[name], in_flight, endpoints[kind], way
+                        )
+                        first = first or taken
+                        where = f"{kind:>8} {way:>8} {name:>10} {in_flight} in flight"
+                        print(f"{where}: {told(first, taken)}", flush=True)
 
 
-async def run(url: str, folder: Path, count: int, latency_ms: float) -> None:
-    await asyncio.to_thread(upgrade, url)
-    database = Database(url)
+async def run(database_url: str, folder: Path, arguments: argparse.Namespace, url: str) -> None:
+    await asyncio.to_thread(upgrade, database_url)
+    database = Database(database_url)
     try:
-        settings = Settings(database_url=url, data_dir=folder, log_level="warning")
+        settings = Settings(database_url=database_url, data_dir=folder, log_level="warning")
         async with open_services(settings, database, JobQueue(database)) as services:
-            await compare(services, count, latency_ms)
+            await compare(services, arguments, url)
     finally:
         await database.dispose()
 
@@ -158,11 +320,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--endpoints", type=int, default=6)
     parser.add_argument("--latency-ms", type=float, default=200.0)
+    parser.add_argument("--in-flight", type=int, nargs="+", default=list(IN_FLIGHT))
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--way", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--case", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="sx-", dir="/tmp") as scratch:
+    if arguments.serve:
+        serve(arguments.endpoints, arguments.latency_ms)
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="sx-", dir="/tmp") as scratch,
+        served(arguments.endpoints, arguments.latency_ms) as url,
+    ):
         Path(scratch).chmod(0o755)
         with EmbeddedPostgres(Path(scratch) / "data") as postgres:
-            asyncio.run(run(postgres.url, Path(scratch), arguments.endpoints, arguments.latency_ms))
+            asyncio.run(run(postgres.url, Path(scratch), arguments, url))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Several abilities of one examinee: what a bank knows of them, what answers say about them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
 
-from app.engine.bank import ItemBank
+from app.engine.bank import ItemBank, ItemIndex
 from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import Abilities, Profile, estimate_profile
 from app.engine.state import Estimate, Response
@@ -87,18 +88,29 @@ class ProfileMap:
             Profile(mean=population.mean, covariance=population.covariance), abilities.composite
         )
 
-    def update(self, bank: ItemBank, belief: ProfileBelief, response: Response) -> ProfileBelief:
-        """The belief after one more answer."""
+    def update(self, bank: ItemBank, belief: ProfileBelief, *responses: Response) -> ProfileBelief:
+        """The belief after one more answer, or some at once."""
         abilities = abilities_of(bank)
-        responses = (*belief.responses, response)
+        known = (*belief.responses, *responses)
         profile = estimate_profile(
             abilities.items,
             abilities.population,
-            np.array([one.item for one in responses], dtype=np.intp),
-            np.array([one.score for one in responses]),
+            np.array([one.item for one in known], dtype=np.intp),
+            np.array([one.score for one in known]),
             start=belief.profile.mean,
         )
-        return replace(belief, profile=profile, responses=responses)
+        return replace(belief, profile=profile, responses=known)
+
+    def expected_scores(
+        self, bank: ItemBank, belief: ProfileBelief, items: Sequence[ItemIndex]
+    ) -> FloatArray:
+        """Mean scores at the mode of the abilities, shape (n,)."""
+        known = abilities_of(bank).items
+        asked = np.asarray(items, dtype=np.intp)
+        expected: FloatArray = expit(
+            known.slopes[asked] @ belief.profile.mean + known.intercept[asked]
+        )
+        return expected
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
         """Fold of `update` over the answers."""

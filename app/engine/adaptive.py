@@ -11,7 +11,7 @@ order in which answers arrive.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
 #: Ends that more answers of any kind bring nearer.
 _PRECISION = frozenset({StopReason.SE_TARGET, StopReason.PREDICTION_WIDTH})
+#: Before any answer came, items in flight are chosen for everybody: they may be no more than the
+#: half of those that the precision is expected to take.
+_BLIND = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +112,28 @@ class AdaptiveTest:
     def _expected_stop(self, state: CatState, elapsed_s: float) -> Stop | None:
         """The end, if the items in flight are answered as they are expected to be.
 
-        An expected score narrows a belief about as much as a real one, and does not move it.
+        Expected scores narrow a belief about as much as real ones, and do not move it. Where the
+        first answers are awaited, they are to narrow it twice as much.
         """
-        expected = self.bank.expected_score(state.belief.theta, list(state.pending))
-        later = state
-        for item, score in zip(state.pending, expected.tolist(), strict=True):
-            later = self.tell(later, Response(item, min(max(score, 0.0), 1.0)))
-        stop = self.stopping.check(Situation(later, self.pool, elapsed_s))
+        stop = self.stopping.check(Situation(self._expected(state), self.pool, elapsed_s))
         if stop is None or stop.reason not in _PRECISION:
             return None
         return Stop(stop.reason, f"Expected of {len(state.pending)} items in flight: {stop.detail}")
+
+    def _expected(self, state: CatState) -> CatState:
+        """The state once every item in flight is answered as it is expected to be."""
+        scores = self.estimator.expected_scores(self.bank, state.belief, state.pending)
+        answers = [
+            Response(item, min(max(score, 0.0), 1.0))
+            for item, score in zip(state.pending, scores.tolist(), strict=True)
+        ]
+        times = 1 if state.responses else _BLIND
+        return replace(
+            state,
+            belief=self.estimator.update(self.bank, state.belief, *(times * answers)),
+            responses=(*state.responses, *answers),
+            pending=(),
+        )
 
     def administer(self, state: CatState, item: ItemIndex) -> CatState:
         """The state after `item` was sent to the examinee.

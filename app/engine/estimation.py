@@ -20,14 +20,14 @@ Sources: Bock & Mislevy (1982), Applied Psychological Measurement 6; Warm (1989)
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
-from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.modes import (
     Answers,
     SlopeFunction,
@@ -175,18 +175,25 @@ class GridEstimator:
         posterior = Posterior.start(self.prior, self.grid)
         return self._belief(bank, posterior, (), self._start_search())
 
-    def update(self, bank: ItemBank, belief: GridBelief, response: Response) -> GridBelief:
-        """The belief after one more answer; the one given stays as it is."""
-        responses = (*belief.responses, response)
-        posterior = belief.posterior.observe(
-            bank.model.item_log_likelihood(
+    def update(self, bank: ItemBank, belief: GridBelief, *responses: Response) -> GridBelief:
+        """The belief after one more answer, or some at once; the one given stays as it is."""
+        known, search = (*belief.responses, *responses), belief.search
+        gain = np.zeros(len(belief.nodes))
+        for response in responses:
+            gain += bank.model.item_log_likelihood(
                 bank.parameters, response.item, belief.nodes, response.score
-            ),
-            lambda nodes: evidence_of(bank, *_arrays(responses), nodes),
-            self.prior,
+            )
+            search = search and self._extend(search, bank, response)
+        posterior = belief.posterior.observe(
+            gain, lambda nodes: evidence_of(bank, *_arrays(known), nodes), self.prior
         )
-        search = belief.search and self._extend(belief.search, bank, response)
-        return self._belief(bank, posterior, responses, search)
+        return self._belief(bank, posterior, known, search)
+
+    def expected_scores(
+        self, bank: ItemBank, belief: GridBelief, items: Sequence[ItemIndex]
+    ) -> FloatArray:
+        """Mean scores at theta, shape (n,)."""
+        return bank.expected_score(belief.theta, items)
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
         """Fold of `update` over the answers."""

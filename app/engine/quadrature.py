@@ -182,11 +182,11 @@ class Posterior:
         return self.grid.fixed and self.mode_node in (0, len(self.grid.nodes) - 1)
 
     def observe(self, gain: FloatArray, evidence: Evidence, prior: NormalPrior) -> "Posterior":
-        """Learn from one answer.
+        """Learn from one answer, or some at once.
 
         Args:
-            gain: Log-likelihood of that answer at the present nodes.
-            evidence: All answers, that one included: asked only when a new grid is laid.
+            gain: Log-likelihood of what is new at the present nodes.
+            evidence: All answers, the new ones included: asked only when a new grid is laid.
             prior: The prior of every grid in this chain.
         """
         posterior = Posterior.on(self.grid, self.log_likelihood + gain)

@@ -1,6 +1,6 @@
 """One adaptive test as a value: what was asked, answered, spent, and is believed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -106,8 +106,14 @@ class Estimator(Protocol[AnyBelief]):
         """The belief before any answer."""
         ...
 
-    def update(self, bank: ItemBank, belief: AnyBelief, response: Response) -> AnyBelief:
-        """The belief after one more answer; cheap, and pure."""
+    def update(self, bank: ItemBank, belief: AnyBelief, *responses: Response) -> AnyBelief:
+        """The belief after one more answer, or some taken in together; cheap, and pure."""
+        ...
+
+    def expected_scores(
+        self, bank: ItemBank, belief: AnyBelief, items: Sequence[ItemIndex]
+    ) -> FloatArray:
+        """Mean scores on some items at the belief's own estimate, shape (n,)."""
         ...
 
     def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:

@@ -1,6 +1,5 @@
 """Runs a live session: asks the endpoint, marks the answers, stores each step under its lease."""
 
-import asyncio
 import math
 import time
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from app.items import Answer, Outcome
 from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
 from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint, price_in
+from app.services.in_flight import InFlight
 from app.services.loaded_version import BankItem, LoadedVersion
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
@@ -72,6 +72,12 @@ class LiveSession:
     def elapsed_s(self) -> float:
         """Seconds worked on this session, earlier leases included."""
         return self.record.active_s + time.monotonic() - self.started
+
+    def time_left_s(self) -> float | None:
+        """Seconds until the time limit, 0 when it is past; None where there is none."""
+        if self.time_limit_s is None:
+            return None
+        return max(0.0, self.time_limit_s - self.elapsed_s())
 
     def is_late(self) -> bool:
         """Whether the time limit, if there is one, is reached."""
@@ -201,9 +207,9 @@ class SessionRunner:
 
     async def _loop(self, live: LiveSession) -> None:
         run = live.run
-        calls: dict[asyncio.Task[Closing], int] = {
-            asyncio.create_task(self.ask(live, step)): step for step in run.pending
-        }
+        calls: InFlight[Closing] = InFlight()
+        for step in run.pending:
+            calls.begin(step, self.ask(live, step))
         closed: dict[int, Closing] = {}
         try:
             while True:
@@ -214,12 +220,10 @@ class SessionRunner:
                 if ending is not None:
                     return
                 for item in asked:
-                    calls[asyncio.create_task(self.ask(live, item.step))] = item.step
+                    calls.begin(item.step, self.ask(live, item.step))
                 closed = await self._next_closed(live, calls)
         finally:
-            for call in calls:
-                call.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
+            await calls.give_up()
 
     def _choose(self, live: LiveSession) -> tuple[list[AskedItem], Stop | None]:
         """As many new items as may be in flight, and why there are no more."""
@@ -231,25 +235,17 @@ class SessionRunner:
             asked.append(decision)
         return asked, None
 
-    async def _next_closed(
-        self, live: LiveSession, calls: dict[asyncio.Task[Closing], int]
-    ) -> dict[int, Closing]:
+    async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
         """Wait for the next answers; past the time limit, give up those in flight."""
-        timeout = None
-        if live.time_limit_s is not None:
-            timeout = max(0.0, live.time_limit_s - live.elapsed_s())
-        done, late = await asyncio.wait(calls, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        closed = {calls.pop(call): call.result() for call in done}
+        closed = await calls.ended(live.time_left_s())
         # The event loop counts in milliseconds and may wake us a little before the limit.
-        if not done and live.is_late():
-            for call in late:
-                call.cancel()
-                closed[calls.pop(call)] = Closing(
-                    outcome=Outcome.ERROR,
-                    error_code=StopReason.TIME_LIMIT.value,
-                    reason="The session's time limit came before the answer.",
-                )
-            await asyncio.gather(*late, return_exceptions=True)
+        if not closed and live.is_late():
+            given_up = Closing(
+                outcome=Outcome.ERROR,
+                error_code=StopReason.TIME_LIMIT.value,
+                reason="The session's time limit came before the answer.",
+            )
+            closed = dict.fromkeys(await calls.give_up(), given_up)
         return {step: live.run.close(step, closing) for step, closing in closed.items()}
 
     async def ask(self, live: LiveSession, step: int) -> Closing:

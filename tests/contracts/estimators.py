@@ -75,6 +75,24 @@ class EstimatorContract:
         responses = answers(bank, 1.0, 4)
         assert estimator.estimate(bank, responses) == fold(estimator, bank, responses).estimate()
 
+    def test_answers_taken_in_together_are_those_taken_in_one_by_one(
+        self, estimator: Estimator[Any], kind: Kind
+    ) -> None:
+        bank = random_bank(4, 40, kind=kind)
+        responses = answers(bank, 1.0, 4)
+        together = estimator.update(bank, fold(estimator, bank, responses[:10]), *responses[10:])
+        one_by_one = fold(estimator, bank, responses)
+        assert together.theta == pytest.approx(one_by_one.theta, abs=1e-6)
+        assert together.se == pytest.approx(one_by_one.se, rel=1e-5)
+
+    def test_expected_scores_are_those_of_the_bank_at_theta(
+        self, estimator: Estimator[Any], kind: Kind
+    ) -> None:
+        bank = clean_bank(9, 20, kind=kind)
+        belief = fold(estimator, bank, answers(bank, 0.4, 9)[:15])
+        expected = estimator.expected_scores(bank, belief, [ItemIndex(17), ItemIndex(16)])
+        np.testing.assert_allclose(expected, bank.expected_score(belief.theta)[[17, 16]])
+
     def test_the_posterior_is_a_distribution_on_ascending_nodes(
         self, estimator: Estimator[Any], kind: Kind
     ) -> None:

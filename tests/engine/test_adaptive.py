@@ -159,3 +159,33 @@ def test_the_more_able_examinee_gets_the_higher_theta_in_few_items() -> None:
     low, high = able(-1.0), able(1.0)
     assert low == pytest.approx(-1.0, abs=0.3)
     assert high == pytest.approx(1.0, abs=0.3)
+
+
+def asked_at_once(test: AdaptiveTest, state: CatState) -> int:
+    """How many items go out when as many as wanted may be in flight."""
+    before = len(state.pending)
+    while isinstance(step := test.ask(state, step_rng(1, state)), Ask):
+        state = test.administer(state, step.item)
+    return len(state.pending) - before
+
+
+def test_items_in_flight_are_no_more_than_the_precision_is_expected_to_take() -> None:
+    """Of equal items n take the precision from 1 to 1 + n I: so n is known beforehand."""
+    bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.full(200, 0.0))
+    stopping = {"se": 0.3, "min_items": 0, "max_items": None}
+    test = Design.from_dict({"estimator": {"method": "map"}, "stopping": stopping}).build(bank)
+    # Each item carries a^2 / 4 = 1 at theta 0, the prior 1: eleven items for 1 / 0.3^2 = 11.1.
+    state = test.start()
+    for item in range(2):
+        state = test.tell(test.administer(state, ItemIndex(item)), Response(ItemIndex(item), 0.5))
+
+    assert asked_at_once(test, state) == 9
+    one_out = test.administer(state, ItemIndex(50))
+    assert asked_at_once(test, one_out) == 8
+
+
+def test_before_any_answer_half_of_what_the_precision_takes_is_asked() -> None:
+    bank = ItemBank.from_difficulties(a=np.full(200, 2.0), b=np.full(200, 0.0))
+    stopping = {"se": 0.3, "min_items": 0, "max_items": None}
+    test = Design.from_dict({"estimator": {"method": "map"}, "stopping": stopping}).build(bank)
+    assert asked_at_once(test, test.start()) == 6

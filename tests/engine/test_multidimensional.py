@@ -57,6 +57,29 @@ def test_the_rank_one_covariance_is_that_of_a_fresh_inverse(dimensions: int) -> 
     np.testing.assert_allclose(covariance, fresh, rtol=1e-9, atol=1e-12)
 
 
+def test_expected_scores_narrow_the_abilities_and_leave_them_in_place() -> None:
+    """A score that is expected has no gradient at the mode, and its Hessian is that of any."""
+    bank, estimator = several(3), ProfileMap()
+    items = known(bank).items
+    start = estimator.start(bank)
+    belief = estimator.update(
+        bank, start, *(Response(ItemIndex(i), float(i % 2)) for i in range(9))
+    )
+    more = [ItemIndex(i) for i in (12, 20, 28)]
+    expected = estimator.expected_scores(bank, belief, more)
+
+    later = estimator.update(
+        bank, belief, *(Response(item, float(e)) for item, e in zip(more, expected, strict=True))
+    )
+
+    mode, covariance = belief.profile.mean, belief.profile.covariance
+    np.testing.assert_allclose(expected, items.expected_score(mode)[more])
+    np.testing.assert_allclose(later.profile.mean, mode, atol=1e-9)
+    for item, score in zip(more, expected.tolist(), strict=True):
+        covariance = with_answer(covariance, items.slopes[item], score * (1.0 - score))
+    np.testing.assert_allclose(later.profile.covariance, covariance, rtol=1e-6)
+
+
 @pytest.mark.parametrize("nested", [True, False])
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
 def test_the_mode_is_the_one_that_a_general_optimiser_finds(nested: bool, right: float) -> None:

@@ -1,0 +1,85 @@
+"""Calls in flight: begun one by one, taken in as they end, those of one moment together."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+#: Calls that began together end together, a little apart. So much of the time that the first of
+#: them took is given to the others, so that what comes next is decided by the answers of all.
+TOGETHER = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Call(Generic[T]):
+    """One call.
+
+    Attributes:
+        step: What it was made for.
+        began: When, by the event loop's clock.
+    """
+
+    step: int
+    began: float
+    task: asyncio.Task[T]
+
+
+class InFlight(Generic[T]):
+    """Calls that are under way, each for one step."""
+
+    def __init__(self) -> None:
+        self._calls: list[_Call[T]] = []
+
+    def begin(self, step: int, call: Coroutine[Any, Any, T]) -> None:
+        """Start a call."""
+        self._calls.append(_Call(step, _now(), asyncio.create_task(call)))
+
+    async def ended(self, timeout_s: float | None = None) -> dict[int, T]:
+        """Wait for the next that end.
+
+        Args:
+            timeout_s: Seconds to wait at most; None waits without end.
+
+        Returns:
+            What came of them by step, in the order of their steps; nothing after the time.
+
+        Raises:
+            Exception: What a call raised.
+        """
+        until = None if timeout_s is None else _now() + timeout_s
+        await asyncio.wait(
+            [call.task for call in self._calls],
+            timeout=timeout_s,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        await self._wait_for_others(until)
+        ended = [call for call in self._calls if call.task.done()]
+        self._calls = [call for call in self._calls if not call.task.done()]
+        return {call.step: call.task.result() for call in sorted(ended, key=lambda c: c.step)}
+
+    async def give_up(self) -> list[int]:
+        """Cancel all; returns their steps."""
+        given_up, self._calls = self._calls, []
+        for call in given_up:
+            call.task.cancel()
+        await asyncio.gather(*(call.task for call in given_up), return_exceptions=True)
+        return sorted(call.step for call in given_up)
+
+    async def _wait_for_others(self, until: float | None) -> None:
+        """Let calls that began with one that has just ended end too, if they soon do."""
+        now = _now()
+        took = max((now - call.began for call in self._calls if call.task.done()), default=0.0)
+        others = [
+            call.task
+            for call in self._calls
+            if not call.task.done() and now - call.began >= (1 - TOGETHER) * took
+        ]
+        patience = TOGETHER * took if until is None else min(TOGETHER * took, until - now)
+        if others and patience > 0.0:
+            await asyncio.wait(others, timeout=patience)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
