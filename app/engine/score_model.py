@@ -36,7 +36,7 @@ from app.errors import InvalidInputError
 NORMAL_95 = 1.959964
 # More would cost time in every step, and say little: the smallest are noise.
 _MOST_FACTORS, _MOST_NUMBERS = 400, 2_000_000
-_REMEMBERED = 32  # sets of items, for as many tests at once as a process runs
+_REMEMBERED = 64  # sets of items: for so many tests at once none begins anew
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,10 +176,10 @@ class Target:
     def given(self, items: Sequence[int]) -> Given:
         """What is left to know once `items` are asked.
 
-        The last results are remembered, because tests grow one item at a time.
+        The results used last are remembered, because tests grow one item at a time.
         """
         key = frozenset(items)
-        found = self._known.get(key)
+        found = self._known.pop(key, None)
         if found is None:
             shorter = (self._known.get(key - {last}) for last in reversed(items))
             known = next(
@@ -191,9 +191,9 @@ class Target:
                 found = self.nothing_given()
                 for item in items:
                     found = found.after(self, item)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = found
+        self._known[key] = found
+        for oldest in list(self._known)[:-_REMEMBERED]:
+            self._known.pop(oldest, None)
         return found
 
     def without(self, items: Sequence[int]) -> "Target":

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.engine.score_model import ScoreModel, Target, Widths, short_form
+from app.engine.score_model import Given, ScoreModel, Target, Widths, short_form
 from app.errors import InvalidInputError
 
 N_ITEMS = 12
@@ -38,6 +38,27 @@ def test_what_is_left_to_know_does_not_depend_on_the_order_of_asking() -> None:
     first = target.given([3, 8, 1]).gains()
     second = whole(model()).given([1, 3, 8]).gains()
     np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-14)
+
+
+def test_many_tests_at_once_go_on_from_where_each_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests, length = 40, 5
+    n_items = tests * length
+    factors = np.random.default_rng(1).normal(size=(2, n_items))
+    many = ScoreModel(np.full(n_items, 0.5), factors, np.ones(n_items))
+    target = Target(many, np.full(n_items, 1 / n_items))
+    steps, step_forward = 0, Given.after
+
+    def counted(given: Given, target: Target, item: int) -> Given:
+        nonlocal steps
+        steps += 1
+        return step_forward(given, target, item)
+
+    monkeypatch.setattr(Given, "after", counted)
+    for asked in range(1, length + 1):
+        for first in range(0, n_items, length):
+            target.given(range(first, first + asked))
+
+    assert steps == tests * length
 
 
 def test_with_all_items_answered_nothing_is_left_to_predict() -> None:
