@@ -5,6 +5,8 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 T = TypeVar("T")
 
 
@@ -13,6 +15,7 @@ class _Jumping(selectors.DefaultSelector):
 
     now = 0.0
 
+    @override
     def select(self, timeout: float | None = None) -> Any:
         if timeout is None:
             raise AssertionError("Nothing is due: the test would wait for ever.")
@@ -25,6 +28,7 @@ class _Loop(asyncio.SelectorEventLoop):
         self._clock = _Jumping()
         super().__init__(self._clock)
 
+    @override
     def time(self) -> float:
         return self._clock.now
 
