@@ -90,6 +90,12 @@ def command(
         out.print(_table(ranking))
         for tie in ranking["ties"]:
             out.print(f"Tied: {', '.join(_names(ranking, tie))}.", markup=False)
+        for entry in ranking["order"]:
+            if entry["left_behind"] is not None:
+                name = entry["name"] or entry["model"]
+                err.print(
+                    f"Left behind: {name}. {entry['left_behind']}", markup=False, soft_wrap=True
+                )
         out.print(_cost(ranking), markup=False)
         out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}", markup=False)
     write_json(json, ranking)

@@ -107,20 +107,21 @@ class RankingRun:
         """As many new items as may be in flight, by member, and why there are no more."""
         asked: dict[int, list[AskedItem]] = {}
         while True:
-            blocked = {i for i in self.live if self._members[i].run.blocked() is not None}
-            ranking = replace(
-                self._ranking, costs=self._costs(), closed=self._ended | frozenset(blocked)
-            )
+            closed = self._closed()
+            placed = self._placed(closed)
+            ranking = self._among(placed, closed)
+            if isinstance(ranking, Stop):
+                return asked, ranking
             free = [
-                i
-                for i in self.live
-                if i not in blocked and len(self._members[i].run.pending) < self._concurrency
+                at
+                for at, i in enumerate(placed)
+                if i not in closed and len(self._members[i].run.pending) < self._concurrency
             ]
-            step = ranking.ask(self.state, self._seed, free=free)
+            step = ranking.ask(self._state_of(placed), self._seed, free=free)
             if not isinstance(step, RankingAsk):
                 return asked, step
-            item = self._members[step.member].run.ask_item(step.item)
-            asked.setdefault(step.member, []).append(item)
+            member = placed[step.member]
+            asked.setdefault(member, []).append(self._members[member].run.ask_item(step.item))
 
     def stop_of(self, member: int, stop: Stop) -> Stop:
         """Why a member's session ends when the ranking does."""
@@ -148,15 +149,25 @@ class RankingRun:
     def summary(self) -> dict[str, Any]:
         """The figures of `GET /v1/rankings/{id}` as of now, JSON-able."""
         state = self.state
-        standing = self._ranking.standing(state)
+        placed = self._placed(self._closed())
+        standing = replace(
+            self._ranking,
+            tests=tuple(self._members[i].run.test for i in placed),
+            closed=frozenset(range(len(placed))),
+        ).standing(self._state_of(placed))
         ids = [member.record.endpoint_id for member in self._members]
         group_of = {
-            member: number for number, group in enumerate(standing.groups, 1) for member in group
+            placed[at]: number for number, group in enumerate(standing.groups, 1) for at in group
+        }
+        # Who could not be placed may have any rank, and anybody may be above or below.
+        behind = [i for i in range(len(self._members)) if i not in placed]
+        ranks = {
+            placed[at]: (lo, hi + len(behind)) for at, (lo, hi) in enumerate(standing.rank_ranges)
         }
         order = []
-        for position in standing.order:
+        for position in (*(placed[at] for at in standing.order), *behind):
             member, test = self._members[position], state.members[position]
-            lo, hi = standing.rank_ranges[position]
+            lo, hi = ranks.get(position, (1, len(self._members)))
             order.append(
                 {
                     "endpoint_id": ids[position],
@@ -165,9 +176,10 @@ class RankingRun:
                     "session_id": member.record.id,
                     "rank_lo": lo,
                     "rank_hi": hi,
-                    "group": group_of[position],
-                    "theta": _finite(test.belief.theta),
-                    "se": _finite(test.belief.se),
+                    "group": group_of.get(position),
+                    "left_behind": self._why(position) if position in behind else None,
+                    "theta": _finite(test.belief.theta) if test.n_scored else None,
+                    "se": _finite(test.belief.se) if test.n_scored else None,
                     "items": test.n_asked - len(test.pending),
                     "scored": test.n_scored,
                     "in_flight": len(test.pending),
@@ -178,15 +190,15 @@ class RankingRun:
             "order": order,
             "pairs": [
                 {
-                    "a": ids[pair.above],
-                    "b": ids[pair.below],
+                    "a": ids[placed[pair.above]],
+                    "b": ids[placed[pair.below]],
                     "p_a_above_b": pair.p_above,
                     "p_value": pair.p_value,
                     "decided": pair.decided,
                 }
                 for pair in standing.pairs
             ],
-            "ties": [[ids[member] for member in tie] for tie in standing.ties],
+            "ties": [[ids[placed[at]] for at in tie] for tie in standing.ties],
             "decided": all(pair.decided for pair in standing.neighbours),
             "progress": {
                 key: sum(entry[key] for entry in order) for key in ("items", "scored", "in_flight")
@@ -204,6 +216,64 @@ class RankingRun:
             f"ranking.{end.status}",
             {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail, **shown},
         )
+
+    def _closed(self) -> frozenset[int]:
+        """Who is asked nothing more."""
+        blocked = (i for i in self.live if self._members[i].run.blocked() is not None)
+        return self._ended.union(blocked)
+
+    def _placed(self, closed: frozenset[int]) -> tuple[int, ...]:
+        """Everybody but those who are closed with too few answers to be compared.
+
+        Nothing can be decided about these. Between two others they would be the neighbour of both,
+        and those two would never be held against each other.
+        """
+        least = self._ranking.rules.min_items
+        placed = tuple(
+            i
+            for i, member in enumerate(self._members)
+            if i not in closed or member.run.state.n_scored + len(member.run.pending) >= least
+        )
+        return placed if len(placed) >= 2 else tuple(range(len(self._members)))
+
+    def _state_of(self, members: Sequence[int]) -> RankingState:
+        return RankingState(tuple(self._members[i].run.state for i in members))
+
+    def _among(self, placed: Sequence[int], closed: frozenset[int]) -> Ranking | Stop:
+        """The ranking of `placed` alone, on what the others have left of the budget."""
+        rest = [self._members[i].run.state for i in range(len(self._members)) if i not in placed]
+        whole, rules = self._ranking.budget, self._ranking.rules
+        n_asked = sum(state.n_asked for state in rest)
+        tokens = sum(state.usage.tokens for state in rest)
+        usd = sum(state.usage.usd for state in rest)
+        budget = RankingBudget(
+            items=None if whole.items is None else whole.items - n_asked,
+            usd=None if whole.usd is None else whole.usd - usd,
+            tokens=None if whole.tokens is None else whole.tokens - tokens,
+        )
+        shut = frozenset(at for at, i in enumerate(placed) if i in closed)
+        warm_up = rules.min_items * (len(placed) - len(shut))
+        for cap, unit in ((budget.items, "items"), (budget.tokens, "tokens")):
+            if cap is not None and cap < warm_up:
+                return Stop(
+                    StopReason.BUDGET_EXHAUSTED,
+                    f"{max(cap, 0)} {unit} are left by endpoints that failed, too few for the "
+                    f"warm-up of the others: they need {warm_up}.",
+                )
+        costs = self._costs()
+        return replace(
+            self._ranking,
+            tests=tuple(self._members[i].run.test for i in placed),
+            budget=budget,
+            costs=tuple(costs[i] for i in placed) if costs else (),
+            closed=shut,
+        )
+
+    def _why(self, position: int) -> str | None:
+        """Why a member is asked nothing more."""
+        member = self._members[position]
+        blocked = None if member.has_ended else member.run.blocked()
+        return member.record.stop_detail if blocked is None else blocked.detail
 
     def _usage(self) -> dict[str, Any]:
         spent = [member.run.spent_usd for member in self._members]

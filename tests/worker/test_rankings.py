@@ -142,6 +142,56 @@ async def test_an_endpoint_that_fails_is_left_behind_and_the_others_are_ranked(
     assert (by_id[failed]["rank_lo"], by_id[failed]["rank_hi"]) == (1, 3)
 
 
+async def test_two_others_are_held_against_each_other_past_one_that_fails(
+    working: Services, faults: FaultServer, faults_url: str
+) -> None:
+    # Nothing is known of the broken one, so that its theta is the prior's, between the others'.
+    faults.api_key = "right"
+    broken = model_at(f"{faults_url}/ok/v1", model="broken")
+    near = [scripted(theta=-0.6, seed=1), broken, scripted(theta=0.6, seed=2)]
+    rules = RankingRules(min_items=3, max_items=200)
+    created = await working.rankings.create(
+        contest(endpoints=near, rules=rules, budget=RankingBudget(items=300))
+    )
+
+    ended = await ranked(working, created.id)
+
+    low, failed, high = await member_ids(working, created.id)
+    assert (ended.status, ended.stop_reason) == ("completed", "decision_reached")
+    assert places(ended) == [high, low, failed]
+    assert ended.summary["decided"]
+    assert ended.summary["ties"] == []
+    assert len(ended.summary["pairs"]) == 1
+    first, second, last = ended.summary["order"]
+    assert [(e["rank_lo"], e["rank_hi"], e["group"]) for e in (first, second, last)] == [
+        (1, 2, 1), (2, 3, 2), (1, 3, None),
+    ]  # fmt: skip
+    assert first["items"] > 3  # the warm-up alone does not decide it
+    assert (last["theta"], last["se"]) == (None, None)
+    assert "API key" in last["left_behind"] or "401" in last["left_behind"]
+    assert first["left_behind"] is None
+
+
+async def test_who_fails_leaves_the_others_what_it_has_not_spent(
+    working: Services, faults_url: str
+) -> None:
+    broken = model_at(f"{faults_url}/error_500/v1", model="broken")
+    created = await working.rankings.create(
+        contest(
+            endpoints=[scripted(theta=0.1, seed=1), broken, scripted(theta=0.0, seed=2)],
+            rules=RankingRules(min_items=10, max_items=60, futility=0.0),
+            budget=RankingBudget(items=40),
+        )
+    )
+
+    ended = await ranked(working, created.id)
+
+    assert ended.stop_reason == "budget_exhausted"
+    assert ended.summary["progress"]["items"] == 40
+    assert len(ended.summary["ties"]) == 1
+    assert len(ended.summary["ties"][0]) == 2
+
+
 async def test_a_ranking_of_which_nobody_answers_fails_and_says_why(
     working: Services, faults: FaultServer, faults_url: str
 ) -> None:

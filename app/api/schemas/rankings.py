@@ -174,8 +174,13 @@ class RankedRead(Output):
     session_id: str = Field(description="Its answers.")
     rank_lo: int = Field(description="Best rank that the decided pairs leave open; 1 is best.")
     rank_hi: int = Field(description="Worst such rank.")
-    group: int = Field(description="Tie group, counted from the top.")
-    theta: float | None
+    group: int | None = Field(
+        description="Tie group, counted from the top; null for who was left behind."
+    )
+    left_behind: str | None = Field(
+        default=None, description="Why it gave too few answers to be placed: it may have any rank."
+    )
+    theta: float | None = Field(description="Null while there is no scored answer.")
     se: float | None
     items: int
     scored: int
@@ -184,7 +189,7 @@ class RankedRead(Output):
 
 
 class RankedPair(Output):
-    """Two endpoints by id, `a` with the higher theta."""
+    """Two endpoints by id, `a` with the higher theta; nobody who was left behind is in one."""
 
     a: str
     b: str
