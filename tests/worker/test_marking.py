@@ -103,7 +103,7 @@ async def test_bad_json_is_missing_and_counted_and_the_session_goes_on(
 
 
 @pytest.mark.parametrize(
-    "budget", [{"calls": 5}, {"tokens": 600}, {"usd": 0.005}], ids=lambda budget: next(iter(budget))
+    "budget", [{"calls": 5}, {"tokens": 400}, {"usd": 0.005}], ids=lambda budget: next(iter(budget))
 )
 async def test_a_spent_judge_ends_the_session_without_a_wrong_number(
     working: Services, judge_url: str, budget: dict[str, Any]

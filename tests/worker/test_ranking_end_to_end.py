@@ -104,6 +104,8 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
         (rank, rank) for rank in (1, 2, 3, 4)
     ]
     assert ended.stop_reason == "decision_reached"
+    takeovers = ended.lease_epoch - 1
+    assert takeovers >= 1
     missing = 0
     for entry in ended.summary["order"]:
         rows = await services.sessions.responses(entry["session_id"])
@@ -120,8 +122,9 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
         assert all(c.score is None and c.answer_text for c in unread)
         assert entry["scored"] == n_items - len(unread)
         missing += len(unread)
-        # At most the calls in flight are repeated after the kill.
-        assert n_items <= calls[entry["model"]] <= n_items + 2
+        # At most the calls in flight are repeated after the kill, and whenever else a lease of one
+        # second was lost because the machine had no time for its worker.
+        assert n_items <= calls[entry["model"]] <= n_items + 2 * takeovers
     total = ended.summary["progress"]["items"]
     assert 0.05 * total < missing < 0.4 * total
     assert set(calls) == {*THETAS, "judge"}
