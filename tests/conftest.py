@@ -22,11 +22,6 @@ _NOT_FOR_TESTS = ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE")
 _numbers = count(1)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: many tests wait for a server or a worker to start."""
-    return (os.cpu_count() or 1) + 1
-
-
 @contextmanager
 def _new_database(server_url: str, template: str) -> Iterator[str]:
     name = f"test_{next(_numbers)}"
