@@ -52,6 +52,38 @@ class BankItem:
     scorer: ScorerSpec
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptItem:
+    """An item as it may be kept for everybody: who marks it depends on who asks."""
+
+    position: int
+    id: str
+    key: str
+    content: ItemContent
+    own_scorer: ScorerSpec | None
+
+    @classmethod
+    def of(cls, item: Item, position: int) -> "KeptItem":
+        """A stored item at its position in a version."""
+        return cls(
+            position=position,
+            id=item.id,
+            key=item.key,
+            content=item.content,
+            own_scorer=item.scorer,
+        )
+
+    def under(self, default: ScorerSpec) -> BankItem:
+        """The item as a test uses it whose items are marked by `default` unless they say."""
+        return BankItem(
+            position=self.position,
+            id=self.id,
+            key=self.key,
+            content=self.content,
+            scorer=item_scorer(self.own_scorer, default, self.content),
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class InformationCurve:
     """Information of a version's active items, and the SE that all of them leave, over theta."""
@@ -310,17 +342,6 @@ class LoadedVersion:
             price_in=(price.input_per_1m or 0.0) / 1e6,
             price_out=(price.output_per_1m or 0.0) / 1e6,
         )
-
-
-def bank_item(item: Item, position: int, default: ScorerSpec) -> BankItem:
-    """A stored item as tests use it."""
-    return BankItem(
-        position=position,
-        id=item.id,
-        key=item.key,
-        content=item.content,
-        scorer=item_scorer(item.scorer, default, item.content),
-    )
 
 
 def _paid(read: FloatArray, written: FloatArray) -> tuple[FloatArray, FloatArray]:

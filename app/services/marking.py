@@ -1,9 +1,11 @@
 """From a mark to what is stored: the closing of one administered item."""
 
+import hashlib
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.items import Answer, Outcome
+from app.items import Answer, Outcome, ScorerSpec
 from app.scorers.base import Mark, Scored
 from app.storage.repositories.session_values import Closing
 
@@ -27,19 +29,31 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A mark, and what is stored with the answer of how it came about; `None` for plain scorers."""
+    """A mark, and what is stored with the answer of how it came about.
+
+    Attributes:
+        scorer_hash: Of the scorer that really marked, by `hash_of`.
+        marking: Of scorers that called out; `None` for all others.
+    """
 
     mark: Mark
+    scorer_hash: str
     marking: dict[str, Any] | None = None
 
 
-def storable_mark(mark: Mark, marking: dict[str, Any] | None = None) -> Marked:
+def hash_of(spec: ScorerSpec) -> str:
+    """SHA-256 of a scorer's name and parameters."""
+    canonical = json.dumps([spec.name, dict(spec.params)], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+
+
+def storable_mark(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None = None) -> Marked:
     """A mark as it can be stored and shown, whatever those who were called wrote into it."""
     if isinstance(mark, Scored):
         mark = replace(mark, extracted=_storable(mark.extracted))
     else:
         mark = replace(mark, reason=_text(mark.reason))
-    return Marked(mark, _storable(marking))
+    return Marked(mark, scorer_hash, _storable(marking))
 
 
 def closing_of(
@@ -83,6 +97,7 @@ def closing_of(
         extractor=extractor,
         reason=_storable(reason),
         error_code=error_code,
+        scorer_hash=marked.scorer_hash,
         marking=marked.marking,
         answer_text=_storable(answer.text),
         raw_text=_storable(answer.raw) if answer.raw != answer.text else None,

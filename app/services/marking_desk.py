@@ -1,7 +1,5 @@
 """Marks answers, and makes the calls of the scorers that call out, within their budgets."""
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -16,12 +14,12 @@ from app.adapters.retry import OnWait, persist
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ScorerBudgetError
-from app.items import Answer, Message, ScorerSpec
+from app.items import Answer, Message
 from app.scorers.calling import Budget, CallingScorer, Embedded, Written
 from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.loaded_version import BankItem
-from app.services.marking import Marked, Spending, storable_mark
+from app.services.marking import Marked, Spending, hash_of, storable_mark
 from app.services.patience import patiently
 
 T = TypeVar("T")
@@ -113,10 +111,9 @@ class MarkingDesk:
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None
     ) -> Marked:
         """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait."""
-        scorer = scorers.build(item.scorer)
+        scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
-            return storable_mark(await scorers.mark(scorer, item.content, answer))
-        spec_hash = hash_of(item.scorer)
+            return storable_mark(await scorers.mark(scorer, item.content, answer), spec_hash)
         purse = self._purses.get(spec_hash)
         if purse is None:
             purse = _Purse(item.scorer.name, scorer.budget)
@@ -125,7 +122,7 @@ class MarkingDesk:
         tools = _Tools(self, purse, on_wait)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not tools.spent.calls and mark.evidence is None:
-            return storable_mark(mark)  # settled without a call
+            return storable_mark(mark, spec_hash)  # settled without a call
         marking = {
             "scorer": item.scorer.name,
             "version": scorer.version,
@@ -133,7 +130,7 @@ class MarkingDesk:
             **(mark.evidence or {}),
             "usage": asdict(tools.spent),
         }
-        return storable_mark(mark, marking)
+        return storable_mark(mark, spec_hash, marking)
 
     async def open(self, endpoint: str) -> tuple[ReadyEndpoint, Paced]:
         """An endpoint as a scorer names it, opened once a session."""
@@ -206,9 +203,3 @@ class _Tools:
             count.add(took)
         if not self._purse.is_metered((tokens_in, tokens_out), usd):
             self._purse.unmetered = True
-
-
-def hash_of(spec: ScorerSpec) -> str:
-    """SHA-256 of a scorer's name and parameters."""
-    canonical = json.dumps([spec.name, dict(spec.params)], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()

@@ -159,7 +159,7 @@ class Rescoring:
         """The new closing of one answer; one that is not there stays what it was."""
         if old.answer_text is None:
             if old.outcome != Outcome.SCORED:
-                return replace(old, theta=None, se=None, marking=None)
+                return replace(old, theta=None, se=None, marking=None, scorer_hash=None)
             return replace(
                 old,
                 outcome=Outcome.ERROR.value,
@@ -168,6 +168,7 @@ class Rescoring:
                 extractor=None,
                 error_code="no_stored_answer",
                 marking=None,
+                scorer_hash=None,
                 reason="The client gave a score and no answer: there is nothing to mark again.",
             )
         item = (await patiently(lambda: self.versions.items_at(version, [position])))[position]

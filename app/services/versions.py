@@ -12,7 +12,7 @@ from app.engine.bank import FloatArray
 from app.engine.design import Design
 from app.engine.lint import Finding
 from app.errors import InvalidStateError
-from app.services.loaded_version import BankItem, InformationCurve, LoadedVersion, bank_item
+from app.services.loaded_version import BankItem, InformationCurve, KeptItem, LoadedVersion
 from app.services.lru import Lru
 from app.services.version_draft import quarantined
 from app.storage.database import Database
@@ -45,7 +45,9 @@ class VersionService:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._versions: Lru[str, LoadedVersion] = Lru(_CACHED_VERSIONS)
-        self._items: Lru[tuple[str, int, int], BankItem] = Lru(_CACHED_ITEMS)
+        # By version and position. Nothing in it depends on who asks: sessions on one version may
+        # be marked by different scorers.
+        self._items: Lru[tuple[str, int], KeptItem] = Lru(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
         self._fetching = asyncio.Lock()
 
@@ -213,16 +215,16 @@ class VersionService:
     async def items_at(
         self, version: LoadedVersion, positions: Sequence[int]
     ) -> dict[int, BankItem]:
-        """The items at some positions of a version, with their text.
+        """The items at some positions of a version, with their text and who marks them there.
 
         Raises:
             NotFoundError: The version has no item at one of them.
         """
-        found = self._kept_items(version, positions)
+        found = self._kept_items(version.id, positions)
         if len(found) < len(positions):
             # Sessions that start together miss the same items: the first one fetches for all.
             async with self._fetching:
-                found = self._kept_items(version, positions)
+                found = self._kept_items(version.id, positions)
                 missing = [position for position in positions if position not in found]
                 if missing and version.bank.n_items <= _FETCHED_WHOLE:
                     missing = sorted({*range(version.bank.n_items), *missing})
@@ -230,15 +232,14 @@ class VersionService:
                     async with self._database.unit_of_work() as uow:
                         stored = await uow.versions.items_at(version.id, missing)
                     for position, row in zip(missing, stored, strict=True):
-                        found[position] = bank_item(row, position, version.default_scorer)
-                        self._items.put(
-                            (version.id, version.bank_revision, position), found[position]
-                        )
-        return found
+                        found[position] = KeptItem.of(row, position)
+                        self._items.put((version.id, position), found[position])
+        default = version.default_scorer
+        return {position: item.under(default) for position, item in found.items()}
 
-    def _kept_items(self, version: LoadedVersion, positions: Sequence[int]) -> dict[int, BankItem]:
+    def _kept_items(self, version_id: str, positions: Sequence[int]) -> dict[int, KeptItem]:
         return {
             position: item
             for position in positions
-            if (item := self._items.get((version.id, version.bank_revision, position)))
+            if (item := self._items.get((version_id, position)))
         }

@@ -334,6 +334,8 @@ class AdministrationRow(Base):
     attempts: Mapped[int | None]
     theta: Mapped[float | None]
     se: Mapped[float | None]
+    #: Of name and parameters of the scorer that marked.
+    scorer_hash: Mapped[str | None]
     #: Of scorers that call out: judgements, the judge's version, what it cost.
     marking: Mapped[Json | None]
     answered_at: Mapped[datetime | None]

@@ -12,7 +12,8 @@ from app.scorers import NotScored
 from app.services.bank_spec import BankSpec
 from app.services.container import Services
 from app.services.loaded_version import BankItem
-from app.services.marking_desk import MarkingDesk, hash_of
+from app.services.marking import hash_of
+from app.services.marking_desk import MarkingDesk
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.endpoints import Price

@@ -75,6 +75,8 @@ class Closing:
     """The end of one administered item: its outcome and everything that came with it.
 
     Attributes:
+        scorer_hash: SHA-256 of name and parameters of the scorer that really marked the answer;
+            None where no scorer did, or where the answer is older than this field.
         marking: Of scorers that call out: the judgements, the judge's version, what it cost.
     """
 
@@ -95,6 +97,7 @@ class Closing:
     attempts: int | None = None
     theta: float | None = None
     se: float | None = None
+    scorer_hash: str | None = None
     marking: dict[str, Any] | None = None
 
 

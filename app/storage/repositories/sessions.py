@@ -49,6 +49,7 @@ _CLOSING_TYPES = {
     "attempts": "int",
     "theta": "float8",
     "se": "float8",
+    "scorer_hash": "text",
     "marking": "jsonb",
 }
 

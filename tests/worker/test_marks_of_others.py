@@ -1,0 +1,171 @@
+"""Who asks for other marks changes nobody else's: answers are marked as their session says."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from app.items import Answer, ScorerSpec
+from app.scorers import Scored, build
+from app.services.bank_spec import item_scorer
+from app.services.container import Services, open_services
+from app.services.endpoints import EndpointSpec
+from app.services.marking import hash_of
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.storage.repositories.endpoints import EndpointSettings
+from app.storage.repositories.session_values import SessionRecord
+from app.worker.loop import running_worker
+from app.worker.queue import JobQueue
+from tests.servers import serving
+from tests.servers.fault_server import FaultServer
+from tests.services.judged import judged_bank
+from tests.services.living import BANK, living_bank
+from tests.services.sessions import scripted, spec, until
+
+PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 3}
+ANYTHING = ScorerSpec("pattern", {"pattern": "(?s).*"})
+THETA = -3.0  # nearly all answers are wrong
+
+
+@pytest.fixture
+def marker() -> Iterator[FaultServer]:
+    server = FaultServer()
+    server.canned("mark", {"score": 1.0})
+    yield server
+
+
+@pytest.fixture
+def marker_url(marker: FaultServer) -> Iterator[str]:
+    with serving(marker.app) as url:
+        yield f"{url}/mark"
+
+
+@pytest.fixture
+async def elsewhere(
+    services: Services, settings: Settings, database: Database
+) -> AsyncIterator[Services]:
+    """The services of another process on the same database."""
+    async with open_services(settings, database, JobQueue(database)) as others:
+        yield others
+
+
+async def measured(services: Services, bank: str = "judged", **changes: object) -> SessionRecord:
+    given = {"endpoint": scripted(theta=THETA, seed=5), "plan": PLAN, **changes}
+    made = await services.sessions.create(spec(bank=bank, **given))
+    return await until(services, made.id)
+
+
+async def changed(services: Services, bank: str = "judged", **changes: object) -> None:
+    """Make a new revision of a bank, so that nothing is remembered of the old one."""
+    found = (await services.banks.get_bank(bank)).bank
+    changes = changes or {"description": f"revision {found.revision + 1}"}
+    await services.banks.update_bank(bank, found.revision, changes)
+
+
+async def assert_marked_as_told(services: Services, record: SessionRecord) -> None:
+    """Every answer's mark is what the scorer makes of it that the session's provenance names."""
+    told = record.provenance["asking"]["default_scorer"]
+    items = {
+        item.key: item for item in (await services.items.list_page(record.bank_name, _ALL)).items
+    }
+    rows = await services.sessions.responses(record.id)
+    assert rows
+    for row in rows:
+        closing = row.administration.closing
+        assert closing is not None
+        assert closing.answer_text is not None
+        item = items[row.item_key]
+        scorer = item_scorer(item.scorer, ScorerSpec(**told), item.content)
+        mark = await build(scorer).score(item.content, Answer(text=closing.answer_text))
+        assert isinstance(mark, Scored)
+        assert (row.item_key, closing.score) == (row.item_key, mark.score)
+        assert closing.scorer_hash == hash_of(scorer)
+
+
+_ALL = PageRequest(limit=1000)
+
+
+async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) -> None:
+    await judged_bank(working, "includes")
+    theirs = await measured(working)
+    await changed(working)
+
+    mine = await until(working, (await working.sessions.rescore(theirs.id, ANYTHING, {})).id)
+    later = await measured(working)
+
+    assert mine.summary["rescore"]["mean_after"] == 1.0
+    rows = await working.sessions.responses(mine.id)
+    assert {r.administration.closing and r.administration.closing.scorer_hash for r in rows} == {
+        hash_of(ANYTHING)
+    }
+    assert later.summary["estimate"]["theta"] == theirs.summary["estimate"]["theta"]
+    await assert_marked_as_told(working, later)
+    await assert_marked_as_told(working, theirs)
+
+
+async def test_nor_does_one_of_another_process(services: Services, elsewhere: Services) -> None:
+    await judged_bank(services, "includes")
+    async with running_worker(services):
+        theirs = await measured(services)
+    await changed(elsewhere)
+    made = await elsewhere.sessions.rescore(theirs.id, ANYTHING, {})
+    async with running_worker(elsewhere):
+        await until(elsewhere, made.id)
+        await assert_marked_as_told(elsewhere, await measured(elsewhere))
+
+    async with running_worker(services):
+        await assert_marked_as_told(services, await measured(services))
+
+
+async def test_a_session_keeps_the_scorer_it_was_made_with(working: Services) -> None:
+    await judged_bank(working, "includes")
+    manual = {"mode": "manual", "endpoint": None, "plan": {"stopping": {"max_items": 2}}}
+    old = await working.sessions.create(spec(bank="judged", **manual))
+    await changed(working, default_scorer=ScorerSpec("exact"))
+    new = await measured(working)
+
+    for _ in range(2):
+        awaited = await working.manual_sessions.next_item(old.id)
+        assert awaited.item.scorer == ScorerSpec("includes")
+    assert new.provenance["asking"]["default_scorer"]["name"] == "exact"
+    await assert_marked_as_told(working, new)
+
+
+async def test_items_in_pretest_are_marked_by_their_own_session(working: Services) -> None:
+    await living_bank(working)
+    plan = {**PLAN, "pretest": {"items_per_session": 3}}
+    theirs = await measured(working, BANK, plan=plan)
+    await changed(working, BANK)
+    await until(working, (await working.sessions.rescore(theirs.id, ANYTHING, {})).id)
+
+    later = await measured(working, BANK, plan=plan)
+
+    assert later.summary["pretest"]["items"] == 3
+    await assert_marked_as_told(working, later)
+
+
+async def test_a_callback_of_a_rescore_hears_nothing_of_others(
+    working: Services, marker: FaultServer, marker_url: str
+) -> None:
+    await judged_bank(working, "includes")
+    theirs = await measured(working)
+    await changed(working)
+    await working.endpoints.create(
+        EndpointSpec(
+            settings=EndpointSettings(
+                name="mine", kind="callback", model="mine", base_url=marker_url
+            ),
+            api_key="signs",
+        )
+    )
+    mine = ScorerSpec("callback", {"endpoint": "mine"})
+    made = await until(working, (await working.sessions.rescore(theirs.id, mine, {})).id)
+    assert made.status == "completed", made.failure
+    heard = len(marker.calls)
+    assert heard == 12
+
+    later = await measured(working)
+
+    assert len(marker.calls) == heard
+    await assert_marked_as_told(working, later)
