@@ -22,6 +22,7 @@ from app.services.gates import GateService
 from app.services.items import ItemService
 from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
+from app.services.marker_guard import MarkerGuard
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.scorer_trials import ScorerTrials
@@ -30,6 +31,7 @@ from app.services.sessions import SessionService
 from app.services.simulations import SimulationService
 from app.services.version_reports import VersionReports
 from app.services.versions import VersionService
+from app.services.visibility import Sight
 from app.storage.repositories.api_keys import Scope
 
 ScopeName = Literal["read", "run", "banks:write", "admin"]
@@ -91,6 +93,7 @@ Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 Simulations = Annotated[SimulationService, _service(lambda opened: opened.simulations)]
 Items = Annotated[ItemService, _service(lambda opened: opened.items)]
 Versions = Annotated[VersionService, _service(lambda opened: opened.versions)]
+MarkerGuardDep = Annotated[MarkerGuard, _service(lambda opened: opened.marker_guard)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
 
 
@@ -153,5 +156,9 @@ def caller(scope: ScopeName) -> params.Security:
     return Security(_current_caller, scopes=[scope])  # type: ignore[no-any-return]  # typed Any
 
 
-#: The caller, of a route that shows more to those who may write.
-Reader = Annotated[Caller, caller("read")]
+async def _sight(request: Request) -> Sight:
+    return Sight(is_whole=(await authenticate(request)).may(Scope.BANKS_WRITE))
+
+
+#: What the caller sees of withheld banks; who may call the route at all is said beside it.
+Seen = Annotated[Sight, Depends(_sight)]

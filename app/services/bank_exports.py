@@ -12,9 +12,11 @@ from app.exchange.slopes import slopes_by_name
 from app.items import ItemContent
 from app.services.bank_import import item_fields
 from app.services.versions import VersionService
+from app.services.visibility import Sight
 from app.storage.database import Database
 from app.storage.repositories.bank_values import (
     ACTIVE,
+    OPEN,
     QUARANTINED,
     BankVersion,
     Item,
@@ -77,7 +79,7 @@ class BankExports:
         name = f"{loaded.bank_name}-v{found.number}.{file_format.suffix}"
         withheld = False
         if file_format is BankFormat.JSONL:
-            withheld = loaded.visibility != "open" and not reveal
+            withheld = not Sight(is_whole=reveal).shows(withheld=loaded.visibility != OPEN)
             blocks = self._lines(
                 found.id, await asyncio.to_thread(_Numbers.of, loaded.bank), withheld=withheld
             )

@@ -19,6 +19,7 @@ from app.services.gates import GateService
 from app.services.items import ItemService
 from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
+from app.services.marker_guard import MarkerGuard
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.scorer_trials import ScorerTrials
@@ -42,6 +43,7 @@ class Services:
     transport: Transport
     api_keys: ApiKeyService
     endpoints: EndpointService
+    marker_guard: MarkerGuard
     banks: BankService
     items: ItemService
     versions: VersionService
@@ -101,6 +103,7 @@ async def open_services(
                 transport=transport,
                 api_keys=ApiKeyService(database),
                 endpoints=endpoints,
+                marker_guard=MarkerGuard(database),
                 banks=banks,
                 items=ItemService(database),
                 versions=versions,

@@ -1,13 +1,11 @@
 """Items of banks: added, shown, changed until a version holds them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.items import ItemRow
-from app.items import ItemContent
 from app.services.bank_import import (
     BatchLine,
     batch_line,
@@ -18,10 +16,11 @@ from app.services.bank_import import (
     refuse_parameters,
 )
 from app.services.scorer_endpoints import scorer_endpoints
+from app.services.visibility import Sight
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import Bank, Item
+from app.storage.repositories.bank_values import Item
 
 MAX_BATCH = 1000
 
@@ -89,7 +88,7 @@ class ItemService:
         """
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
-            return _shown(await uow.items.find(found.id, item), found, reveal)
+            return Sight(is_whole=reveal).item(await uow.items.find(found.id, item), found)
 
     async def list_page(
         self, bank: str, request: PageRequest, *, reveal: bool = True
@@ -102,7 +101,8 @@ class ItemService:
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
             page = await uow.items.list_page(found.id, request)
-        return Page(tuple(_shown(item, found, reveal) for item in page.items), page.has_more)
+        sight = Sight(is_whole=reveal)
+        return Page(tuple(sight.item(item, found) for item in page.items), page.has_more)
 
     async def update(self, bank: str, item: str, revision: int, changes: Mapping[str, Any]) -> Item:
         """Change fields of an item that no version holds.
@@ -141,10 +141,3 @@ class ItemService:
             found = await uow.banks.find(bank)
             old = await uow.items.find(found.id, item)
             await uow.items.delete(found.id, old.id, revision)
-
-
-def _shown(item: Item, bank: Bank, reveal: bool) -> Item:
-    """The item, without what would give it away if its bank is withheld."""
-    if reveal or bank.visibility == "open":
-        return item
-    return replace(item, content=ItemContent(), scorer=None)

@@ -85,7 +85,10 @@ class RankingRunner:
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
             except Exception as error:  # any fault must end the ranking, or it is run forever
-                logger.exception("ranking_failed")
+                if isinstance(error, SextantError):  # its words may quote an item: not for a log
+                    logger.warning("ranking_failed", code=error.code)
+                else:
+                    logger.exception("ranking_failed")
                 await self._fail(record, error)
 
     async def _prepare(self, record: RankingRecord) -> LiveRanking:

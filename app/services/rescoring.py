@@ -37,12 +37,17 @@ Write = Callable[[SessionRecord, Advance], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One answer before and after."""
+    """One answer before and after.
+
+    Attributes:
+        withheld: It is one to a withheld bank.
+    """
 
     step: int
     item_key: str
     before: Closing
     after: Closing | None
+    withheld: bool
 
     @property
     def is_changed(self) -> bool:
@@ -108,7 +113,7 @@ class Rescoring:
         last = run.step_forward(closed={}, asked=(), elapsed_s=elapsed_s(), ending=run.ending(stop))
         async with self.database.unit_of_work() as uow:
             ours = await uow.sessions.administrations(record.id)
-        figures = _figures(parent, changes(version, sources, ours))
+        figures = _figures(parent, changes(version, sources, ours, withheld=record.withheld))
         await self.write(record, replace(last, summary={**last.summary, RESCORE: figures}))
 
     async def _stored(self) -> tuple[SessionRecord, dict[int, Closing], list[Administration]]:
@@ -206,7 +211,11 @@ def old_closings(
 
 
 def changes(
-    version: LoadedVersion, sources: Mapping[int, Closing], ours: Sequence[Administration]
+    version: LoadedVersion,
+    sources: Mapping[int, Closing],
+    ours: Sequence[Administration],
+    *,
+    withheld: bool,
 ) -> list[Change]:
     """Each answer before and after, in order of asking."""
     return [
@@ -215,6 +224,7 @@ def changes(
             item_key=version.key_at(item.position),
             before=sources[item.step],
             after=item.closing,
+            withheld=withheld,
         )
         for item in ours
         if item.step in sources

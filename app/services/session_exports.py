@@ -16,6 +16,7 @@ from app.items import ItemContent, Outcome
 from app.services.results import score_in
 from app.services.sessions import SessionService
 from app.services.versions import VersionService
+from app.services.visibility import Sight
 from app.storage.repositories.session_values import ENDED, SessionRecord
 
 
@@ -60,12 +61,13 @@ async def export_session(
         versions: Where the items' content is.
         session_id: Its id.
         file_format: Of the file.
-        reveal: Whether the content of a withheld bank may be given out.
+        reveal: Whether questions and answers of a withheld bank may be given out.
 
     Raises:
         NotFoundError: No such session.
         InvalidStateError: It has not ended.
     """
+    sight = Sight(is_whole=reveal)
     record = await sessions.get(session_id)
     if record.status not in ENDED or record.finished_at is None:
         raise InvalidStateError(
@@ -73,14 +75,14 @@ async def export_session(
         )
     version = await versions.load(record.bank_version_id)
     answers = [
-        asked
+        sight.answer(asked)
         for asked in await sessions.responses(session_id)
         if not asked.is_pretest
         and asked.administration.closing is not None
         and asked.administration.closing.score is not None
     ]
     items = {}
-    if reveal or version.visibility == "open":
+    if sight.shows(withheld=record.withheld):
         positions = sorted({asked.administration.position for asked in answers})
         items = await versions.items_at(version, positions)
     test = _test(record)

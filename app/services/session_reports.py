@@ -10,6 +10,7 @@ from app.services.loaded_version import LoadedVersion
 from app.services.session_run import SessionPlan
 from app.services.sessions import AskedAnswer, SessionService
 from app.services.versions import VersionService
+from app.services.visibility import Sight
 from app.storage.database import Database
 from app.storage.repositories.bank_values import BankVersion
 from app.storage.repositories.session_values import SessionRecord
@@ -36,18 +37,19 @@ class SessionReports:
 
         Args:
             session_id: Its id.
-            reveal: Whether the questions of a withheld bank may be shown.
+            reveal: Whether questions and answers of a withheld bank may be shown.
 
         Raises:
             NotFoundError: No such session.
         """
-        record = await self._sessions.get(session_id)
+        sight = Sight(is_whole=reveal)
+        record = sight.session(await self._sessions.get(session_id))
         version = await self._versions.load(record.bank_version_id)
-        answers = await self._sessions.responses(session_id)
+        answers = [sight.answer(asked) for asked in await self._sessions.responses(session_id)]
         async with self._database.reading() as uow:
             stored = await uow.versions.get(record.bank_version_id)
         texts: dict[int, ItemContent] = {}
-        if reveal or version.visibility == "open":
+        if sight.shows(withheld=record.withheld):
             positions = sorted({asked.administration.position for asked in answers})
             items = await self._versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}

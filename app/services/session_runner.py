@@ -140,7 +140,10 @@ class SessionRunner:
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
             except Exception as error:  # any fault must end the session, or it is run forever
-                logger.exception("session_failed")
+                if isinstance(error, SextantError):  # its words may quote an item: not for a log
+                    logger.warning("session_failed", code=error.code)
+                else:
+                    logger.exception("session_failed")
                 await self._fail(record, error)
 
     def _rescoring(self, record: SessionRecord) -> Rescoring:

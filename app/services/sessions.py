@@ -30,7 +30,7 @@ from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import scorer_json
+from app.storage.repositories.bank_values import OPEN, scorer_json
 from app.storage.repositories.endpoints import EndpointSettings
 from app.storage.repositories.session_values import (
     ENDED,
@@ -81,11 +81,16 @@ class SessionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedAnswer:
-    """One row of a session's list of responses."""
+    """One row of a session's list of responses.
+
+    Attributes:
+        withheld: It is an answer to a withheld bank.
+    """
 
     administration: Administration
     item_key: str
     is_pretest: bool
+    withheld: bool
 
 
 class SessionService:
@@ -139,7 +144,7 @@ class SessionService:
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         check_reachable(spec.plan, plan, version)
-        markers = await self._markers(version.calling_scorers)
+        markers = await self._markers_of(version)
         endpoint = None
         if spec.mode == "live":
             require_content(version)
@@ -226,6 +231,7 @@ class SessionService:
                 administration=item,
                 item_key=version.key_at(item.position),
                 is_pretest=version.is_pretest(item.position),
+                withheld=record.withheld,
             )
             for item in items
         ]
@@ -387,6 +393,7 @@ class SessionService:
             metadata=dict(metadata),
             provenance={
                 **self._provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **_rescored_with(parent),
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
             active_s=parent.active_s,
@@ -437,7 +444,7 @@ class SessionService:
             "default_scorer": scorer_json(scorer or present.default_scorer),
         }
         version = present.asking_as(asking)
-        markers = await self._markers((scorer,) if scorer else version.calling_scorers)
+        markers = await (self._markers((scorer,)) if scorer else self._markers_of(version))
         endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
         plan = SessionPlan.from_dict(parent.design)
         new = NewSession(
@@ -484,7 +491,7 @@ class SessionService:
             theirs = await uow.sessions.administrations(record.parent_id)
             ours = await uow.sessions.administrations(session_id)
         version = await self._versions.load(record.bank_version_id)
-        return changes(version, old_closings(theirs, ours), ours)
+        return changes(version, old_closings(theirs, ours), ours, withheld=record.withheld)
 
     async def _start(
         self,
@@ -528,6 +535,18 @@ class SessionService:
         check_plan(plan, endpoint.price)
         require_answers(endpoint.kind)
         await self._versions.adaptive_test(version, plan.design, endpoint.price)
+
+    async def _markers_of(self, version: LoadedVersion) -> dict[str, Any]:
+        """Endpoints of a version's own scorers; who may ask is not told which those are."""
+        try:
+            return await self._markers(version.calling_scorers)
+        except InvalidInputError as exc:
+            if version.visibility == OPEN:
+                raise
+            raise InvalidInputError(
+                f"A scorer of bank {version.bank_name!r} calls an endpoint that is not there or "
+                "cannot serve. The bank is withheld: whoever may write it sees which."
+            ) from exc
 
     async def _markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
         """Endpoints of these scorers; one that cannot serve is refused before any call."""
@@ -590,6 +609,12 @@ class SessionService:
                 stop_reason=stop_reason,
                 stop_detail=stop_detail,
             )
+
+
+def _rescored_with(parent: SessionRecord) -> dict[str, Any]:
+    """What marked all answers of an older session that its copies repeat, if one scorer did."""
+    name = "rescored_with"
+    return {name: parent.provenance[name]} if name in parent.provenance else {}
 
 
 def _markers_of(parent: SessionRecord) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.banks import BankCreate, BankRead, BankUpdate, ImportCreate, ImportRead
 from app.api.schemas.common import ListRead
-from app.deps import Banks, caller
+from app.deps import Banks, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -31,27 +31,31 @@ router = make_router("/banks", tag="banks")
     dependencies=[caller("banks:write"), IDEMPOTENT],
     responses=errors(AlreadyExistsError, UnknownNameError),
 )
-async def create_bank(body: BankCreate, response: Response, banks: Banks) -> BankRead:
+async def create_bank(body: BankCreate, response: Response, banks: Banks, sight: Seen) -> BankRead:
     """Make an empty bank."""
     created = await banks.create_bank(body.to_spec())
     response.headers["Location"] = f"/v1/banks/{created.bank.id}"
     response.headers["ETag"] = etag(created.bank.revision)
-    return BankRead.of(created)
+    return BankRead.of(created, sight)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
-async def list_banks(page: Paging, banks: Banks) -> ListRead[BankRead]:
+async def list_banks(page: Paging, banks: Banks, sight: Seen) -> ListRead[BankRead]:
     """Banks, the newest first."""
     found = await banks.list_banks(page)
-    return list_of(found, BankRead.of, identify=lambda overview: overview.bank.id)
+    return list_of(
+        found,
+        lambda overview: BankRead.of(overview, sight),
+        identify=lambda overview: overview.bank.id,
+    )
 
 
 @router.get("/{bank}", dependencies=[caller("read")])
-async def get_bank(bank: BankRef, response: Response, banks: Banks) -> BankRead:
+async def get_bank(bank: BankRef, response: Response, banks: Banks, sight: Seen) -> BankRead:
     """One bank, by id or name, with its latest version."""
     found = await banks.get_bank(bank)
     response.headers["ETag"] = etag(found.bank.revision)
-    return BankRead.of(found)
+    return BankRead.of(found, sight)
 
 
 @router.patch(
@@ -60,12 +64,17 @@ async def get_bank(bank: BankRef, response: Response, banks: Banks) -> BankRead:
     responses={**errors(AlreadyExistsError, UnknownNameError), **CONDITIONAL},
 )
 async def update_bank(
-    bank: BankRef, body: BankUpdate, revision: ExpectedRevision, response: Response, banks: Banks
+    bank: BankRef,
+    body: BankUpdate,
+    revision: ExpectedRevision,
+    response: Response,
+    banks: Banks,
+    sight: Seen,
 ) -> BankRead:
     """Change a bank's settings. Its versions stay as they are."""
     changed = await banks.update_bank(bank, revision, body.to_changes())
     response.headers["ETag"] = etag(changed.bank.revision)
-    return BankRead.of(changed)
+    return BankRead.of(changed, sight)
 
 
 @router.delete(

@@ -17,7 +17,7 @@ from app.api.schemas.endpoints import (
     NamedEndpointCreate,
     ProbeRead,
 )
-from app.deps import Endpoints, caller
+from app.deps import Endpoints, MarkerGuardDep, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     BlockedAddressError,
@@ -49,9 +49,14 @@ EndpointId = Annotated[
     responses=errors(AlreadyExistsError, BlockedAddressError, UnknownNameError),
 )
 async def create_endpoint(
-    body: NamedEndpointCreate, response: Response, endpoints: Endpoints
+    body: NamedEndpointCreate,
+    response: Response,
+    endpoints: Endpoints,
+    sight: Seen,
+    guard: MarkerGuardDep,
 ) -> EndpointRead:
     """Save a language model under a name. Its key is stored encrypted and never shown again."""
+    await guard.require_free(sight, body.name)
     created = await endpoints.create(body.to_spec())
     response.headers["Location"] = f"/v1/endpoints/{created.id}"
     response.headers["ETag"] = etag(created.revision)
@@ -93,9 +98,17 @@ async def update_endpoint(
     revision: ExpectedRevision,
     response: Response,
     endpoints: Endpoints,
+    sight: Seen,
+    guard: MarkerGuardDep,
 ) -> EndpointRead:
-    """Change an endpoint. Sessions under way take the change with their next call."""
-    changed = await endpoints.update(endpoint_id, body.to_change(), expected_revision=revision)
+    """Change an endpoint. Sessions under way take the change with their next call.
+
+    One that marks answers of a withheld bank is changed, or deleted, with `banks:write` only.
+    """
+    change = body.to_change()
+    name = change.settings.get("name")
+    await guard.require_free(sight, name, endpoint_id=endpoint_id)
+    changed = await endpoints.update(endpoint_id, change, expected_revision=revision)
     response.headers["ETag"] = etag(changed.revision)
     return EndpointRead.of(changed)
 
@@ -107,9 +120,14 @@ async def update_endpoint(
     responses=CONDITIONAL,
 )
 async def delete_endpoint(
-    endpoint_id: EndpointId, revision: ExpectedRevision, endpoints: Endpoints
+    endpoint_id: EndpointId,
+    revision: ExpectedRevision,
+    endpoints: Endpoints,
+    sight: Seen,
+    guard: MarkerGuardDep,
 ) -> None:
     """Delete an endpoint. Sessions that used it keep their results."""
+    await guard.require_free(sight, endpoint_id=endpoint_id)
     await endpoints.delete(endpoint_id, expected_revision=revision)
 
 

@@ -8,7 +8,7 @@ from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
 from app.api.routing import router as make_router
 from app.api.schemas.gates import GateCreate, GateRead
-from app.deps import Gates, caller
+from app.deps import Gates, MarkerGuardDep, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
 
 router = make_router("/gates", tag="gates")
@@ -24,20 +24,24 @@ GateId = Annotated[
     dependencies=[caller("run"), IDEMPOTENT],
     responses=errors(NotFoundError, InvalidStateError, BlockedAddressError, UnknownNameError),
 )
-async def create_gate(body: GateCreate, response: Response, gates: Gates) -> GateRead:
+async def create_gate(
+    body: GateCreate, response: Response, gates: Gates, sight: Seen, guard: MarkerGuardDep
+) -> GateRead:
     """Hold a session against a threshold, or start a session for the purpose.
 
     `go` if the interval lies wholly beyond the threshold, `no_go` if wholly short of it, else
     `inconclusive`; so is the gate of a session that failed. Extend an inconclusive session and make
     a new gate. `pending` while the session goes on.
     """
+    given = body.session.endpoint if body.session else None
+    await guard.require_free(sight, given.name if given else None)
     session = body.session_id if body.session is None else body.session.to_domain()
     made = await gates.create(body.to_domain(), session or "")
     response.headers["Location"] = f"/v1/gates/{made.record.id}"
-    return GateRead.of(made)
+    return GateRead.of(made, sight)
 
 
 @router.get("/{gate_id}", dependencies=[caller("read")])
-async def get_gate(gate_id: GateId, gates: Gates) -> GateRead:
+async def get_gate(gate_id: GateId, gates: Gates, sight: Seen) -> GateRead:
     """A gate, decided if its session has ended."""
-    return GateRead.of(await gates.get(gate_id))
+    return GateRead.of(await gates.get(gate_id), sight)

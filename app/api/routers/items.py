@@ -13,10 +13,9 @@ from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
-from app.deps import Items, Reader, caller
+from app.deps import Items, Seen, caller
 from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError
 from app.exchange.items import scan_items
-from app.storage.repositories.api_keys import Scope
 
 router = make_router("/banks", tag="banks")
 
@@ -57,21 +56,21 @@ async def create_item(
     return ItemRead.of(created)
 
 
-@router.get("/{bank}/items")
+@router.get("/{bank}/items", dependencies=[caller("read")])
 async def list_items(
-    bank: BankRef, page: PagingInOrder, who: Reader, items: Items
+    bank: BankRef, page: PagingInOrder, sight: Seen, items: Items
 ) -> ListRead[ItemRead]:
     """Items of a bank, the oldest first."""
-    found = await items.list_page(bank, page, reveal=who.may(Scope.BANKS_WRITE))
+    found = await items.list_page(bank, page, reveal=sight.is_whole)
     return list_of(found, ItemRead.of, identify=lambda item: item.id)
 
 
-@router.get("/{bank}/items/{item}")
+@router.get("/{bank}/items/{item}", dependencies=[caller("read")])
 async def get_item(
-    bank: BankRef, item: ItemRef, who: Reader, response: Response, items: Items
+    bank: BankRef, item: ItemRef, sight: Seen, response: Response, items: Items
 ) -> ItemRead:
     """One item, by id or key."""
-    found = await items.get(bank, item, reveal=who.may(Scope.BANKS_WRITE))
+    found = await items.get(bank, item, reveal=sight.is_whole)
     response.headers["ETag"] = etag(found.revision)
     return ItemRead.of(found)
 

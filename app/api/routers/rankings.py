@@ -13,7 +13,7 @@ from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
 from app.api.schemas.session_answers import AfterStep
-from app.deps import Rankings, caller, identify
+from app.deps import MarkerGuardDep, Rankings, Seen, caller, identify
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
 from app.storage.repositories.session_values import SessionEvent
 
@@ -34,33 +34,38 @@ _LAST_EVENTS = {"ranking.completed", "ranking.failed", "ranking.cancelled"}
     responses=errors(NotFoundError, BlockedAddressError, UnknownNameError),
 )
 async def create_ranking(
-    body: RankingCreate, response: Response, rankings: Rankings
+    body: RankingCreate, response: Response, rankings: Rankings, sight: Seen, guard: MarkerGuardDep
 ) -> RankingRead:
     """Rank several endpoints with as few items as possible; those that are close come out tied.
 
     The answer comes at once; a worker asks all endpoints side by side. Poll, or read the events.
     """
+    given = (ranked.endpoint for ranked in body.endpoints)
+    await guard.require_free(sight, *(endpoint.name for endpoint in given if endpoint))
     created = await rankings.create(body.to_domain())
     response.headers["Location"] = f"/v1/rankings/{created.id}"
-    return RankingRead.of(created)
+    return RankingRead.of(created, sight)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_rankings(
     page: Paging,
     rankings: Rankings,
+    sight: Seen,
     status: Annotated[RankingStatus | None, Query()] = None,
     bank_id: BankId | None = None,
 ) -> ListRead[RankingRead]:
     """Rankings, the newest first."""
     found = await rankings.list_page(page, status=status, bank_id=bank_id)
-    return list_of(found, RankingRead.of, identify=lambda record: record.id)
+    return list_of(
+        found, lambda record: RankingRead.of(record, sight), identify=lambda record: record.id
+    )
 
 
 @router.get("/{ranking_id}", dependencies=[caller("read")])
-async def get_ranking(ranking_id: RankingId, rankings: Rankings) -> RankingRead:
+async def get_ranking(ranking_id: RankingId, rankings: Rankings, sight: Seen) -> RankingRead:
     """Where a ranking stands: order with tie groups and rank ranges, pairs, cost."""
-    return RankingRead.of(await rankings.get(ranking_id))
+    return RankingRead.of(await rankings.get(ranking_id), sight)
 
 
 @router.delete(
@@ -90,6 +95,7 @@ async def ranking_events(
     ranking_id: RankingId,
     request: Request,
     rankings: Rankings,
+    sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a ranking. `Last-Event-ID` or `after` resumes the stream."""
@@ -99,7 +105,8 @@ async def ranking_events(
     async def fetch(seq: int) -> Sequence[SessionEvent]:
         events = await rankings.events(ranking_id, after=seq)
         followed.update(event.seq for event in events[:-1])
-        return events
+        withheld = bool(events) and (await rankings.get(ranking_id)).withheld
+        return [sight.event(event, withheld=withheld) for event in events]
 
     def is_last(event: StoredEvent) -> bool:
         return event.type in _LAST_EVENTS and event.seq not in followed
@@ -114,9 +121,9 @@ async def ranking_events(
 @router.post(
     "/{ranking_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def cancel_ranking(ranking_id: RankingId, rankings: Rankings) -> RankingRead:
+async def cancel_ranking(ranking_id: RankingId, rankings: Rankings, sight: Seen) -> RankingRead:
     """End a ranking where it stands. The answers so far are kept."""
-    return RankingRead.of(await rankings.cancel(ranking_id))
+    return RankingRead.of(await rankings.cancel(ranking_id), sight)
 
 
 @router.post(
@@ -126,12 +133,18 @@ async def cancel_ranking(ranking_id: RankingId, rankings: Rankings) -> RankingRe
     responses=errors(InvalidStateError, BlockedAddressError, UnknownNameError),
 )
 async def join_ranking(
-    ranking_id: RankingId, body: RankingJoin, response: Response, rankings: Rankings
+    ranking_id: RankingId,
+    body: RankingJoin,
+    response: Response,
+    rankings: Rankings,
+    sight: Seen,
+    guard: MarkerGuardDep,
 ) -> RankingRead:
     """Add an endpoint to a completed ranking: only that one is asked.
 
     The others keep their answers; all pairs are judged anew.
     """
+    await guard.require_free(sight, body.endpoint.name if body.endpoint else None)
     joined = await rankings.join(ranking_id, body.to_domain(), body.budget.to_domain())
     response.headers["Location"] = f"/v1/rankings/{joined.id}"
-    return RankingRead.of(joined)
+    return RankingRead.of(joined, sight)

@@ -33,8 +33,9 @@ from app.api.schemas.sessions import (
     Status,
 )
 from app.deps import (
-    Caller,
     ManualSessionsDep,
+    MarkerGuardDep,
+    Seen,
     SessionReportsDep,
     Sessions,
     Versions,
@@ -50,7 +51,6 @@ from app.errors import (
 )
 from app.reports.session.page import render
 from app.services.session_exports import SessionFormat, export_session
-from app.storage.repositories.api_keys import Scope
 from app.storage.repositories.session_values import SessionEvent
 
 router = make_router("/sessions", tag="sessions")
@@ -74,36 +74,44 @@ _LAST_EVENTS = {"session.completed", "session.failed", "session.cancelled"}
     },
 )
 async def create_session(
-    body: SessionCreate, response: Response, sessions: Sessions
+    body: SessionCreate,
+    response: Response,
+    sessions: Sessions,
+    sight: Seen,
+    guard: MarkerGuardDep,
 ) -> SessionRead:
     """Start one adaptive test of a live endpoint, or a manual one that the caller answers.
 
     The answer comes at once; the test runs in a worker. Poll the session, or read its events.
     """
+    await guard.require_free(sight, body.endpoint.name if body.endpoint else None)
     created = await sessions.create(body.to_domain())
     if body.mode == "manual":
         response.status_code = 201
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created)
+    return SessionRead.of(created, sight)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
 async def list_sessions(
     page: Paging,
     sessions: Sessions,
+    sight: Seen,
     status: Annotated[Status | None, Query()] = None,
     endpoint_id: EndpointId | None = None,
     bank_id: BankId | None = None,
 ) -> ListRead[SessionRead]:
     """Sessions, the newest first."""
     found = await sessions.list_page(page, status=status, endpoint_id=endpoint_id, bank_id=bank_id)
-    return list_of(found, SessionRead.of, identify=lambda record: record.id)
+    return list_of(
+        found, lambda record: SessionRead.of(record, sight), identify=lambda record: record.id
+    )
 
 
 @router.get("/{session_id}", dependencies=[caller("read")])
-async def get_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+async def get_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
     """Where a session stands: theta with its SE, predicted score, usage, outcomes."""
-    return SessionRead.of(await sessions.get(session_id))
+    return SessionRead.of(await sessions.get(session_id), sight)
 
 
 @router.delete(
@@ -121,12 +129,13 @@ async def delete_session(session_id: SessionId, sessions: Sessions) -> None:
 async def list_responses(
     session_id: SessionId,
     sessions: Sessions,
+    sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this step.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ResponseList:
     """Items asked, in order of asking, with answer, outcome, score and cost."""
     rows = await sessions.responses(session_id, after_step=after, limit=limit + 1)
-    data = [ResponseRead.of(row) for row in rows[:limit]]
+    data = [ResponseRead.of(row, sight) for row in rows[:limit]]
     return ResponseList(
         data=data, last_step=data[-1].step if data else after, has_more=len(rows) > limit
     )
@@ -141,6 +150,7 @@ async def get_trajectory(session_id: SessionId, sessions: Sessions) -> Trajector
 @router.get(
     "/{session_id}/export",
     response_class=Response,
+    dependencies=[caller("read")],
     responses={
         **file_responses(kind.media_type for kind in SessionFormat),
         **errors(InvalidStateError),
@@ -150,7 +160,7 @@ async def export_ended_session(
     session_id: SessionId,
     sessions: Sessions,
     versions: Versions,
-    who: Annotated[Caller, caller("read")],
+    sight: Seen,
     file_format: Annotated[
         SessionFormat,
         Query(
@@ -161,17 +171,17 @@ async def export_ended_session(
 ) -> Response:
     """An ended session in a form that other tools read.
 
-    Items that ended without a score are counted in the object and have no line. Content of a
-    withheld bank is left out for keys without `banks:write`.
+    Items that ended without a score are counted in the object and have no line. Questions and
+    answers of a withheld bank are left out for keys without `banks:write`.
     """
-    reveal = who.may(Scope.BANKS_WRITE)
-    made = await export_session(sessions, versions, session_id, file_format, reveal=reveal)
+    made = await export_session(sessions, versions, session_id, file_format, reveal=sight.is_whole)
     headers = {"Content-Disposition": attachment(made.name)}
     return Response(made.content, media_type=made.media_type, headers=headers)
 
 
 @router.get(
     "/{session_id}/report",
+    dependencies=[caller("read")],
     response_model=SessionReportRead,
     responses={
         200: {
@@ -185,7 +195,7 @@ async def get_session_report(
     request: Request,
     response: Response,
     reports: SessionReportsDep,
-    who: Annotated[Caller, caller("read")],
+    sight: Seen,
     file_format: Annotated[
         Literal["json", "html"] | None,
         Query(alias="format", description="By default what `Accept` prefers, else JSON."),
@@ -194,9 +204,9 @@ async def get_session_report(
     """What a session found out, in plain words, for people: figures, or an HTML page.
 
     Of a session in any state; the page needs nothing else: no script, no font, no image from
-    outside. Questions of a withheld bank are left out for keys without `banks:write`.
+    outside. Questions and answers of a withheld bank are left out for keys without `banks:write`.
     """
-    report = await reports.report(session_id, reveal=who.may(Scope.BANKS_WRITE))
+    report = await reports.report(session_id, reveal=sight.is_whole)
     if (file_format or preferred(request, "json", "html")) == "html":
         return html_page(await asyncio.to_thread(render, report))
     response.headers["Vary"] = "Accept"
@@ -219,13 +229,17 @@ async def session_events(
     session_id: SessionId,
     request: Request,
     sessions: Sessions,
+    sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a session. `Last-Event-ID` or `after` resumes the stream."""
     await sessions.get(session_id)
 
     async def fetch(seq: int) -> Sequence[SessionEvent]:
-        return await sessions.events(session_id, after=seq)
+        events = await sessions.events(session_id, after=seq)
+        # Asked anew, for a bank may be withheld while a stream goes on.
+        withheld = bool(events) and (await sessions.get(session_id)).withheld
+        return [sight.event(event, withheld=withheld) for event in events]
 
     if wants_stream(request):
         return await event_stream(
@@ -237,25 +251,25 @@ async def session_events(
 @router.post(
     "/{session_id}:cancel", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def cancel_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+async def cancel_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
     """End a session where it stands. Its answers so far are kept."""
-    return SessionRead.of(await sessions.cancel(session_id))
+    return SessionRead.of(await sessions.cancel(session_id), sight)
 
 
 @router.post(
     "/{session_id}:pause", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def pause_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+async def pause_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
     """Stop asking until resumed; calls in flight are dropped and asked again later."""
-    return SessionRead.of(await sessions.pause(session_id))
+    return SessionRead.of(await sessions.pause(session_id), sight)
 
 
 @router.post(
     "/{session_id}:resume", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def resume_session(session_id: SessionId, sessions: Sessions) -> SessionRead:
+async def resume_session(session_id: SessionId, sessions: Sessions, sight: Seen) -> SessionRead:
     """Go on with a paused session."""
-    return SessionRead.of(await sessions.resume(session_id))
+    return SessionRead.of(await sessions.resume(session_id), sight)
 
 
 @router.post(
@@ -265,7 +279,7 @@ async def resume_session(session_id: SessionId, sessions: Sessions) -> SessionRe
     responses=errors(InvalidStateError),
 )
 async def extend_session(
-    session_id: SessionId, body: SessionExtend, response: Response, sessions: Sessions
+    session_id: SessionId, body: SessionExtend, response: Response, sessions: Sessions, sight: Seen
 ) -> SessionRead:
     """Go on where an ended session stopped, with a tighter target or a larger budget.
 
@@ -274,7 +288,7 @@ async def extend_session(
     """
     created = await sessions.extend(session_id, body.plan(), body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created)
+    return SessionRead.of(created, sight)
 
 
 @router.post(
@@ -284,7 +298,7 @@ async def extend_session(
     responses=errors(InvalidStateError),
 )
 async def replay_session(
-    session_id: SessionId, body: SessionReplay, response: Response, sessions: Sessions
+    session_id: SessionId, body: SessionReplay, response: Response, sessions: Sessions, sight: Seen
 ) -> SessionRead:
     """Estimate again from an ended session's answers, by another estimator or bank version."""
     created = await sessions.replay(
@@ -294,7 +308,7 @@ async def replay_session(
         metadata=body.metadata,
     )
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created)
+    return SessionRead.of(created, sight)
 
 
 @router.post(
@@ -304,33 +318,44 @@ async def replay_session(
     responses=errors(InvalidStateError, UnknownNameError),
 )
 async def rescore_session(
-    session_id: SessionId, body: SessionRescore, response: Response, sessions: Sessions
+    session_id: SessionId, body: SessionRescore, response: Response, sessions: Sessions, sight: Seen
 ) -> SessionRead:
     """Mark an ended session's stored answers again, with another scorer. Asks no model.
 
     Makes a linked session, filled by a worker; the old one stays as it is. Theta is estimated anew
-    in the order in which the answers came. A judge is called, within its own budget.
+    in the order in which the answers came. A judge is called, within its own budget. Naming a
+    scorer for answers to a withheld bank needs `banks:write`: it is told what counts as right.
     """
-    scorer = None if body.scorer is None else body.scorer.to_domain()
+    scorer = None
+    if body.scorer is not None:
+        sight.require_own_scorer(await sessions.get(session_id))
+        scorer = body.scorer.to_domain()
     created = await sessions.rescore(session_id, scorer, body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
-    return SessionRead.of(created)
+    return SessionRead.of(created, sight)
 
 
 @router.get(
     "/{session_id}/changes", dependencies=[caller("read")], responses=errors(InvalidStateError)
 )
-async def list_changes(session_id: SessionId, sessions: Sessions) -> ChangeList:
+async def list_changes(session_id: SessionId, sessions: Sessions, sight: Seen) -> ChangeList:
     """What marking again has changed, answer by answer; of a session made by `:rescore`."""
-    return ChangeList(data=[ChangeRead.of(change) for change in await sessions.changes(session_id)])
+    return ChangeList(
+        data=[ChangeRead.of(change, sight) for change in await sessions.changes(session_id)]
+    )
 
 
 @router.get(
     "/{session_id}/next-item", dependencies=[caller("run")], responses=errors(InvalidStateError)
 )
-async def get_next_item(session_id: SessionId, sessions: ManualSessionsDep) -> NextItemRead:
-    """The item that a manual session waits for."""
-    return NextItemRead.of(await sessions.next_item(session_id))
+async def get_next_item(
+    session_id: SessionId, sessions: ManualSessionsDep, sight: Seen
+) -> NextItemRead:
+    """The item that a manual session waits for.
+
+    Of a withheld bank a key without `banks:write` is told the item's key alone.
+    """
+    return NextItemRead.of(await sessions.next_item(session_id), sight)
 
 
 @router.post(
@@ -340,10 +365,10 @@ async def get_next_item(session_id: SessionId, sessions: ManualSessionsDep) -> N
     responses=errors(InvalidStateError, StaleStepError),
 )
 async def answer_item(
-    session_id: SessionId, body: ManualResponse, sessions: ManualSessionsDep
+    session_id: SessionId, body: ManualResponse, sessions: ManualSessionsDep, sight: Seen
 ) -> SessionRead:
     """Answer the item that a manual session waits for; the session chooses the next one."""
-    return SessionRead.of(await sessions.answer(session_id, body.to_domain()))
+    return SessionRead.of(await sessions.answer(session_id, body.to_domain()), sight)
 
 
 def _is_last(event: object) -> bool:

@@ -26,12 +26,11 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import BankExportsDep, Banks, Drifts, Forms, Reader, Reports, Versions, caller
+from app.deps import BankExportsDep, Banks, Drifts, Forms, Reports, Seen, Versions, caller
 from app.errors import CalibrationError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
 from app.reports.version.page import render
-from app.storage.repositories.api_keys import Scope
 
 router = make_router("/banks", tag="banks")
 
@@ -118,6 +117,7 @@ async def get_information(
 
 @router.get(
     "/{bank}/versions/{version}/export",
+    dependencies=[caller("read")],
     response_class=StreamingResponse,
     responses={
         **file_responses(kind.media_type for kind in BankFormat),
@@ -128,7 +128,7 @@ async def get_information(
 async def export_version(
     bank: BankRef,
     version: VersionRef,
-    who: Reader,
+    sight: Seen,
     request: Request,
     exports: BankExportsDep,
     file_format: Annotated[
@@ -148,7 +148,7 @@ async def export_version(
 
     Content of a withheld bank is left out for keys without `banks:write`.
     """
-    made = await exports.export(bank, version, file_format, reveal=who.may(Scope.BANKS_WRITE))
+    made = await exports.export(bank, version, file_format, reveal=sight.is_whole)
     tag = etag(f"{made.version.id}-{file_format}{'-withheld' if made.withheld else ''}")
     if is_current(request, tag):
         return not_modified(tag)

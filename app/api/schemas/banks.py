@@ -23,6 +23,7 @@ from app.services.bank_import import BankImport, Skipped, Tally
 from app.services.bank_spec import BY_KIND, BankSpec
 from app.services.banks import BankOverview, ImportReport
 from app.services.pretest import MAX_PER_SESSION
+from app.services.visibility import Sight
 
 BankName = Annotated[
     Text,
@@ -34,7 +35,8 @@ BankName = Annotated[
 Visibility = Annotated[
     Literal["open", "withheld"],
     Field(
-        description="`withheld`: content, targets and scorers are shown to `banks:write` keys only."
+        description="`withheld`: content, targets, prompt, scorers and answers are shown to "
+        "`banks:write` keys only."
     ),
 ]
 UnparsedPolicy = Annotated[
@@ -171,8 +173,10 @@ class BankRead(Output):
     licence: str | None
     source: str | None
     visibility: str
-    default_scorer: ScorerModel
-    prompt: PromptModel
+    default_scorer: ScorerModel | None = Field(
+        description="Null where the bank is withheld and the key may not write banks."
+    )
+    prompt: PromptModel | None = Field(description="Null like `default_scorer`.")
     unparsed_policy: str
     pretest_items: int
     metadata: dict[str, str]
@@ -183,7 +187,7 @@ class BankRead(Output):
     updated_at: datetime
 
     @classmethod
-    def of(cls, overview: BankOverview) -> Self:
+    def of(cls, overview: BankOverview, sight: Sight) -> Self:
         """The outgoing shape of a bank."""
         bank = overview.bank
         return cls(
@@ -193,8 +197,8 @@ class BankRead(Output):
             licence=bank.licence,
             source=bank.source,
             visibility=bank.visibility,
-            default_scorer=ScorerModel.of(bank.default_scorer),
-            prompt=PromptModel.model_validate(bank.prompt),
+            default_scorer=sight.content_of(bank, ScorerModel.of(bank.default_scorer)),
+            prompt=sight.content_of(bank, PromptModel.model_validate(bank.prompt)),
             unparsed_policy=bank.unparsed_policy,
             pretest_items=bank.pretest_items,
             metadata=dict(bank.metadata),

@@ -9,6 +9,7 @@ from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.sessions import SessionCreate, Status
 from app.services.gates import Gate, GateSpec
+from app.services.visibility import Sight
 
 Metric = Literal["theta", "score"]
 Direction = Literal["above", "below"]
@@ -94,8 +95,9 @@ class GateRead(Output):
     created_at: datetime
 
     @classmethod
-    def of(cls, gate: Gate) -> "GateRead":
+    def of(cls, gate: Gate, sight: Sight) -> "GateRead":
         """From the service's value."""
+        gate = sight.gate(gate)
         record, result = gate.record, gate.result
         return cls.model_validate(
             {

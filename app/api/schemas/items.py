@@ -9,7 +9,6 @@ from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import ABSENT, FieldError, Input, Output, Text
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
-from app.items import ItemContent
 from app.services.bank_import import BatchLine
 from app.storage.repositories.bank_values import Item
 
@@ -114,7 +113,7 @@ class ItemRead(Output):
     object: Literal["item"] = "item"
     bank_id: str
     key: str
-    withheld: bool = Field(description="Content, target and scorer are left out here.")
+    withheld: bool = Field(description="Content, target, scorer and hash are left out here.")
     prompt: str | None
     messages: list[MessageModel]
     choices: list[str]
@@ -123,7 +122,9 @@ class ItemRead(Output):
     group: str | None
     scorer: ScorerModel | None
     expected_tokens: TokensModel
-    content_hash: str
+    content_hash: str | None = Field(
+        description="SHA-256 of question, options and targets; null where they are withheld."
+    )
     revision: int
     created_at: datetime
 
@@ -135,7 +136,7 @@ class ItemRead(Output):
             id=item.id,
             bank_id=item.bank_id,
             key=item.key,
-            withheld=content == ItemContent() and item.content_hash != content.content_hash,
+            withheld=not item.content_hash,
             prompt=content.prompt,
             messages=[MessageModel(role=m.role, content=m.content) for m in content.messages],
             choices=list(content.choices),
@@ -144,7 +145,7 @@ class ItemRead(Output):
             group=item.group,
             scorer=ScorerModel.of(item.scorer) if item.scorer else None,
             expected_tokens=TokensModel(in_=item.expected_tokens_in, out=item.expected_tokens_out),
-            content_hash=item.content_hash,
+            content_hash=item.content_hash or None,
             revision=item.revision,
             created_at=item.created_at,
         )

@@ -13,6 +13,7 @@ from app.api.schemas.sessions import Seed
 from app.engine import StopReason
 from app.engine.ranking_rules import RankingBudget, RankingRules
 from app.services.rankings import MAX_ENDPOINTS, EndpointChoice, RankingSpec
+from app.services.visibility import Sight
 from app.storage.repositories.rankings import RankingRecord
 
 RankingStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -252,8 +253,9 @@ class RankingRead(Output):
     finished_at: datetime | None
 
     @classmethod
-    def of(cls, record: RankingRecord) -> "RankingRead":
+    def of(cls, record: RankingRecord, sight: Sight) -> "RankingRead":
         """From the stored ranking."""
+        record = sight.ranking(record)
         figures = record.summary or _NOTHING_YET
         return cls.model_validate(
             {

@@ -10,6 +10,7 @@ from app.items import Outcome
 from app.services.manual_sessions import ManualAnswer, NextItem
 from app.services.rescoring import Change
 from app.services.sessions import AskedAnswer
+from app.services.visibility import Sight
 from app.storage.repositories.session_values import Closing
 
 
@@ -38,7 +39,7 @@ class ManualResponse(Input):
 
 
 class ItemView(Output):
-    """An item as the examinee is to see it."""
+    """An item as the examinee is to see it; of a withheld bank, without `banks:write`, its key."""
 
     id: str
     prompt: str | None
@@ -54,8 +55,9 @@ class NextItemRead(Output):
     item: ItemView
 
     @classmethod
-    def of(cls, awaited: NextItem) -> "NextItemRead":
+    def of(cls, awaited: NextItem, sight: Sight) -> "NextItemRead":
         """From the service's value; the target stays here."""
+        awaited = sight.next_item(awaited)
         content = awaited.item.content
         return cls(
             step=awaited.step,
@@ -75,7 +77,10 @@ _OF_ADMINISTRATION = frozenset(
 
 
 class ResponseRead(Output):
-    """One item of a session. `outcome` is null while the answer is awaited."""
+    """One item of a session. `outcome` is null while the answer is awaited.
+
+    Of a withheld bank, what came back and how it was marked is null for keys without `banks:write`.
+    """
 
     step: int
     item_id: str
@@ -87,6 +92,12 @@ class ResponseRead(Output):
     extractor: str | None
     reason: str | None
     error_code: str | None
+    scorer_hash: str | None = Field(
+        description=(
+            "SHA-256 of name and parameters of the scorer that marked. Null: none did, or the "
+            "answer is older than this field."
+        )
+    )
     marking: dict[str, Any] | None = Field(
         description="Of scorers that call out: judgements, the judge's version, what it cost."
     )
@@ -106,8 +117,9 @@ class ResponseRead(Output):
     answered_at: datetime | None
 
     @classmethod
-    def of(cls, asked: AskedAnswer) -> "ResponseRead":
+    def of(cls, asked: AskedAnswer, sight: Sight) -> "ResponseRead":
         """From the service's value."""
+        asked = sight.answer(asked)
         item, closing = asked.administration, asked.administration.closing
 
         def of_closing(name: str) -> Any:
@@ -163,8 +175,9 @@ class ChangeRead(Output):
     after: StoredMark | None
 
     @classmethod
-    def of(cls, change: Change) -> "ChangeRead":
+    def of(cls, change: Change, sight: Sight) -> "ChangeRead":
         """From the service's value."""
+        change = sight.change(change)
         return cls(
             step=change.step,
             item_id=change.item_key,

@@ -25,6 +25,7 @@ from app.api.schemas.session_figures import (
 from app.engine import StopReason
 from app.services.pretest import MAX_PER_SESSION
 from app.services.sessions import SessionSpec
+from app.services.visibility import Sight
 from app.storage.repositories.session_values import SessionRecord
 
 Status = Literal[
@@ -214,8 +215,9 @@ class SessionRead(Output):
     finished_at: datetime | None
 
     @classmethod
-    def of(cls, record: SessionRecord) -> "SessionRead":
+    def of(cls, record: SessionRecord, sight: Sight) -> "SessionRead":
         """From the stored session."""
+        record = sight.session(record)
         provenance = record.provenance
         return cls.model_validate(
             {

@@ -9,6 +9,8 @@ from app.items import ItemContent, Message, ScorerSpec
 from app.storage.rows import BankRow, BankVersionRow, ItemRow, VersionItemRow
 
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
+#: The visibility of a bank whose content everybody may see; of any other it stays inside.
+OPEN = "open"
 
 #: Fields of a `BankVersion` that share one column.
 VERSION_EXTRAS = ("n_calibrated", "has_content", "calibration")

@@ -8,10 +8,11 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
+from app.items import ScorerSpec
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.bank_values import Bank, bank_values, read_bank
+from app.storage.repositories.bank_values import OPEN, Bank, bank_values, read_bank
 from app.storage.revisions import require_revision
-from app.storage.rows import BankRow, BankVersionRow
+from app.storage.rows import BankRow, BankVersionRow, ItemRow
 
 
 class BankRepository:
@@ -93,6 +94,18 @@ class BankRepository:
         await self._db.execute(
             update(BankRow).where(BankRow.id == bank.id).values(archived_at=func.now())
         )
+
+    async def withheld_scorers(self) -> list[ScorerSpec]:
+        """The different scorers of withheld banks and of their items."""
+        withheld = BankRow.visibility != OPEN
+        default = select(BankRow.default_scorer).where(withheld)
+        own = (
+            select(ItemRow.scorer)
+            .join(BankRow, BankRow.id == ItemRow.bank_id)
+            .where(withheld, ItemRow.scorer.is_not(None))
+        )
+        rows = (await self._db.execute(default.union(own))).scalars()
+        return [ScorerSpec(**row) for row in rows]
 
     async def of_version(self, version_id: str) -> Bank:
         """The bank of a version, also when it is archived.

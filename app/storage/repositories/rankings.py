@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories import session_values
+from app.storage.repositories.bank_values import OPEN
 from app.storage.repositories.session_values import SessionEvent, SessionRecord
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.rows import (
@@ -30,13 +31,18 @@ ENDED = ("completed", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingRecord:
-    """One ranking as stored; names as in the table `rankings`."""
+    """One ranking as stored; names as in the table `rankings`.
+
+    Attributes:
+        withheld: Its bank is.
+    """
 
     id: str
     bank_version_id: str
     bank_id: str
     bank_name: str
     bank_version: int
+    withheld: bool
     settings: dict[str, Any]
     seed: int
     metadata: dict[str, str]
@@ -382,6 +388,7 @@ _JOINED: dict[str, Any] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
+    "withheld": BankRow.visibility != OPEN,
 }
 _RANKINGS = (
     select(

@@ -13,7 +13,11 @@ ENDED = ("completed", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """One session as stored; names as in the table `sessions`."""
+    """One session as stored; names as in the table `sessions`.
+
+    Attributes:
+        withheld: Its bank is withheld, or that of a session whose answers it took over.
+    """
 
     id: str
     mode: str
@@ -25,6 +29,7 @@ class SessionRecord:
     bank_id: str
     bank_name: str
     bank_version: int
+    withheld: bool
     design: dict[str, Any]
     seed: int
     parent_id: str | None

@@ -6,12 +6,25 @@ from dataclasses import fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, bindparam, func, insert, select, text, update
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Select,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
 from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import OPEN
 from app.storage.repositories.session_values import (
     ENDED,
     LIVE,
@@ -397,6 +410,21 @@ class SessionRepository:
         )
         return await self.get(session_id)
 
+    async def marks_withheld(self, endpoint_id: str) -> bool:
+        """Whether an endpoint marks the answers of some session on a withheld bank."""
+        named = func.jsonb_path_exists(
+            SessionRow.provenance,
+            cast("$.scorer_endpoints.*.id ? (@ == $wanted)", JSONPATH),
+            func.jsonb_build_object("wanted", endpoint_id),
+        )
+        query = (
+            select(SessionRow.id)
+            .join(BankVersionRow, BankVersionRow.id == SessionRow.bank_version_id)
+            .join(BankRow, BankRow.id == BankVersionRow.bank_id)
+            .where(BankRow.visibility != OPEN, named)
+        )
+        return await self._db.scalar(query.limit(1)) is not None
+
     async def delete(self, session_id: str) -> None:
         """Remove an ended session with everything that belongs to it.
 
@@ -494,12 +522,28 @@ def _require_own(record: SessionRecord) -> None:
         )
 
 
+# Answers that were replayed on another bank stay those to the bank that they were given on.
+_WITHHELD = literal_column(
+    """
+    CASE WHEN sessions.parent_id IS NULL THEN banks.visibility <> 'open' ELSE (
+        WITH RECURSIVE line (parent_id, version_id) AS (
+            SELECT sessions.parent_id, sessions.bank_version_id
+            UNION ALL
+            SELECT s.parent_id, s.bank_version_id FROM sessions s JOIN line ON s.id = line.parent_id
+        )
+        SELECT bool_or(b.visibility <> 'open') FROM line
+        JOIN bank_versions v ON v.id = line.version_id JOIN banks b ON b.id = v.bank_id
+    ) END
+    """,
+    Boolean(),
+)
 _JOINED: dict[str, Any] = {
     "endpoint_name": EndpointRow.name,
     "endpoint_model": EndpointRow.model,
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
+    "withheld": _WITHHELD,
 }
 _OWN = [f.name for f in fields(SessionRecord) if f.name not in {*_JOINED, "metadata"}]
 # Built once: putting a statement together costs more than sending it.

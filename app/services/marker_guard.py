@@ -1,0 +1,58 @@
+"""Endpoints that mark the answers of withheld banks: they are told the accepted answers."""
+
+from app import scorers
+from app.errors import MissingScopeError
+from app.scorers.calling import CallingScorer
+from app.services.bank_spec import BY_KIND
+from app.services.visibility import Sight
+from app.storage.database import Database
+
+
+class MarkerGuard:
+    """Keeps those who may not write banks from becoming, or moving, such an endpoint.
+
+    Else a judge's address could be changed to one's own, or its name taken, and the next answer
+    would bring the texts there.
+
+    Args:
+        database: Where banks and endpoints are.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def require_free(
+        self, sight: Sight, *names: str | None, endpoint_id: str | None = None
+    ) -> None:
+        """Refuse a name or an endpoint by which a withheld bank's answers are marked.
+
+        Args:
+            sight: Of the caller.
+            names: That an endpoint is to have; `None` is no name.
+            endpoint_id: The endpoint to be changed or deleted.
+
+        Raises:
+            NotFoundError: No such endpoint.
+            MissingScopeError: It marks answers of a withheld bank, and the caller may not write it.
+        """
+        wanted = {name for name in names if name is not None}
+        if sight.is_whole or not (wanted or endpoint_id):
+            return
+        async with self._database.reading() as uow:
+            if endpoint_id is not None:
+                endpoint = await uow.endpoints.get(endpoint_id)
+                wanted |= {endpoint_id, endpoint.settings.name or endpoint_id}
+            marking = {
+                reference
+                for spec in await uow.banks.withheld_scorers()
+                if spec.name != BY_KIND and isinstance(scorer := scorers.build(spec), CallingScorer)
+                for reference in scorer.endpoints()
+            }
+            taken = bool(wanted & marking)
+            if endpoint_id is not None and not taken:
+                taken = await uow.sessions.marks_withheld(endpoint_id)
+        if taken:
+            raise MissingScopeError(
+                "This endpoint marks answers of a withheld bank and is told what counts as right: "
+                "changing it, or taking its name, needs a key with the scope 'banks:write'."
+            )

@@ -1,0 +1,222 @@
+"""Who sees what of a withheld bank: the one place that decides it. docs/withheld.md has the table.
+
+Whoever may write banks sees everything. Everybody else sees of a withheld bank what its items are
+called (keys, tags, groups), their parameters, and the figures of sessions: outcomes, scores,
+abilities, costs. What an item says, what counts as right, how it is put and marked, and every text
+that came back stay inside: an endpoint may repeat its prompt, and a scripted one knows the answers.
+
+Reports, exports and response shapes all take their values through a `Sight`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from app.engine import StopReason
+from app.errors import MissingScopeError
+from app.items import ItemContent
+from app.services.gates import Gate
+from app.services.manual_sessions import NextItem
+from app.services.rescoring import Change
+from app.services.sessions import AskedAnswer
+from app.storage.repositories.bank_values import OPEN, Bank, Item
+from app.storage.repositories.rankings import RankingRecord
+from app.storage.repositories.session_values import Closing, SessionEvent, SessionRecord
+
+T = TypeVar("T")
+
+#: Stands where a text may quote a withheld bank, such as the last answer before a session failed.
+UNTOLD = (
+    "Not told: the bank is withheld, and this may quote it. A key with the scope 'banks:write' "
+    "sees it."
+)
+
+#: What everybody may know of where a result comes from; anything else may hold the bank's texts.
+_TOLD_PROVENANCE = frozenset(
+    {
+        "code_version",
+        "bank",
+        "bank_version_id",
+        "bank_version",
+        "parameters_hash",
+        "scale",
+        "response_model",
+        "provisional",
+        "n_items",
+        "prompt_template_hash",
+        "endpoint",
+        "private_endpoints",
+        "seed",
+        "left_out",
+    }
+)
+_TOLD_ASKING = frozenset({"bank_revision", "unparsed_policy"})
+#: Wherever they stand in figures and events: texts out of answers, and sentences that quote them.
+_QUOTES = frozenset({"extracted", "reason"})
+_SENTENCES = frozenset({"detail", "stop_detail", "left_behind"})
+#: Of these reasons to stop, the sentence beside them quotes an answer, an endpoint or a scorer.
+_QUOTING_REASONS = frozenset(
+    {StopReason.TOO_MANY_FAILURES, StopReason.BUDGET_EXHAUSTED, StopReason.CUSTOM}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What one caller sees.
+
+    Attributes:
+        is_whole: Withheld banks, too: the caller may write banks.
+    """
+
+    is_whole: bool
+
+    def shows(self, *, withheld: bool) -> bool:
+        """Whether content is shown."""
+        return self.is_whole or not withheld
+
+    def content_of(self, bank: Bank, value: T) -> T | None:
+        """A value that is a bank's content: scorer and prompt; `None` where it is withheld."""
+        return value if self.shows(withheld=is_withheld(bank)) else None
+
+    def item(self, item: Item, bank: Bank) -> Item:
+        """An item; where it is withheld without content, scorer and hash.
+
+        Who knows the question could try every answer against the hash.
+        """
+        if self.shows(withheld=is_withheld(bank)):
+            return item
+        return replace(item, content=ItemContent(), scorer=None, content_hash="")
+
+    def session(self, record: SessionRecord) -> SessionRecord:
+        """A session: its figures, and of its provenance what names no text."""
+        if self.shows(withheld=record.withheld):
+            return record
+        return replace(
+            record,
+            provenance=_told_provenance(record.provenance),
+            stop_detail=_sentence(record.stop_detail, record.stop_reason),
+            failure=_told(record.failure),
+            waiting_reason=record.waiting_reason and UNTOLD,
+        )
+
+    def answer(self, asked: AskedAnswer) -> AskedAnswer:
+        """An answer: its outcome, score and cost."""
+        item = asked.administration
+        if self.shows(withheld=asked.withheld) or item.closing is None:
+            return asked
+        closing = _told_closing(item.closing)
+        return replace(asked, administration=replace(item, closing=closing))
+
+    def change(self, change: Change) -> Change:
+        """The marks of an answer before and after it was marked again."""
+        if self.shows(withheld=change.withheld):
+            return change
+        after = change.after
+        return replace(
+            change,
+            before=_told_closing(change.before),
+            after=None if after is None else _told_closing(after),
+        )
+
+    def next_item(self, awaited: NextItem) -> NextItem:
+        """The item that a manual session waits for; where it is withheld its key alone."""
+        if self.shows(withheld=awaited.record.withheld):
+            return awaited
+        return replace(awaited, item=replace(awaited.item, content=ItemContent()))
+
+    def event(self, event: SessionEvent, *, withheld: bool) -> SessionEvent:
+        """Something that happened in a session or a ranking."""
+        if self.shows(withheld=withheld):
+            return event
+        return replace(event, data=_told(event.data))
+
+    def ranking(self, record: RankingRecord) -> RankingRecord:
+        """A ranking: its figures."""
+        if self.shows(withheld=record.withheld):
+            return record
+        return replace(
+            record,
+            summary=_told(record.summary),
+            stop_detail=_sentence(record.stop_detail, record.stop_reason),
+            failure=_told(record.failure),
+        )
+
+    def gate(self, gate: Gate) -> Gate:
+        """A gate; why its session failed may quote an answer."""
+        if self.shows(withheld=gate.session.withheld) or gate.session.status != "failed":
+            return gate
+        return replace(gate, detail=f"The session failed. {UNTOLD}")
+
+    def require_own_scorer(self, record: SessionRecord) -> None:
+        """Refuse to mark a withheld bank's answers by a scorer that the caller chose.
+
+        It would be given the accepted answers: one that calls out would send them away, and any
+        other tells by its marks, one question at a time, how they are written.
+
+        Raises:
+            MissingScopeError: The bank is withheld, and the caller may not write it.
+        """
+        if not self.shows(withheld=record.withheld):
+            raise MissingScopeError(
+                f"Bank {record.bank_name!r} is withheld: naming a scorer for its answers needs a "
+                "key with the scope 'banks:write'. Without one, what marks each item by now does."
+            )
+
+
+#: Of the command line, which has the database itself.
+EVERYTHING = Sight(is_whole=True)
+
+
+def is_withheld(bank: Bank) -> bool:
+    """Whether a bank's content stays inside."""
+    return bank.visibility != OPEN
+
+
+def _told_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    told = {name: provenance[name] for name in provenance if name in _TOLD_PROVENANCE}
+    asking = provenance.get("asking", {})
+    return {**told, "asking": {name: asking[name] for name in asking if name in _TOLD_ASKING}}
+
+
+def _told_closing(closing: Closing) -> Closing:
+    """The end of an item without what came back and how it was marked.
+
+    Nor the scorer's hash: few parameters can be guessed, and tried.
+    """
+    return replace(
+        closing,
+        extracted=None,
+        extractor=None,
+        reason=None,
+        answer_text=None,
+        raw_text=None,
+        reasoning=None,
+        scorer_hash=None,
+        marking=None,
+    )
+
+
+def _sentence(text: str | None, stop_reason: object) -> str | None:
+    if text is None or (stop_reason is not None and stop_reason not in _QUOTING_REASONS):
+        return text
+    return UNTOLD
+
+
+def _told(value: Any) -> Any:
+    """Figures or an event as everybody may see them, however deep the texts stand."""
+    match value:
+        case dict():
+            return {name: _told_field(value, name) for name in value}
+        case list():
+            return [_told(entry) for entry in value]
+        case _:
+            return value
+
+
+def _told_field(owner: Mapping[str, Any], name: str) -> Any:
+    value = owner[name]
+    if name in _QUOTES:
+        return None
+    if name in _SENTENCES and isinstance(value, str):
+        return _sentence(value, owner.get("stop_reason"))
+    return _told(value)
