@@ -111,6 +111,38 @@ def write_report(
         console.out.print(f"Wrote {out}.", markup=False, soft_wrap=True)
 
 
+@app.command("check-marks")
+@fail_clearly
+def check_marks(
+    sessions: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of sessions, in any state.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Check every session.")] = False,
+    call: Annotated[
+        bool,
+        typer.Option("--call", help="Ask judges and other scorers that call out again; it costs."),
+    ] = False,
+    json: Annotated[
+        str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
+    ] = None,
+) -> None:
+    """Mark stored answers again as provenance says, and list the sessions that differ.
+
+    Nothing is changed. Works on the database itself; exits with 1 if a session differs.
+    """
+    if every == bool(sessions):
+        raise InvalidInputError("Name the sessions to check, or give --all.")
+    # Whoever only talks to a server need not wait until all this is loaded.
+    from app.cli.mark_checks import checked, document, show
+
+    found = asyncio.run(checked(None if every else sessions or [], call=call))
+    if json != "-":
+        show(found)
+    write_json(json, document(found))
+    if any(check.differences for check in found):
+        raise typer.Exit(FAILED)
+
+
 def _object(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None

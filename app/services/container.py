@@ -19,6 +19,7 @@ from app.services.gates import GateService
 from app.services.items import ItemService
 from app.services.leaderboards import LeaderboardService
 from app.services.manual_sessions import ManualSessions
+from app.services.mark_checks import MarkChecks
 from app.services.marker_guard import MarkerGuard
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
@@ -56,6 +57,7 @@ class Services:
     collector: Collector
     calibrations: CalibrationService
     sessions: SessionService
+    mark_checks: MarkChecks
     rankings: RankingService
     manual_sessions: ManualSessions
     simulations: SimulationService
@@ -122,6 +124,9 @@ async def open_services(
                     queue=queue,
                 ),
                 sessions=sessions,
+                mark_checks=MarkChecks(
+                    database=database, versions=versions, endpoints=endpoints, transport=transport
+                ),
                 rankings=RankingService(
                     database=database,
                     versions=versions,

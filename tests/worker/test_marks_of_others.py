@@ -29,10 +29,10 @@ THETA = -3.0  # nearly all answers are wrong
 
 
 @pytest.fixture
-def marker() -> Iterator[FaultServer]:
+def marker() -> FaultServer:
     server = FaultServer()
     server.canned("mark", {"score": 1.0})
-    yield server
+    return server
 
 
 @pytest.fixture

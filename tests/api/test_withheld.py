@@ -1,0 +1,429 @@
+"""Nothing of a withheld bank's content reaches a key that may not write banks, by any route.
+
+Every field of a bank holds a canary, sessions of every kind are made of it, and then every route of
+the OpenAPI document is asked by keys of every scope. docs/withheld.md has the table.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pytest
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse
+from structlog.typing import EventDict
+
+from app.demo.model_server import create_model_server
+from app.main import create_app
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.api.conftest import Client, NewClient
+from tests.servers import serving
+from tests.servers.fault_server import FaultServer
+
+CANARY = "canary"
+BANK, TWIN = "secret", "twin"
+N_ITEMS = 10
+STOPPING = {"se": None, "min_items": 1, "max_items": N_ITEMS}
+ENDED = {"completed", "failed", "cancelled"}
+#: Routes on which whoever may write banks sees content: the canary is there to be found.
+SHOWN_TO_OWNERS = {
+    "/v1/banks",
+    "/v1/banks/{bank}",
+    "/v1/banks/{bank}/items",
+    "/v1/banks/{bank}/items/{item}",
+    "/v1/banks/{bank}/versions/{version}/export",
+    "/v1/rankings",
+    "/v1/rankings/{ranking_id}",
+    "/v1/rankings/{ranking_id}/events",
+    "/v1/gates/{gate_id}",
+    "/v1/sessions",
+    "/v1/sessions/{session_id}",
+    "/v1/sessions/{session_id}/changes",
+    "/v1/sessions/{session_id}/events",
+    "/v1/sessions/{session_id}/export",
+    "/v1/sessions/{session_id}/next-item",
+    "/v1/sessions/{session_id}/report",
+    "/v1/sessions/{session_id}/responses",
+}
+
+
+def echoing() -> FastAPI:
+    """A model that repeats its prompt; below `/broken` in its error messages."""
+    app = FastAPI()
+
+    @app.post("/{how}/chat/completions")
+    async def complete(how: str, request: Request) -> JSONResponse:
+        prompt = json.dumps((await request.json())["messages"])
+        if how == "broken":
+            return JSONResponse({"error": {"message": f"No room for {prompt}"}}, 500)
+        message = {"role": "assistant", "content": prompt, "reasoning_content": prompt}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}
+        return JSONResponse(
+            {"id": "1", "object": "chat.completion", "created": 1, "model": "echo"}
+            | {"choices": [choice], "usage": usage}
+        )
+
+    return app
+
+
+@dataclass
+class World:
+    """Everything made of a withheld bank, by the names of the routes' parameters."""
+
+    owner: Client
+    ids: dict[str, list[str]] = field(default_factory=dict)
+    sessions: dict[str, str] = field(default_factory=dict)
+
+    async def post(self, path: str, body: object) -> dict[str, Any]:
+        answer = await self.owner.post(path, json=body)
+        assert answer.status_code < 300, (path, answer.text)
+        made: dict[str, Any] = answer.json()
+        return made
+
+    async def session(self, name: str, path: str = "/v1/sessions", **body: Any) -> str:
+        if path == "/v1/sessions":
+            body = {"bank": BANK, "stopping": STOPPING, "seed": 5, **body}
+        made: str = (await self.post(path, body))["id"]
+        self.sessions[name] = made
+        await self.until(f"/v1/sessions/{made}", ENDED | {"awaiting_response"})
+        return made
+
+    async def until(self, path: str, states: set[str]) -> dict[str, Any]:
+        async with asyncio.timeout(120):
+            while True:
+                found: dict[str, Any] = (await self.owner.get(path)).json()
+                if found["status"] in states:
+                    return found
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
+    app = create_app(settings, database, background=running_worker)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+def servers() -> Iterator[dict[str, str]]:
+    """A model that echoes, a callback that says more than it should, and a judge."""
+    marker = FaultServer()
+    marker.canned("mark", {"score": 1.0, "reason": f"{CANARY}-said", "version": f"{CANARY}-1"})
+    with (
+        serving(echoing()) as echo,
+        serving(marker.app) as callback,
+        serving(create_model_server(theta=0, seed=1)) as judge,
+    ):
+        yield {"echo": echo, "callback": f"{callback}/mark", "judge": f"{judge}/v1"}
+
+
+@pytest.fixture
+async def world(client: Client, servers: dict[str, str]) -> World:
+    world = World(client)
+    endpoints = [
+        ("echo", "openai_chat", f"{servers['echo']}/plain"),
+        ("broken", "openai_chat", f"{servers['echo']}/broken"),
+        ("marker", "callback", servers["callback"]),
+        ("judge", "openai_chat", servers["judge"]),
+    ]
+    made = {
+        name: (
+            await world.post(
+                "/v1/endpoints",
+                {"name": name, "kind": kind, "base_url": url, "model": f"sextant-{name}"}
+                | {"api_key": "sk-x", "retry": {"max_attempts": 2, "base_s": 0.01, "cap_s": 0.01}},
+            )
+        )["id"]
+        for name, kind, url in endpoints
+    }
+    await _banks(world)
+    scripted = {"kind": "scripted", "model": "able", "options": {"theta": 50}}
+    echo = await world.session("echo", endpoint_id=made["echo"], pretest={"items_per_session": 2})
+    knowing = await world.session("scripted", endpoint=scripted)
+    await world.session("broken", endpoint_id=made["broken"])
+    manual = await world.session("manual", mode="manual")
+    awaited = (await client.get(f"/v1/sessions/{manual}/next-item")).json()
+    told = {"step_token": awaited["step_token"], "response": f"{CANARY} by hand"}
+    await world.post(f"/v1/sessions/{manual}/responses", told)
+    await world.session("extended", f"/v1/sessions/{echo}:extend", stopping=STOPPING)
+    await world.session("replayed", f"/v1/sessions/{echo}:replay", estimator={"method": "wle"})
+    twin = (await client.get(f"/v1/banks/{TWIN}")).json()["latest_version"]["id"]
+    await world.session("moved", f"/v1/sessions/{knowing}:replay", bank_version_id=twin)
+    await world.session("again", f"/v1/sessions/{world.sessions['moved']}:extend")
+    await world.session("rescored", f"/v1/sessions/{echo}:rescore")
+    named = {"scorer": {"name": "numeric", "params": {}}}
+    await world.session("renamed", f"/v1/sessions/{knowing}:rescore", **named)
+    await world.session("unmarked", f"/v1/sessions/{world.sessions['broken']}:rescore")
+    broken = {"endpoint_id": made["broken"]}
+    body = {"bank": BANK, "min_items": 3, "max_items": 4, "seed": 1}
+    body |= {"failures": {"max_consecutive": 2}}
+    rivals = [{"endpoint_id": made["echo"]}, {"endpoint": scripted}, broken]
+    ranking = (await world.post("/v1/rankings", {**body, "endpoints": rivals}))["id"]
+    dumb = {"endpoint": {"kind": "openai_chat", "base_url": endpoints[1][2], "model": "dumb"}}
+    failing = {**body, "endpoints": [broken, dumb]}
+    failed = (await world.post("/v1/rankings", failing))["id"]
+    for each in (ranking, failed):
+        await world.until(f"/v1/rankings/{each}", ENDED)
+    gates = [
+        (await world.post("/v1/gates", {"session_id": world.sessions[name], "threshold": 0.5}))[
+            "id"
+        ]
+        for name in ("echo", "broken")
+    ]
+    await world.post("/v1/response-sets", {"name": "secret-answers"})
+    await world.post("/v1/response-sets/secret-answers:collect", {"bank": BANK, "simulated": True})
+    members = (await client.get("/v1/sessions?limit=100")).json()["data"]
+    left_behind = next(s["id"] for s in members if s["ranking_id"] == failed)
+    world.ids = {
+        "bank": [BANK],
+        "version": ["latest"],
+        "item": ["q0", "q1", "q11"],
+        "session_id": [*world.sessions.values(), left_behind],
+        "ranking_id": [ranking, failed],
+        "gate_id": gates,
+        "response_set": ["secret-answers"],
+        "endpoint_id": list(made.values()),
+        "calibration_id": ["cal_" + "0" * 26],
+        "key_id": ["key_" + "0" * 26],
+        "name": ["exact", "callback"],
+    }
+    return world
+
+
+async def _banks(world: World) -> None:
+    """The withheld bank with a canary in every field of its content, and an open one beside it."""
+    own = [
+        {"name": "judge", "params": {"judges": ["judge"], "rubric": f"{CANARY}-rubric"}},
+        {"name": "numeric", "params": {}},
+        None,
+    ]
+    items = []
+    for number in range(N_ITEMS + 2):  # the last two are in pretest
+        key, target = f"q{number}", f"{CANARY}-target-{number}"
+        item: dict[str, Any] = {"key": key, "target": target, "tags": ["letters"], "group": "g"}
+        if number % 2:
+            item["messages"] = [{"role": "user", "content": f"{CANARY}-turn-{number}"}]
+        else:
+            item["prompt"] = f"{CANARY}-prompt-{number}"
+        if number == 1:
+            item["target"] = "42"
+        if number == 4:
+            item |= {"choices": [f"{CANARY}-choice", target]}
+        items.append({**item, "scorer": own[number] if number < len(own) else None})
+    parameters = "item,a,b,c,d\n" + "".join(
+        f"q{number},1.2,{number / 4 - 1:g},0,1\n" for number in range(N_ITEMS)
+    )
+    callback = {"endpoint": "marker", "params": {"note": f"{CANARY}-param"}}
+    prompt = {
+        "system": f"{CANARY}-system",
+        "prefix": [
+            {"role": "user", "content": f"{CANARY}-shot"},
+            {"role": "assistant", "content": f"{CANARY}-shown"},
+        ],
+        "choice_instruction": f"{CANARY}-choose",
+        "free_instruction": f"{CANARY}-say",
+    }
+    given = {"default_scorer": {"name": "callback", "params": callback}, "prompt": prompt}
+    plain = [{"key": item["key"], "prompt": "What?", "target": "this"} for item in items]
+    for name, settings, rows in (
+        (BANK, {**given, "visibility": "withheld"}, items),
+        (TWIN, {}, plain),
+    ):
+        await world.post("/v1/banks", {"name": name, **settings})
+        lines = "\n".join(map(json.dumps, rows))
+        await world.post(
+            f"/v1/banks/{name}/imports",
+            {"items": {"content": lines}, "parameters": {"content": parameters}},
+        )
+
+
+#: Bodies with which routes are asked that would refuse an empty one.
+BODIES: dict[str, list[dict[str, Any]]] = {
+    "/v1/comparisons": [{"session_ids": ["{echo}", "{scripted}"]}],
+    "/v1/simulations": [{"bank": BANK, "stopping": STOPPING, "n_examinees": 5}],
+    "/v1/sessions": [{"bank": BANK, "mode": "manual", "stopping": STOPPING}],
+    "/v1/gates": [
+        {"session_id": "{broken}", "threshold": 0.5},
+        {"session": {"bank": BANK, "mode": "manual", "stopping": STOPPING}, "threshold": 0.5},
+    ],
+    "/v1/rankings": [{"bank": BANK, "endpoints": [{"endpoint_id": "end_" + "0" * 26}] * 2}],
+    "/v1/scorers/{name}:test": [
+        {"item": {"prompt": "?", "target": "x"}, "answer": "y", "params": {}}
+    ],
+    "/v1/sessions/{session_id}:rescore": [
+        {},
+        {"scorer": {"name": "callback", "params": {"endpoint": "marker"}}},
+    ],
+    "/v1/sessions/{session_id}/responses": [{"step_token": "wrong", "response": "x"}],
+    "/v1/banks/{bank}/versions/{version}:compose": [{"items": 3}],
+}
+#: These would end or remove what others are asked about.
+LEFT_ALONE = re.compile(r":(cancel|pause|probe)$")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request that the OpenAPI document allows."""
+
+    route: str
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: object = None
+
+
+def asks(document: dict[str, Any], world: World) -> Iterator[Ask]:
+    """Every GET and POST route, for everything that was made, in every form that it offers."""
+    for route, operations in document["paths"].items():
+        names = re.findall(r"{(\w+)}", route)
+        for method in ("get", "post"):
+            operation = operations.get(method)
+            if operation is None or (method == "post" and LEFT_ALONE.search(route)):
+                continue
+            for values in product(*(world.ids[name] for name in names)):
+                path = route
+                for name, value in zip(names, values, strict=True):
+                    path = path.replace(f"{{{name}}}", value)
+                if method == "get":
+                    yield from _forms(route, path, operation)
+                    continue
+                for body in BODIES.get(route, [{}]):
+                    sent = json.dumps(body)
+                    for name, made in world.sessions.items():
+                        sent = sent.replace(f"{{{name}}}", made)
+                    yield Ask(route, "POST", path, {}, json.loads(sent))
+
+
+def _forms(route: str, path: str, operation: dict[str, Any]) -> Iterator[Ask]:
+    parameters = {p["name"]: p["schema"] for p in operation.get("parameters", ())}
+    query = "limit=100&" if "limit" in parameters else ""
+    if "response_set" in parameters and parameters["response_set"].get("minLength"):
+        query += "response_set=secret-answers&"
+    offered: list[str | None] = [None]
+    if "format" in parameters:  # what a route does not know it refuses
+        offered = ["eee-items", "eee", "html", "json", "jsonl", "csv"]
+    for file_format in offered:
+        extra = f"format={file_format}" if file_format else ""
+        yield Ask(route, "GET", f"{path}?{query}{extra}", {})
+    if "text/event-stream" in json.dumps(operation):
+        yield Ask(route, "GET", path, {"Accept": "text/event-stream"})
+
+
+async def found_by(client: Client, world: World) -> tuple[set[tuple[str, str]], int]:
+    """Where a caller finds the canary, and how many of the answers were given at all."""
+    document = (await client.get("/openapi.json")).json()
+    leaks, answered = set(), 0
+    live = {world.sessions["manual"]}
+    for ask in asks(document, world):
+        if "Accept" in ask.headers and any(name in ask.path for name in live):
+            continue  # its stream goes on; the list of its events says the same
+        answer = await client.request(ask.method, ask.path, headers=ask.headers, json=ask.body)
+        assert answer.status_code < 500, (ask, answer.text)
+        answered += answer.status_code < 300
+        if CANARY in (answer.text + str(answer.headers)).lower():
+            leaks.add((ask.method, ask.route))
+    return leaks, answered
+
+
+async def test_the_whole_table(world: World, client_with: NewClient, logs: list[EventDict]) -> None:
+    seen, _ = await found_by(world.owner, world)
+    assert {route for method, route in seen if method == "GET"} == SHOWN_TO_OWNERS
+
+    leaks, answered = await found_by(await client_with("read", "run"), world)
+    assert leaks == set()
+    assert answered > 100
+    # Who sees less than they do is asked about a part: one of each kind.
+    world.ids |= {"session_id": [world.sessions[name] for name in ("echo", "moved", "broken")]}
+    for scopes in (("read",), ("run",)):
+        leaks, answered = await found_by(await client_with(*scopes), world)
+        assert leaks == set(), scopes
+        assert answered > 0
+    writer, _ = await found_by(await client_with("read", "banks:write"), world)
+    assert ("GET", "/v1/sessions/{session_id}/responses") in writer
+    assert CANARY not in str(logs).lower()
+
+
+async def test_who_may_not_write_the_bank_chooses_no_scorer_and_moves_none(
+    world: World, client_with: NewClient, servers: dict[str, str]
+) -> None:
+    runner = await client_with("read", "run")
+    echo, moved = world.sessions["echo"], world.sessions["moved"]
+    for name, params in (
+        ("callback", {"endpoint": "marker"}),
+        ("judge", {"judges": ["judge"]}),
+        ("pattern", {"pattern": "^c"}),
+    ):
+        for session in (echo, moved):
+            refused = await runner.post(
+                f"/v1/sessions/{session}:rescore", json={"scorer": {"name": name, "params": params}}
+            )
+            assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+            assert "withheld" in refused.json()["detail"]
+    plain = await runner.post(f"/v1/sessions/{echo}:rescore", json={})
+    assert plain.status_code == 202, plain.text
+
+    for endpoint in world.ids["endpoint_id"][2:]:  # those that mark
+        found = await runner.get(f"/v1/endpoints/{endpoint}")
+        match = {"If-Match": found.headers["etag"]}
+        change = {"base_url": f"{servers['echo']}/mine", "api_key": None}
+        changed = await runner.patch(f"/v1/endpoints/{endpoint}", json=change, headers=match)
+        deleted = await runner.delete(f"/v1/endpoints/{endpoint}", headers=match)
+        assert (changed.status_code, deleted.status_code) == (403, 403)
+        gone = await world.owner.delete(f"/v1/endpoints/{endpoint}", headers=match)
+        assert gone.status_code == 204
+        mine = {"kind": "openai_chat", "base_url": f"{servers['echo']}/mine", "model": "m"}
+        mine["name"] = found.json()["name"]
+        for path, body in (
+            ("/v1/endpoints", mine),
+            ("/v1/sessions", {"bank": BANK, "endpoint": mine}),
+            ("/v1/gates", {"session": {"bank": BANK, "endpoint": mine}, "threshold": 0.5}),
+            ("/v1/rankings", {"bank": BANK, "endpoints": [{"endpoint": mine}] * 2}),
+        ):
+            taken = await runner.post(path, json=body)
+            assert (taken.status_code, taken.json()["code"]) == (403, "missing_scope"), path
+    under_test = world.ids["endpoint_id"][0]
+    match = {"If-Match": (await runner.get(f"/v1/endpoints/{under_test}")).headers["etag"]}
+    changed = await runner.patch(
+        f"/v1/endpoints/{under_test}", json={"timeout_s": 9}, headers=match
+    )
+    assert changed.status_code == 200
+
+
+async def test_what_is_withheld_is_null_and_figures_are_not(
+    world: World, client_with: NewClient
+) -> None:
+    reader = await client_with("read", "run")
+    path = f"/v1/sessions/{world.sessions['scripted']}"
+    (mine, *_), (theirs, *_) = [
+        (await caller.get(f"{path}/responses")).json()["data"] for caller in (reader, world.owner)
+    ]
+    hidden = {name for name in theirs if theirs[name] != mine[name]}
+    assert hidden <= {"answer", "extracted", "extractor", "marking", "scorer_hash", "raw"}
+    assert {"answer", "scorer_hash"} <= hidden
+    assert {mine[name] for name in hidden} == {None}
+    session = (await reader.get(path)).json()
+    assert session["estimate"] == (await world.owner.get(path)).json()["estimate"]
+    assert set(session["provenance"]["asking"]) == {"bank_revision", "unparsed_policy"}
+    bank = (await reader.get(f"/v1/banks/{BANK}")).json()
+    assert (bank["default_scorer"], bank["prompt"]) == (None, None)
+    item = (await reader.get(f"/v1/banks/{BANK}/items/q0")).json()
+    assert (item["withheld"], item["content_hash"], item["key"]) == (True, None, "q0")
+    asked = (await reader.get(f"/v1/sessions/{world.sessions['manual']}/next-item")).json()["item"]
+    assert asked["id"].startswith("q")
+    assert (asked["prompt"], asked["messages"], asked["choices"]) == (None, [], [])
+    broken = (await reader.get(f"/v1/sessions/{world.sessions['broken']}")).json()
+    assert broken["failure"]["code"] == "endpoint_fault"
+    assert "banks:write" in broken["stop_detail"]
+    # What was given on an open bank is as open as ever.
+    own = {"mode": "manual", "bank": TWIN, "stopping": STOPPING}
+    open_one = (await reader.post("/v1/sessions", json=own)).json()
+    assert open_one["provenance"]["asking"]["default_scorer"]["name"] == "by_kind"
+    awaited = (await reader.get(f"/v1/sessions/{open_one['id']}/next-item")).json()["item"]
+    assert awaited["prompt"] == "What?"
