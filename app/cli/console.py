@@ -54,6 +54,11 @@ def show_error(error: SextantError) -> None:
         err.print(f"  ... and {hidden} more")
 
 
+def show_warning(text: str) -> None:
+    """Print what is wrong though the command goes on."""
+    err.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+
 def require_writable(target: str | None) -> None:
     """Refuse a path for JSON that cannot be written, before anything is spent on what goes there.
 

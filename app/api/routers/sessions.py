@@ -45,6 +45,7 @@ from app.errors import (
     BlockedAddressError,
     InvalidStateError,
     NotFoundError,
+    SecretsError,
     StaleStepError,
     UnknownNameError,
 )
@@ -337,7 +338,7 @@ async def get_next_item(session_id: SessionId, sessions: ManualSessionsDep) -> N
     "/{session_id}/responses",
     status_code=201,
     dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError, StaleStepError),
+    responses=errors(InvalidStateError, SecretsError, StaleStepError),
 )
 async def answer_item(
     session_id: SessionId, body: ManualResponse, sessions: ManualSessionsDep
