@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from ipaddress import ip_address
 from types import EllipsisType
 from typing import Any
 from weakref import WeakValueDictionary
 
 from app import adapters
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
-from app.adapters.guard import AddressGuard
+from app.adapters.endpoint import require_public_url
+from app.adapters.guard import AddressGuard, literal_address
 from app.adapters.transport import Transport, parse_endpoint_url
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BlockedAddressError, ExamineeError, FieldProblem, InvalidInputError
@@ -256,17 +256,13 @@ class EndpointService:
 
     def check(self, spec: EndpointSpec) -> None:
         """Build the adapter once, so that what cannot work is said now."""
+        base_url = spec.settings.base_url
+        if base_url:
+            require_public_url(base_url)
         adapters.build(_config(spec), self._transport)
-        if not spec.settings.base_url:
-            return
-        try:
-            host = parse_endpoint_url(spec.settings.base_url).host
-        except ValueError as exc:
-            raise _invalid("/base_url", str(exc)) from exc
-        try:
-            # Names are judged by the address they lead to, at each call.
-            address = ip_address("127.0.0.1" if host == "localhost" else host)
-        except ValueError:
+        # Names are judged by the address they lead to, at each call.
+        address = literal_address(parse_endpoint_url(base_url).host) if base_url else None
+        if address is None:
             return
         try:
             self._guard.check(address)
