@@ -345,7 +345,7 @@ def token_count(value: object) -> int | None:
 def spellings(secret: str) -> list[str]:
     """A secret as it is written in texts, URLs, base64 and hexadecimal; the longest first."""
     raw = secret.encode()
-    written = {secret, quote(secret, safe=""), raw.hex(), raw.hex().upper()}
+    written = {secret, quote(secret), quote(secret, safe=""), raw.hex(), raw.hex().upper()}
     for before in range(3):  # base64 looks different by where in the coded text the secret begins
         coded = base64.b64encode(b"\0" * before + raw)
         # Only the characters that no neighbour has a part in.

@@ -76,11 +76,12 @@ class AddressGuard:
         Raises:
             BlockedAddressError: Names the address, why, and the setting that would allow it.
         """
-        for part in _ends(address):
-            if reason := _always_refused(part):
-                raise BlockedAddressError(
-                    f"The endpoint's address {address} is {reason}; those are never called."
-                )
+        ends = _ends(address)
+        if reason := next(filter(None, map(_always_refused, ends)), None):
+            raise BlockedAddressError(
+                f"The endpoint's address {address} is {reason}; those are never called."
+            )
+        for part in ends:
             if kind := _restricted(part):
                 self._check_restricted(address, part, kind)
 

@@ -46,7 +46,7 @@ async def serve(
     """A server with this secret key and a client of it; SIGTERM at the end."""
     told = settings.data_dir / "stderr.txt"
     with told.open("w") as stderr:
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: ASYNC220 (returns at once, and is killed from here)
             [SEXTANT, "serve", "--port", "0"], env=environment(settings, key), stderr=stderr
         )
     try:
@@ -82,6 +82,17 @@ async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str
             await asyncio.sleep(0.05)
 
 
+async def ended(client: httpx2.AsyncClient, path: str) -> None:
+    """Wait until a ranking is completed."""
+    async with asyncio.timeout(120):
+        while True:
+            found = (await client.get(path)).json()
+            if found["status"] == "completed":
+                return
+            assert found["status"] in {"queued", "running"}, found
+            await asyncio.sleep(0.1)
+
+
 @pytest.fixture
 async def secret(database: Database) -> str:
     """An API key that may do everything."""
@@ -110,6 +121,7 @@ SESSION = {
 }
 
 
+@pytest.mark.slow
 async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
     settings: Settings, secret: str, model_url: str
 ) -> None:
@@ -132,6 +144,7 @@ async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
                 "/v1/rankings",
                 json={
                     "bank": "demo",
+                    "budget": {"items": 60},
                     "endpoints": [
                         {"endpoint_id": made.json()["id"]},
                         {"endpoint_id": patched["id"]},
@@ -209,11 +222,10 @@ async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
         for one in (made.json(), patched):
             probed = await client.post(f"/v1/endpoints/{one['id']}:probe")
             assert probed.status_code == 200, probed.text
-        async with asyncio.timeout(120):
-            while (await client.get(f"/v1/rankings/{rank}")).json()["status"] != "completed":
-                await asyncio.sleep(0.1)
+        await ended(client, f"/v1/rankings/{rank}")
 
 
+@pytest.mark.slow
 async def test_a_lost_key_file_is_told_and_a_rotation_reaches_a_running_server(
     settings: Settings, secret: str, model_url: str
 ) -> None:
