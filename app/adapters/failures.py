@@ -25,8 +25,9 @@ from app.errors import (
 )
 
 MAX_QUOTED_CHARS: Final = 300
-#: Longest wait that an endpoint can ask for, seconds; what a policy allows is below.
-MAX_WAIT_S: Final = 86_400.0
+#: Longest wait that is understood, seconds: the end of the calendar, year 9999, is nearer. How long
+#: is waited indeed is up to the retry policy.
+MAX_WAIT_S: Final = 1e12
 _DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 _LOADING = re.compile(r"\b(loading|starting|initiali[sz]ing|warming|scaling|cold)\b", re.I)
 _HTML = re.compile(rb"\s*<(!doctype html|html|head|body)\b", re.I)

@@ -172,7 +172,8 @@ class Transport:
                 return status, reply_headers, body, str(url)
             url = _next_hop(url, location)
         raise EndpointRejectedError(
-            f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to {_origin(str(url))}."
+            f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to "
+            f"{_origin(str(url))}."
         )
 
     async def _send(
