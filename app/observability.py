@@ -14,6 +14,8 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from app.printable import printable
+
 _HIDDEN = "[redacted]"
 # Compared in lower case and without - and _.
 _SECRET_NAMES = frozenset(
@@ -114,7 +116,11 @@ def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> Even
 
 
 def redact(text: str) -> str:
-    """`text` without what looks like a key, a bearer token or a password in a URL."""
+    """`text` without what looks like a key, a bearer token or a password in a URL.
+
+    Nor does a log line hold what a terminal would obey.
+    """
+    text = printable(text)
     for pattern in _SECRET_TEXTS:
         text = pattern.sub(_HIDDEN, text)
     return text

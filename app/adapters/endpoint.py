@@ -1,11 +1,16 @@
 """What every adapter over HTTP shares: where to send, with which key, and how to read a reply."""
 
+import base64
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
+from urllib.parse import quote
+
+import httpx2
 
 from app.adapters.base import Completion, EndpointConfig
 from app.adapters.failures import (
@@ -30,6 +35,12 @@ from app.items import FinishReason
 _MIN_SECRET_CHARS = 4
 """Shorter header values (`1`, `on`) are no secrets; replacing them would garble every message."""
 
+_MIN_KEY_CHARS = 8
+"""Shorter keys stay in answers: `abc` may well be a part of one."""
+
+_HEADER_OF_A_KEY = re.compile(r"key|token|secret|auth|cookie|password|signature")
+_HIDDEN = "[redacted]"
+
 _FINISH = {
     "stop": FinishReason.STOP,
     "eos": FinishReason.STOP,
@@ -45,6 +56,10 @@ _FINISH = {
 _MAX_COUNT = 2**31 - 1  # no answer has more tokens, and Postgres' integer holds no more
 _BROKEN_OFF = frozenset({"error", "abort"})
 
+#: What a query may say: which of its models or revisions of its API a provider shall use.
+_PUBLIC_PARAMETERS = frozenset(
+    {"api-version", "api_version", "version", "deployment", "model", "project", "region"}
+)
 #: Parameters of a query that servers take keys by; `code` is that of Azure's functions.
 _NAMES_A_SECRET = re.compile(r".*(?:key|token|secret|password|signature)|sig|code", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, token
@@ -53,7 +68,7 @@ _OUR_HEADERS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class JsonEndpoint:
     """One URL that takes and gives JSON.
 
@@ -73,12 +88,16 @@ class JsonEndpoint:
 
     async def post(self, payload: Mapping[str, Any]) -> Reply:
         """Send one request; any status comes back."""
-        return await self.transport.post_json(
-            self.url, payload, credentials=self.credentials, timeout_s=self.timeout_s
-        )
+        try:
+            return await self.transport.post_json(
+                self.url, payload, credentials=self.credentials, timeout_s=self.timeout_s
+            )
+        except ExamineeError as error:  # a redirect may carry what was sent
+            error.detail = self.redact(error.detail)
+            raise
 
     def read(self, reply: Reply) -> dict[str, Any]:
-        """The JSON object of a successful reply; a list of one is that one.
+        """The JSON object of a successful reply, our key taken out; a list of one is that one.
 
         Raises:
             MalformedAnswerError: Not a JSON object.
@@ -96,7 +115,24 @@ class JsonEndpoint:
             # An error dressed up as a success counts as a fault unless it names its status.
             status = complaint.status if complaint.status >= 400 else 502
             raise self.failure(reply, replace(self._redacted(complaint), status=status))
-        return body
+        try:
+            return cast(dict[str, Any], self._without_keys(body))
+        except RecursionError as exc:
+            raise self.malformed(reply, "is nested too deeply") from exc
+
+    def _without_keys(self, value: Any) -> Any:
+        match value:
+            case str():
+                return hide(value, self._answer_secrets)
+            case list():
+                return [self._without_keys(entry) for entry in value]
+            case dict():
+                return {
+                    self._without_keys(name): self._without_keys(entry)
+                    for name, entry in value.items()
+                }
+            case _:
+                return value
 
     def complaint(self, reply: Reply) -> Complaint:
         """What an unsuccessful reply says, secrets taken out."""
@@ -128,12 +164,53 @@ class JsonEndpoint:
         return f"{url.scheme}://{url.netloc.decode('ascii')}"
 
     def redact(self, text: str) -> str:
-        """Take our own credentials out of what an endpoint echoes."""
-        for value in self.credentials.values():
-            for secret in (value, value.removeprefix("Bearer ")):
-                if len(secret) >= _MIN_SECRET_CHARS:
-                    text = text.replace(secret, "[redacted]")
-        return clean(text)
+        """Take our own credentials out of an endpoint's words about a failure."""
+        values = self.credentials.values()
+        found = [secret for value in values for secret in (value, _bare(value))]
+        spelt = [each for secret in found for each in spellings(secret)]
+        return clean(hide(text, [each for each in spelt if len(each) >= _MIN_SECRET_CHARS]))
+
+    @cached_property
+    def _answer_secrets(self) -> tuple[str, ...]:
+        """What answers must not hold: a short or everyday value would take words out of them."""
+        keys = [
+            _bare(value)
+            for name, value in self.credentials.items()
+            if name == "authorization" or _HEADER_OF_A_KEY.search(name)
+        ]
+        return tuple(
+            spelt for key in keys if len(key) >= _MIN_KEY_CHARS for spelt in spellings(key)
+        )
+
+
+def require_public_url(base_url: str) -> None:
+    """Refuse an address that is stored and shown if it could hold a secret.
+
+    A query is let through by an allow rule: who invents a name for a key finds no gap in it.
+
+    Raises:
+        InvalidInputError: Not a URL, or one with user information, a fragment, or a query parameter
+            that no provider needs to tell apart what it serves.
+    """
+    url = _parsed(base_url)
+    if "#" in base_url:
+        raise _wrong("/base_url", "base_url must not carry a fragment (#...): it is never sent.")
+    refused = next((name for name in url.params if name not in _PUBLIC_PARAMETERS), None)
+    if refused is not None:
+        detail = (
+            f"base_url must not carry the query parameter {refused!r}: it is stored and shown in "
+            f"the clear, so of queries it takes {', '.join(sorted(_PUBLIC_PARAMETERS))} only. "
+            "Give a key as api_key or in headers."
+        )
+        raise _wrong("/base_url", detail)
+
+
+def _parsed(base_url: str) -> httpx2.URL:
+    try:
+        return parse_endpoint_url(base_url)
+    except ValueError as exc:
+        detail = f"base_url {exc}; got {_shown(base_url)!r}."
+        raise _wrong("/base_url", detail) from None
 
 
 def json_endpoint(
@@ -146,11 +223,7 @@ def json_endpoint(
     Raises:
         InvalidInputError: base_url, key or a header cannot be used; a query that holds a key.
     """
-    try:
-        url = parse_endpoint_url(config.base_url)
-    except ValueError as exc:
-        detail = f"base_url {exc}; got {_shown(config.base_url)!r}."
-        raise _wrong("/base_url", detail) from None
+    url = _parsed(config.base_url)
     if secret := next(filter(_NAMES_A_SECRET.fullmatch, url.params), None):
         detail = (
             f"base_url must not carry a key in its query ({secret!r}): it is stored and shown in "
@@ -217,7 +290,7 @@ def _wrong(pointer: str, detail: str) -> InvalidInputError:
 
 def _shown(url: str) -> str:
     """`url` without what may be secret: user information and query."""
-    text = url.partition("?")[0]
+    text = re.split("[?#]", url, maxsplit=1)[0]
     scheme, mark, rest = text.partition("://")
     return f"{scheme}{mark}…@{rest.rpartition('@')[2]}" if "@" in rest else text
 
@@ -267,6 +340,31 @@ def token_count(value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT:
         return value
     return None
+
+
+def spellings(secret: str) -> list[str]:
+    """A secret as it is written in texts, URLs, base64 and hexadecimal; the longest first."""
+    raw = secret.encode()
+    written = {secret, quote(secret), quote(secret, safe=""), raw.hex(), raw.hex().upper()}
+    for before in range(3):  # base64 looks different by where in the coded text the secret begins
+        coded = base64.b64encode(b"\0" * before + raw)
+        # Only the characters that no neighbour has a part in.
+        inner = coded[-(-before * 4 // 3) : (before + len(raw)) * 4 // 3].decode()
+        written |= {inner, inner.replace("+", "-").replace("/", "_")}
+    return sorted(written, key=len, reverse=True)
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """`text` without these secrets."""
+    for secret in secrets:
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+def _bare(value: str) -> str:
+    """A header's value without the scheme before a key, such as `Bearer`."""
+    scheme, space, rest = value.partition(" ")
+    return rest if space and scheme.isalpha() else value
 
 
 def clean(text: str) -> str:

@@ -25,6 +25,10 @@ from app.errors import (
 )
 
 MAX_QUOTED_CHARS: Final = 300
+#: Longest wait that is understood, seconds: the end of the calendar, year 9999, is nearer. How long
+#: is waited indeed is up to the retry policy.
+MAX_WAIT_S: Final = 1e12
+_DECIMAL = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?")
 _LOADING = re.compile(r"\b(loading|starting|initiali[sz]ing|warming|scaling|cold)\b", re.I)
 _HTML = re.compile(rb"\s*<(!doctype html|html|head|body)\b", re.I)
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.I | re.S)
@@ -191,19 +195,25 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
         return seconds
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    except (ValueError, OverflowError):  # no date, or one outside of the calendar
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return min(max(0.0, seconds), MAX_WAIT_S)
 
 
 def _seconds(value: object) -> float | None:
-    try:
-        seconds = float(str(value))
-    except ValueError:
+    """Seconds as an endpoint wrote them; None for anything but a plain decimal number."""
+    if isinstance(value, str) and not _DECIMAL.fullmatch(value.strip()):
         return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        seconds = float(value)
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return min(seconds, MAX_WAIT_S) if math.isfinite(seconds) and seconds >= 0 else None
 
 
 def shorten(text: str) -> str:

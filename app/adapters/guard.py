@@ -5,7 +5,7 @@ a host once, asks `AddressGuard.check`, and connects to the very address that pa
 """
 
 import ipaddress
-from collections.abc import Iterable
+import socket
 from dataclasses import dataclass
 
 from app.errors import BlockedAddressError
@@ -22,23 +22,44 @@ _METADATA = frozenset(
         "168.63.129.16",  # Azure's wire server
         "192.0.0.192",  # Oracle Cloud
         "fd00:ec2::254",  # AWS
+        "fd00:ec2::23",  # AWS, credentials of pods
         "fd20:ce::254",  # Google Cloud
+        "fd00:42::42",  # Scaleway
+        "fd00:c1::a9fe:a9fe",  # Oracle Cloud
     )
 )
 _THIS_NETWORK = ipaddress.ip_network("0.0.0.0/8")  # RFC 1122: reaches the machine itself on Linux
 _FUTURE_USE = ipaddress.ip_network("240.0.0.0/4")  # with the limited broadcast address
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")  # RFC 6052
 _IPV4_COMPATIBLE = ipaddress.ip_network("::/96")  # RFC 4291, deprecated but routable
+_IPV4_TRANSLATED = ipaddress.ip_network("::ffff:0:0:0/96")  # RFC 7915, SIIT
+#: RFC 8215. Where in the address the IPv4 address stands is up to each translator, so that nobody
+#: can tell whether it leads to a metadata service.
+_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
+_ISATAP = frozenset({0x00005EFE, 0x02005EFE})  # RFC 5214: upper half of the interface's id
+_GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
+#: Special by IANA's registries, but taken for global by Python's.
+_NOT_GLOBAL: tuple[IPNetwork, ...] = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        "192.0.0.0/24",  # RFC 6890, protocol assignments
+        "192.88.99.0/24",  # RFC 7526, relays of 6to4
+        "2001::/23",  # RFC 2928, protocol assignments
+        "3fff::/20",  # RFC 9637, documentation
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddressGuard:
     """Decides whether an address may be called.
 
-    Link-local, metadata, multicast, unspecified and reserved addresses are always refused.
-    Private ones (RFC 1918, carrier-grade NAT, unique local) and loopback pass when
-    `allow_private` is set or one of `allowed_networks` holds them. An IPv6 address that
-    carries an IPv4 address (mapped, compatible, 6to4, Teredo, NAT64) is judged by that one.
+    Link-local, metadata, multicast, unspecified and reserved addresses, and those of local-use
+    NAT64, are always refused, also inside `allowed_networks`. Private ones (RFC 1918,
+    carrier-grade NAT, unique local, and what IANA has not made global) and loopback pass when
+    `allow_private` is set or one of `allowed_networks` holds them. An IPv6 address that carries an
+    IPv4 address (mapped, translated, compatible, 6to4, Teredo, NAT64) is judged by that one; one of
+    ISATAP by both.
 
     Attributes:
         allow_private: True when the server itself listens on loopback only: whoever can call it
@@ -55,11 +76,12 @@ class AddressGuard:
         Raises:
             BlockedAddressError: Names the address, why, and the setting that would allow it.
         """
-        for part in tuple(_carried(address)) or (address,):
-            if reason := _always_refused(part):
-                raise BlockedAddressError(
-                    f"The endpoint's address {address} is {reason}; those are never called."
-                )
+        ends = _ends(address)
+        if reason := next(filter(None, map(_always_refused, ends)), None):
+            raise BlockedAddressError(
+                f"The endpoint's address {address} is {reason}; those are never called."
+            )
+        for part in ends:
             if kind := _restricted(part):
                 self._check_restricted(address, part, kind)
 
@@ -82,29 +104,54 @@ def _always_refused(address: IPAddress) -> str | None:
         return "the unspecified address"
     if address in _FUTURE_USE:
         return "a reserved address"
+    if address in _LOCAL_NAT64:
+        return "an address of local-use NAT64"
     return None
 
 
 def _restricted(address: IPAddress) -> str | None:
     if address.is_loopback:
         return "a loopback address"
-    is_site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
-    if is_site_local or not address.is_global:
+    if not address.is_global or any(address in network for network in _NOT_GLOBAL):
+        return "a private address"
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
         return "a private address"
     return None
 
 
-def _carried(address: IPAddress) -> Iterable[ipaddress.IPv4Address]:
-    """IPv4 addresses that packets to an IPv6 `address` end at, if it carries any."""
+def _ends(address: IPAddress) -> tuple[IPAddress, ...]:
+    """Where packets to `address` may end: itself, or the IPv4 addresses that it carries."""
     if isinstance(address, ipaddress.IPv4Address):
-        return ()
-    low = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    if address.ipv4_mapped:
-        return (address.ipv4_mapped,)
-    if address.sixtofour:
-        return (address.sixtofour,)
-    if address.teredo:
-        return address.teredo
-    if address in _NAT64 or (address in _IPV4_COMPATIBLE and int(address) > 1):
+        return (address,)
+    number = int(address)
+    plain = ipaddress.IPv6Address(number)  # a zone (%eth0) makes no other address of it
+    low = ipaddress.IPv4Address(number & 0xFFFFFFFF)
+    host = (low,) if (number >> 32) & 0xFFFFFFFF in _ISATAP else ()
+    if plain.ipv4_mapped:
+        return (plain.ipv4_mapped,)
+    if plain.sixtofour:
+        return (plain.sixtofour, *host)
+    if plain.teredo:
+        return plain.teredo
+    if plain in _NAT64 or plain in _IPV4_TRANSLATED or (plain in _IPV4_COMPATIBLE and number > 1):
         return (low,)
-    return ()
+    return (plain, *host)
+
+
+def literal_address(host: str) -> IPAddress | None:
+    """The address that a host of a URL stands for without being looked up; None for a name.
+
+    Understands what resolvers do: `127.1`, `0x7f000001`, `2130706433`, a dot at the end, and
+    `localhost` with everything below it.
+    """
+    host = host.strip("[]").removesuffix(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return ipaddress.IPv4Address("127.0.0.1")
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(host))
+    except (OSError, ValueError):
+        return None

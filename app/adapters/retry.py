@@ -24,12 +24,14 @@ class Waiting:
         reason: What the endpoint said.
         attempt: The attempt that failed, from 1.
         error_code: Code of its error.
+        is_repeat: Whether the same wait was told of before, with an earlier `until`.
     """
 
     until: datetime
     reason: str
     attempt: int
     error_code: str
+    is_repeat: bool = False
 
 
 @dataclass(frozen=True, slots=True)

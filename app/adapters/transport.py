@@ -9,6 +9,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ IDLE_CONNECTION_S: Final = 30.0
 MAX_REDIRECTS: Final = 3
 MAX_STALE_RESENDS: Final = 2
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
+_MAX_DIGITS: Final = 15  # of a length that is worth comparing
+_HOST = re.compile(r"[0-9A-Za-z._-]{1,253}")
 _BROKEN_CONNECTION: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
@@ -169,7 +172,8 @@ class Transport:
                 return status, reply_headers, body, str(url)
             url = _next_hop(url, location)
         raise EndpointRejectedError(
-            f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to {url}."
+            f"{_origin(str(first))} redirected more than {MAX_REDIRECTS} times, last to "
+            f"{_origin(str(url))}."
         )
 
     async def _send(
@@ -203,7 +207,9 @@ class Transport:
 
     async def _read(self, response: httpx2.Response, url: httpx2.URL) -> bytes:
         announced = response.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > self._max_body_bytes:
+        digits = announced.lstrip("0")
+        is_number = digits.isascii() and digits.isdecimal()
+        if is_number and (len(digits) > _MAX_DIGITS or int(digits) > self._max_body_bytes):
             raise self._too_large(url)
         body = bytearray()
         # Decompressed by the client in pieces of at most 1 MiB: a zip bomb ends here as well.
@@ -236,7 +242,8 @@ def parse_endpoint_url(text: str) -> httpx2.URL:
         raise ValueError("is not a URL") from exc
     if url.scheme not in ("http", "https"):
         raise ValueError("must start with http:// or https://")
-    if not url.host or "%" in url.host:
+    host = url.raw_host.decode("ascii")
+    if not (":" in host or (_HOST.fullmatch(host) and host.strip("."))) or "%" in host:
         raise ValueError("names no host")
     if url.port is not None and not 1 <= url.port <= 65_535:
         raise ValueError("must have a port from 1 to 65535")

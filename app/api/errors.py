@@ -34,6 +34,7 @@ from app.errors import (
     PreconditionFailedError,
     PreconditionRequiredError,
     ScaleMismatchError,
+    SecretsError,
     SextantError,
     UnauthenticatedError,
 )
@@ -56,6 +57,7 @@ STATUS_OF: Mapping[type[SextantError], HTTPStatus] = {
     ExamineeError: HTTPStatus.FAILED_DEPENDENCY,
     BlockedAddressError: HTTPStatus.UNPROCESSABLE_ENTITY,
     DatabaseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    SecretsError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
     SextantError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }

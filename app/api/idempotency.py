@@ -58,6 +58,8 @@ async def once(
         InvalidInputError: The key is empty, too long or not printable ASCII.
         IdempotencyMismatchError: The key was used with another request.
         IdempotencyInFlightError: The first call has no answer yet.
+        SecretsError: The first answer cannot be decrypted; or no answer could be encrypted, which
+            is found out before anything is carried out.
     """
     if re.fullmatch(_KEY_PATTERN, key) is None:
         expected = "expected 1 to 255 printable ASCII characters"
@@ -67,6 +69,7 @@ async def once(
         )
     opened = await services(request)
     database = opened.database
+    opened.secrets.encrypt("")
     fingerprint = await _fingerprint(request)
     async with database.unit_of_work() as uow:
         stored = await uow.idempotency.begin(principal, key, fingerprint)

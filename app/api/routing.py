@@ -29,6 +29,7 @@ from app.errors import (
     InvalidInputError,
     MissingScopeError,
     NotFoundError,
+    SecretsError,
     SextantError,
     UnauthenticatedError,
 )
@@ -121,7 +122,7 @@ class ApiRoute(APIRoute):
         if self.param_convertors:
             expected.append(NotFoundError)
         if self._idempotent:
-            expected += [IdempotencyInFlightError, IdempotencyMismatchError]
+            expected += [IdempotencyInFlightError, IdempotencyMismatchError, SecretsError]
         statuses = [400, 413, 415] if self.body_field is not None else []
         return merged(
             errors(*expected),

@@ -30,9 +30,12 @@ class ApiClient:
 
     def __init__(self, base_url: str, api_key: str | None) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._http = httpx2.AsyncClient(
-            base_url=base_url, headers=headers, timeout=60.0, trust_env=False
-        )
+        try:
+            self._http = httpx2.AsyncClient(
+                base_url=base_url, headers=headers, timeout=60.0, trust_env=False
+            )
+        except httpx2.InvalidURL as exc:
+            raise InvalidInputError(f"--server: {base_url!r} is not a URL: {exc}.") from exc
 
     async def __aenter__(self) -> Self:
         return self

@@ -4,22 +4,41 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from typing_extensions import override
 
 from app.errors import InvalidInputError, SextantError
+from app.printable import printable, printable_json
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+
+class _Console(Console):
+    """Shows texts of servers and models as text: none of it reaches the terminal as a command."""
+
+    @override
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        # Every print, table and live display comes through here, before rich adds its own codes.
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable(segment.text), segment.style)
+
+
 #: Results go to stdout; notes, warnings and errors to stderr, so that `--json -` stays pure.
 #: Square brackets are text: names of models, items and files may hold them.
-out = Console(highlight=False, markup=False)
-err = Console(stderr=True, highlight=False, markup=False)
+out = _Console(highlight=False, markup=False)
+err = _Console(stderr=True, highlight=False, markup=False)
 
 #: Exit code of a command that refused its input, as in most Unix tools.
 USAGE_ERROR = 2
@@ -54,6 +73,11 @@ def show_error(error: SextantError) -> None:
         err.print(f"  ... and {hidden} more")
 
 
+def show_warning(text: str) -> None:
+    """Print what is wrong though the command goes on."""
+    err.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+
+
 def require_writable(target: str | None) -> None:
     """Refuse a path for JSON that cannot be written, before anything is spent on what goes there.
 
@@ -77,7 +101,7 @@ def write_json(target: str | None, document: Mapping[str, Any]) -> None:
     """
     if target is None:
         return
-    text = json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False)
+    text = printable_json(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
     if target == "-":
         sys.stdout.write(text + "\n")
     else:

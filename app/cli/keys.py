@@ -1,4 +1,4 @@
-"""`sextant keys`: who may call the API."""
+"""`sextant keys`: who may call the API, and the key that encrypts secrets at rest."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,19 +9,24 @@ import typer
 
 from app.cli.console import err, fail_clearly, out
 from app.services.api_keys import ApiKeyService
+from app.services.secret_keys import SecretKeys
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import database_url
 from app.storage.migrate import upgrade
 from app.storage.paging import PageRequest
 from app.storage.repositories.api_keys import ApiKey, Scope
+from app.storage.secrets import SecretBox
 
 T = TypeVar("T")
 
 _PAGE = 100
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 
-app = typer.Typer(no_args_is_help=True, help="Create, list and revoke API keys.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Create, list and revoke API keys; rotate the secret key.",
+)
 
 
 @app.command()
@@ -77,6 +82,46 @@ def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]
     err.print(f"Revoked {key.id} ({key.name}).", markup=False, soft_wrap=True)
 
 
+@app.command("rotate-secret")
+@fail_clearly
+def rotate_secret() -> None:
+    """Encrypt all stored secrets anew, while servers run.
+
+    With SEXTANT_SECRET_KEY=NEW,OLD everything is encrypted with NEW. Without it the key file in
+    the data directory gets a new key first. What no key opens is listed and left as it is.
+    """
+    settings = Settings()
+    box = SecretBox(settings)
+    done = _on_database(
+        settings, lambda database: SecretKeys(database, box).rotate(), connections=2
+    )
+    out.print(
+        f"Encrypted with the newest key: the secrets of {done.endpoints} endpoints and "
+        f"{done.answers} answers kept for repeated calls.",
+        soft_wrap=True,
+    )
+    for endpoint, names in done.unreadable:
+        what = "deleted, its sessions cannot go on" if endpoint.is_deleted else "PATCH it"
+        err.print(
+            f"Not readable with any present key, left as it is: {' and '.join(names)} of "
+            f"{endpoint.id} ({endpoint.name or 'unnamed'}; {what}).",
+            soft_wrap=True,
+        )
+    if done.unreadable_answers:
+        err.print(
+            f"{done.unreadable_answers} answers kept for repeated calls are not readable either; "
+            "they are forgotten after a day.",
+            soft_wrap=True,
+        )
+    if any(not endpoint.is_deleted for endpoint, _ in done.unreadable):
+        err.print(
+            "If you have the old key, put it after the new one (SEXTANT_SECRET_KEY=NEW,OLD, or as "
+            "another line of the key file) and run this again.",
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)
+
+
 async def _all(keys: ApiKeyService) -> list[ApiKey]:
     found: list[ApiKey] = []
     after = None
@@ -89,16 +134,22 @@ async def _all(keys: ApiKeyService) -> list[ApiKey]:
 
 
 def _with_service(use: Callable[[ApiKeyService], Awaitable[T]]) -> T:
+    return _on_database(Settings(), lambda database: use(ApiKeyService(database)))
+
+
+def _on_database(
+    settings: Settings, use: Callable[[Database], Awaitable[T]], *, connections: int = 1
+) -> T:
     """Run `use` on the configured database, migrated."""
 
     async def run(url: str) -> T:
-        database = Database(url, pool_size=1)
+        database = Database(url, pool_size=connections)
         try:
-            return await use(ApiKeyService(database))
+            return await use(database)
         finally:
             await database.dispose()
 
-    with database_url(Settings()) as url:
+    with database_url(settings) as url:
         upgrade(url)
         return asyncio.run(run(url))
 

@@ -5,7 +5,8 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator
 
-from app.errors import DatabaseUnavailableError
+from app.cli.console import show_warning
+from app.errors import DatabaseUnavailableError, SecretsError
 from app.services.container import Services, open_services
 from app.settings import Settings
 from app.storage.database import Database
@@ -57,6 +58,19 @@ async def runtime(settings: Settings | None = None) -> AsyncIterator[Services]:
         open_services(settings, database, JobQueue(database)) as services,
     ):
         yield services
+
+
+async def warn_of_secrets(services: Services) -> None:
+    """Say so when stored secrets cannot be read; what needs none goes on."""
+    try:
+        await services.secret_keys.check()
+    except SecretsError as error:
+        show_warning(
+            f"{error.detail} Until then sessions and rankings that need such a secret wait, calls "
+            "that need one answer 503 (secrets_error), and all else goes on."
+        )
+    except DatabaseUnavailableError as error:
+        show_warning(f"The secret key was not checked: {error.detail}")
 
 
 def settle() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import uvicorn
 from typing_extensions import override
 
-from app.cli.runtime import open_database, settle
+from app.cli.runtime import open_database, settle, warn_of_secrets
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
 from app.services.container import Services
@@ -54,6 +54,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
                     await task
                     raise InvalidInputError("The server ended while it started; see its log.")
                 await asyncio.sleep(0.01)
+            await warn_of_secrets(app.state.services)
             banks = app.state.services.banks
             if not (await banks.list_banks(PageRequest(limit=1))).items:
                 await banks.ensure_demo_bank()  # something to try, in a new database

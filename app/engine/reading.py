@@ -63,11 +63,15 @@ class Section:
             for sign, limit in ((">", above), (">=", least), ("<=", most), ("<", below))
             if math.isfinite(limit)
         ]
-        if not (math.isfinite(value) and above < value < below and least <= value <= most):
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            number = math.inf
+        if not (math.isfinite(number) and above < number < below and least <= number <= most):
             wanted = " and ".join(limits) or "finite"
-            self.note(key, f"expected a number {wanted}, got {value!r}")
+            self.note(key, f"expected a number {wanted}, got {value!r:.80}")
             return None
-        return float(value)
+        return number
 
     def integer(self, key: str, *, least: int, most: int | None = None) -> int | None:
         """A whole number within its limits."""

@@ -166,5 +166,8 @@ def read_calibration(source: bytes | BinaryIO, *, name: str = "calibration") -> 
 
 def _number(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # a whole number of hundreds of digits
+            pass
     return np.nan

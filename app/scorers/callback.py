@@ -1,5 +1,6 @@
 """A scorer of your own, anywhere, over HTTP."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -43,6 +44,8 @@ class Callback(CallingScorer):
             raise ValueError(
                 f"highest must be above lowest ({self.lowest:g}), got {self.highest:g}"
             )
+        if not math.isfinite(self.highest - self.lowest):
+            raise ValueError("lowest and highest are too far apart to be told apart on a scale")
         return self
 
     @override

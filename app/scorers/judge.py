@@ -232,4 +232,6 @@ def _whole(value: object, *, of: int) -> int | None:
         return int(match[1]) if match and int(match[2] or of) == of else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return int(value) if float(value).is_integer() else None
+    if isinstance(value, int):  # however many digits it has
+        return value
+    return int(value) if value.is_integer() else None

@@ -24,6 +24,7 @@ from app.services.marker_guard import MarkerGuard
 from app.services.rankings import RankingService
 from app.services.response_sets import ResponseSetService
 from app.services.scorer_trials import ScorerTrials
+from app.services.secret_keys import SecretKeys
 from app.services.session_reports import SessionReports
 from app.services.sessions import SessionQueue, SessionService
 from app.services.simulations import SimulationService
@@ -41,6 +42,7 @@ class Services:
     settings: Settings
     database: Database
     secrets: SecretBox
+    secret_keys: SecretKeys
     transport: Transport
     api_keys: ApiKeyService
     endpoints: EndpointService
@@ -79,7 +81,7 @@ async def open_services(
         queue: Brings sessions and calibrations to the workers.
 
     Raises:
-        SecretsError: The key that encrypts endpoint keys cannot be read.
+        SecretsError: SEXTANT_SECRET_KEY is not a key.
     """
     guard = AddressGuard(
         allow_private=settings.is_loopback, allowed_networks=settings.allowed_networks
@@ -102,6 +104,7 @@ async def open_services(
                 settings=settings,
                 database=database,
                 secrets=secrets,
+                secret_keys=SecretKeys(database, secrets),
                 transport=transport,
                 api_keys=ApiKeyService(database),
                 endpoints=endpoints,

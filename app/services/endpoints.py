@@ -5,15 +5,14 @@ import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from ipaddress import ip_address
 from types import EllipsisType
 from typing import Any
-from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 from app import adapters
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
-from app.adapters.guard import AddressGuard
+from app.adapters.endpoint import require_public_url
+from app.adapters.guard import AddressGuard, literal_address
 from app.adapters.transport import Transport, parse_endpoint_url
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import BlockedAddressError, ExamineeError, FieldProblem, InvalidInputError
@@ -79,20 +78,21 @@ class ReadyEndpoint:
         """How long to go on after failures."""
         return self.endpoint.settings.retry
 
-    def public(self) -> dict[str, Any]:
-        """Where answers came from, for their provenance: no secrets, plain JSON values."""
-        settings = self.endpoint.settings
-        return {
-            "id": self.endpoint.id,
-            "revision": self.endpoint.revision,
-            "name": settings.name,
-            "kind": settings.kind,
-            "base_url": settings.base_url,
-            "model": settings.model,
-            "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
-            "price": asdict(settings.price),
-            "options": dict(settings.options),
-        }
+
+def public(endpoint: Endpoint) -> dict[str, Any]:
+    """Where answers came from, for their provenance: no secrets, plain JSON values."""
+    settings = endpoint.settings
+    return {
+        "id": endpoint.id,
+        "revision": endpoint.revision,
+        "name": settings.name,
+        "kind": settings.kind,
+        "base_url": settings.base_url,
+        "model": settings.model,
+        "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
+        "price": asdict(settings.price),
+        "options": dict(settings.options),
+    }
 
 
 def price_in(provenance: Mapping[str, Any]) -> Price | None:
@@ -137,14 +137,18 @@ class EndpointService:
         async with self._database.unit_of_work() as uow:
             return await uow.endpoints.add(new_id("end"), spec.settings, sealed)
 
-    async def get(self, endpoint_id: str) -> Endpoint:
+    async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
         """One endpoint.
+
+        Args:
+            endpoint_id: Its id.
+            archived: Find it also when it was deleted: sessions still refer to it.
 
         Raises:
             NotFoundError: No such endpoint.
         """
         async with self._database.unit_of_work() as uow:
-            return await uow.endpoints.get(endpoint_id)
+            return await uow.endpoints.get(endpoint_id, archived=archived)
 
     async def list(
         self, page: PageRequest, *, kind: str | None = None, name: str | None = None
@@ -162,6 +166,8 @@ class EndpointService:
     ) -> Endpoint:
         """Change an endpoint. Sessions under way take the change with their next call.
 
+        Secrets that stay are neither read nor written: this works also with a lost key.
+
         Raises:
             NotFoundError: No such endpoint.
             PreconditionFailedError: It was changed since `expected_revision`.
@@ -172,10 +178,15 @@ class EndpointService:
         """
         async with self._database.unit_of_work() as uow:
             present = await uow.endpoints.get(endpoint_id)
-            spec = self._changed(present, change)
+            spec = _changed(present, change)
             self.check(spec)
+            sealed = self._sealed(spec)
             return await uow.endpoints.replace(
-                endpoint_id, spec.settings, self._sealed(spec), expected_revision=expected_revision
+                endpoint_id,
+                spec.settings,
+                api_key=... if change.api_key is ... else sealed.api_key,
+                headers=... if change.headers is ... else (sealed.headers, sealed.header_names),
+                expected_revision=expected_revision,
             )
 
     async def delete(self, endpoint_id: str, *, expected_revision: int) -> None:
@@ -193,6 +204,7 @@ class EndpointService:
 
         Raises:
             NotFoundError: No such endpoint.
+            SecretsError: Its secrets cannot be decrypted with the present keys.
             ExamineeError: It gave no usable answer at all.
         """
         ready = await self.ready(endpoint_id)
@@ -208,8 +220,7 @@ class EndpointService:
             NotFoundError: No such endpoint.
             SecretsError: Its secrets cannot be decrypted with the present keys.
         """
-        async with self._database.unit_of_work() as uow:
-            endpoint = await uow.endpoints.get(endpoint_id, archived=True)
+        endpoint = await self.get(endpoint_id, archived=True)
         return ReadyEndpoint(
             endpoint=endpoint,
             config=_config(self._opened(endpoint)),
@@ -243,35 +254,15 @@ class EndpointService:
         self._slots[endpoint.id, allowed] = slots
         return slots
 
-    def _changed(self, present: Endpoint, change: EndpointChange) -> EndpointSpec:
-        held = self._opened(present)
-        spec = EndpointSpec(
-            settings=replace(held.settings, **dict(change.settings)),
-            api_key=held.api_key if change.api_key is ... else change.api_key,
-            headers=held.headers if change.headers is ... else change.headers,
-        )
-        # Else whoever may change an endpoint could send its key to a host of their own.
-        if _origin(spec.settings.base_url) != _origin(held.settings.base_url):
-            for name, kept in (("api_key", change.api_key), ("headers", change.headers)):
-                if kept is ... and getattr(held, name):
-                    raise _invalid(
-                        f"/{name}", f"another host needs its {name} given again, or removed"
-                    )
-        return spec
-
     def check(self, spec: EndpointSpec) -> None:
         """Build the adapter once, so that what cannot work is said now."""
+        base_url = spec.settings.base_url
+        if base_url:
+            require_public_url(base_url)
         adapters.build(_config(spec), self._transport)
-        if not spec.settings.base_url:
-            return
-        try:
-            host = parse_endpoint_url(spec.settings.base_url).host
-        except ValueError as exc:
-            raise _invalid("/base_url", str(exc)) from exc
-        try:
-            # Names are judged by the address they lead to, at each call.
-            address = ip_address("127.0.0.1" if host == "localhost" else host)
-        except ValueError:
+        # Names are judged by the address they lead to, at each call.
+        address = literal_address(parse_endpoint_url(base_url).host) if base_url else None
+        if address is None:
             return
         try:
             self._guard.check(address)
@@ -293,6 +284,32 @@ class EndpointService:
             api_key=self._secrets.decrypt(sealed.api_key) if sealed.api_key else None,
             headers=json.loads(self._secrets.decrypt(sealed.headers)) if sealed.headers else {},
         )
+
+
+#: Stands for a secret that stays as it is, where a changed endpoint is checked.
+_KEPT = "kept"
+
+
+def _changed(present: Endpoint, change: EndpointChange) -> EndpointSpec:
+    """The endpoint after the change; what stays secret is not looked at."""
+    held = present.sealed
+    kept = {
+        "api_key": change.api_key is ... and held.api_key is not None,
+        "headers": change.headers is ... and held.headers is not None,
+    }
+    settings = replace(present.settings, **dict(change.settings))
+    # Else whoever may change an endpoint could send its key to a host of their own.
+    if kept["api_key"] or kept["headers"]:
+        moved = _origin(settings.base_url) != _origin(present.settings.base_url)
+        if name := next((name for name, is_kept in kept.items() if is_kept and moved), None):
+            raise _invalid(f"/{name}", f"another host needs its {name} given again, or removed")
+    return EndpointSpec(
+        settings=settings,
+        api_key=(_KEPT if kept["api_key"] else None) if change.api_key is ... else change.api_key,
+        headers=dict.fromkeys(held.header_names, _KEPT)
+        if change.headers is ...
+        else change.headers,
+    )
 
 
 _CHARACTERS_PER_TOKEN = 4  # of English prose, with the usual tokenizers
@@ -322,9 +339,15 @@ def _tokens_at_most(request: CompletionRequest, defaults: GenerationParams) -> f
     return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
 
 
-def _origin(base_url: str) -> tuple[str, str]:
-    parts = urlsplit(base_url)
-    return parts.scheme, parts.netloc
+def _origin(base_url: str) -> tuple[str, str, int | None] | None:
+    """Who is called; None for kinds that call nobody."""
+    if not base_url:
+        return None
+    try:
+        url = parse_endpoint_url(base_url)
+    except ValueError as exc:
+        raise _invalid("/base_url", str(exc)) from exc
+    return url.scheme, url.host, url.port
 
 
 def _invalid(pointer: str, what: str) -> InvalidInputError:

@@ -20,7 +20,7 @@ from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.loaded_version import BankItem
 from app.services.marking import Marked, Spending, hash_of, storable_mark
-from app.services.patience import patiently
+from app.services.patience import once_readable
 
 T = TypeVar("T")
 
@@ -110,7 +110,12 @@ class MarkingDesk:
     async def mark(
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None
     ) -> Marked:
-        """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait."""
+        """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait.
+
+        Raises:
+            SecretsError: The key of a scorer's endpoint cannot be decrypted, and nobody is told of
+                waits.
+        """
         scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
             return storable_mark(await scorers.mark(scorer, item.content, answer), spec_hash)
@@ -132,12 +137,16 @@ class MarkingDesk:
         }
         return storable_mark(mark, spec_hash, marking)
 
-    async def open(self, endpoint: str) -> tuple[ReadyEndpoint, Paced]:
-        """An endpoint as a scorer names it, opened once a session."""
+    async def open(self, endpoint: str, on_wait: OnWait | None) -> tuple[ReadyEndpoint, Paced]:
+        """An endpoint as a scorer names it, opened once a session.
+
+        Raises:
+            SecretsError: Its key cannot be decrypted, and nobody is told of waits.
+        """
         found = self._opened.get(endpoint)
         if found is None:
             endpoint_id = self._resolved.get(endpoint, endpoint)
-            ready = await patiently(lambda: self._endpoints.ready(endpoint_id))
+            ready = await once_readable(lambda: self._endpoints.ready(endpoint_id), on_wait)
             found = (
                 ready,
                 Paced(adapters.build(ready.config, self.transport), ready, self._endpoints),
@@ -158,7 +167,7 @@ class _Tools:
     async def complete(
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
     ) -> Written:
-        ready, paced = await self._desk.open(endpoint)
+        ready, paced = await self._desk.open(endpoint, self._on_wait)
         request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
         written = await self._call(ready, lambda: paced.complete(request))
         self._settle(ready, written.tokens_in, written.tokens_out)
@@ -167,7 +176,7 @@ class _Tools:
         )
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
-        ready, paced = await self._desk.open(endpoint)
+        ready, paced = await self._desk.open(endpoint, self._on_wait)
         size = CompletionRequest(
             messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
         )
@@ -179,7 +188,7 @@ class _Tools:
         return Embedded(made.vectors, made.model)
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        ready, paced = await self._desk.open(endpoint)
+        ready, paced = await self._desk.open(endpoint, self._on_wait)
         callback = paced.examinee
         if not isinstance(callback, CallbackEndpoint):
             raise EndpointRejectedError(f"Endpoint {endpoint!r} is not of kind 'callback'.")

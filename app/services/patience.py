@@ -1,12 +1,14 @@
-"""How a worker sits out a database that is away."""
+"""How a worker sits out what is not the fault of its work: a database away, a wrong secret key."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import structlog
 
-from app.errors import DatabaseUnavailableError
+from app.adapters.retry import OnWait, Waiting
+from app.errors import DatabaseUnavailableError, SecretsError
 
 logger = structlog.get_logger(__name__)
 
@@ -14,6 +16,8 @@ T = TypeVar("T")
 
 #: Pause between attempts while Postgres is away, seconds: first and longest.
 _RETRY_S = (0.2, 2.0)
+#: Seconds between two looks whether a stored secret can be read by now.
+_KEY_LOOK_S = 2.0
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
@@ -26,3 +30,34 @@ async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
             logger.warning("database_away", retry_in_s=pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
+
+
+async def once_readable(attempt: Callable[[], Awaitable[T]], on_wait: OnWait | None) -> T:
+    """Do it once the secrets that it needs can be read: they, or the key, may be put right.
+
+    Args:
+        attempt: Opens an endpoint.
+        on_wait: Told of the wait at each look. None: nobody waits, the error is raised.
+
+    Raises:
+        SecretsError: Nobody is told of waits.
+    """
+    looks = 0
+    while True:
+        try:
+            return await patiently(attempt)
+        except SecretsError as error:
+            if on_wait is None:
+                raise
+            looks += 1
+            if looks == 1:
+                logger.warning("secret_unreadable", detail=error.detail)
+            waiting = Waiting(
+                until=datetime.now(UTC) + timedelta(seconds=_KEY_LOOK_S),
+                reason=error.detail,
+                attempt=looks,
+                error_code=error.code,
+                is_repeat=looks > 1,
+            )
+        await on_wait(waiting)
+        await asyncio.sleep(_KEY_LOOK_S)

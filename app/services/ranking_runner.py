@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 
+from app.adapters.retry import OnWait, Waiting
 from app.engine import Stop, StopReason
 from app.errors import (
     AlreadyExistsError,
@@ -17,7 +18,7 @@ from app.errors import (
 )
 from app.services.endpoints import price_in
 from app.services.loaded_version import LoadedVersion
-from app.services.patience import patiently
+from app.services.patience import once_readable, patiently
 from app.services.ranking_run import Member, RankingPlan, RankingRun
 from app.services.session_run import SessionPlan, SessionRun, abandoned
 from app.services.session_runner import FAULT, LiveSession, SessionRunner
@@ -80,7 +81,9 @@ class RankingRunner:
         """Go on with a claimed ranking until it ends, or until the lease is lost."""
         with structlog.contextvars.bound_contextvars(ranking_id=record.id):
             try:
-                live = await patiently(lambda: self._prepare(record))
+                live = await once_readable(
+                    lambda: self._prepare(record), self._waiting_note(record)
+                )
                 await self._loop(live)
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
@@ -90,6 +93,20 @@ class RankingRunner:
                 else:
                     logger.exception("ranking_failed")
                 await self._fail(record, error)
+
+    def _waiting_note(self, record: RankingRecord) -> OnWait:
+        """Shows waits of a ranking before it goes on; its next stored step ends them."""
+
+        async def note(waiting: Waiting | None) -> None:
+            if waiting is None:
+                return
+            until = waiting.until.isoformat()
+            told = {"until": until, "reason": waiting.reason, "error_code": waiting.error_code}
+            summary = {**record.summary, "waiting_until": until, "waiting_reason": waiting.reason}
+            events = [] if waiting.is_repeat else [SessionEvent("ranking.waiting", told)]
+            await self._write(record, {}, summary, events, None)
+
+        return note
 
     async def _prepare(self, record: RankingRecord) -> LiveRanking:
         # Loaded once, for thetas compare on one bank only.

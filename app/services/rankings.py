@@ -226,7 +226,7 @@ class RankingService:
         if isinstance(endpoint, EndpointSpec):
             self._endpoints.check(endpoint)
             return endpoint.settings
-        return (await self._endpoints.ready(endpoint)).endpoint.settings
+        return (await self._endpoints.get(endpoint, archived=True)).settings
 
     async def _member(
         self,

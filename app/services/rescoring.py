@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.adapters.retry import OnWait
 from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import SextantError
@@ -65,6 +66,7 @@ class Rescoring:
 
     Attributes:
         write: Stores a step under the session's lease.
+        on_wait: Told of waits.
     """
 
     record: SessionRecord
@@ -73,6 +75,7 @@ class Rescoring:
     endpoints: EndpointService
     transport: Transport
     write: Write
+    on_wait: OnWait
 
     async def run(self) -> None:
         """Mark what is not marked yet, in the order in which the answers came, and end."""
@@ -187,7 +190,7 @@ class Rescoring:
             finish=FinishReason(old.finish_reason or FinishReason.STOP),
         )
         return closing_of(
-            await desk.mark(item, answer),
+            await desk.mark(item, answer, on_wait=self.on_wait),
             answer,
             unparsed_is_wrong=version.unparsed_policy == "wrong",
             tokens_in=old.tokens_in,

@@ -31,7 +31,7 @@ from app.services.in_flight import InFlight
 from app.services.loaded_version import BankItem, LoadedVersion
 from app.services.marking import closing_of
 from app.services.marking_desk import MarkingDesk
-from app.services.patience import patiently
+from app.services.patience import once_readable, patiently
 from app.services.rescoring import RESCORE, Rescoring
 from app.services.scorer_endpoints import ids_in
 from app.services.session_run import SessionPlan, SessionRun, abandoned
@@ -135,7 +135,9 @@ class SessionRunner:
                 if record.relation == RESCORE:
                     await self._rescoring(record).run()
                 else:
-                    live = await patiently(lambda: self.prepare(record))
+                    live = await once_readable(
+                        lambda: self.prepare(record), self.waiting_note(record)
+                    )
                     await self._loop(live)
             except LeaseLostError:
                 logger.info("lease_lost", epoch=record.lease_epoch)
@@ -154,6 +156,7 @@ class SessionRunner:
             endpoints=self._endpoints,
             transport=self._networks.of(record),
             write=self._write,
+            on_wait=self.waiting_note(record),
         )
 
     async def prepare(
@@ -270,7 +273,7 @@ class SessionRunner:
                 live.endpoint.retry,
                 # Jitter only spreads calls in time; it does not touch the measurement.
                 np.random.default_rng([live.record.seed, step]),
-                on_wait=self._waiting_note(live, step),
+                on_wait=self.waiting_note(live.record, step),
             )
         except ExamineeError as error:
             OUTCOMES.labels(Outcome.ERROR.value).inc()
@@ -283,7 +286,7 @@ class SessionRunner:
         completion = attempted.completion
         ENDPOINT_LATENCY.observe(completion.latency_s)
         closing = await self._mark(
-            live, item, completion, attempted.attempts, on_wait=self._waiting_note(live, step)
+            live, item, completion, attempted.attempts, on_wait=self.waiting_note(live.record, step)
         )
         OUTCOMES.labels(closing.outcome).inc()
         return closing
@@ -315,24 +318,27 @@ class SessionRunner:
             attempts=attempts,
         )
 
-    def _waiting_note(self, live: LiveSession, step: int) -> OnWait:
+    def waiting_note(self, record: SessionRecord, step: int | None = None) -> OnWait:
+        """Shows waits of a session: for the answer to a step, or before it goes on at all."""
+
         async def note(waiting: Waiting | None) -> None:
             if waiting is None:  # the next stored step says that the wait is over
                 return
+            data = {
+                "step": step,
+                "until": waiting.until.isoformat(),
+                "reason": waiting.reason,
+                "attempt": waiting.attempt,
+                "error_code": waiting.error_code,
+            }
             try:
                 async with self._database.unit_of_work() as uow:
                     await uow.sessions.note_waiting(
-                        live.record.id,
-                        live.record.lease_epoch,
+                        record.id,
+                        record.lease_epoch,
                         until=waiting.until,
                         reason=waiting.reason,
-                        data={
-                            "step": step,
-                            "until": waiting.until.isoformat(),
-                            "reason": waiting.reason,
-                            "attempt": waiting.attempt,
-                            "error_code": waiting.error_code,
-                        },
+                        data=None if waiting.is_repeat else data,
                     )
             except DatabaseUnavailableError:
                 logger.warning("waiting_not_shown", reason=waiting.reason)

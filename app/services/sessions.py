@@ -12,7 +12,7 @@ from app.errors import (
     InvalidStateError,
 )
 from app.items import Outcome, ScorerSpec
-from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint, price_in
+from app.services.endpoints import EndpointService, EndpointSpec, price_in, public
 from app.services.loaded_version import LoadedVersion
 from app.services.manual_sessions import ask_next
 from app.services.pretest import PretestPlan
@@ -31,7 +31,7 @@ from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import OPEN, scorer_json
-from app.storage.repositories.endpoints import EndpointSettings
+from app.storage.repositories.endpoints import Endpoint, EndpointSettings
 from app.storage.repositories.session_values import (
     ENDED,
     LIVE,
@@ -135,6 +135,7 @@ class SessionService:
         Raises:
             InvalidInputError: A design that makes no sense for this bank or endpoint.
             NotFoundError: No such endpoint or bank version.
+            SecretsError: The key of a saved endpoint cannot be decrypted.
         """
         version_id = spec.bank_version_id
         if version_id is None:
@@ -151,11 +152,11 @@ class SessionService:
             if spec.endpoint is not None:
                 # Checked before it is stored, so that a refused session leaves no endpoint behind.
                 await self._check_live(spec.endpoint.settings, plan, version)
-                made = await self._endpoints.create(spec.endpoint)
-                endpoint = await self._endpoints.ready(made.id)
+                endpoint = await self._endpoints.create(spec.endpoint)
             elif spec.endpoint_id is not None:
-                endpoint = await self._endpoints.ready(spec.endpoint_id)
-                await self._check_live(endpoint.endpoint.settings, plan, version)
+                # Opened, so that a secret that cannot be read is said now.
+                endpoint = (await self._endpoints.ready(spec.endpoint_id)).endpoint
+                await self._check_live(endpoint.settings, plan, version)
             else:
                 raise InvalidInputError("A live session needs an endpoint.")
         else:
@@ -166,7 +167,7 @@ class SessionService:
             id=new_id("ses"),
             mode=spec.mode,
             status="queued" if spec.mode == "live" else "awaiting_response",
-            endpoint_id=endpoint.endpoint.id if endpoint else None,
+            endpoint_id=endpoint.id if endpoint else None,
             bank_version_id=version.id,
             design=plan.to_dict(),
             seed=seed,
@@ -306,9 +307,9 @@ class SessionService:
             )
         version = await self._versions.load(parent.bank_version_id)
         version = version.asking_as(parent.provenance["asking"])
-        endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
+        endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.from_dict({**parent.design, **changes})
-        check_plan(plan, endpoint.price if endpoint else None)
+        check_plan(plan, endpoint.settings.price if endpoint else None)
         check_reachable(changes, plan, version)
         # What failed for want of an answer may be asked again: the endpoint may be back.
         kept = renumbered(
@@ -361,8 +362,8 @@ class SessionService:
             version = version.asking_as(parent.provenance["asking"])
             closed = moved(closed, source, version)
         closed = renumbered(closed)
-        endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
-        price = endpoint.price if endpoint else None
+        endpoint = await self._endpoint_of(parent)
+        price = endpoint.settings.price if endpoint else None
         plan = SessionPlan.from_dict({**parent.design, **changes})
         # Nothing is asked; what was in pretest counts if the other version has its parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
@@ -445,7 +446,7 @@ class SessionService:
         }
         version = present.asking_as(asking)
         markers = await (self._markers((scorer,)) if scorer else self._markers_of(version))
-        endpoint = await self._endpoints.ready(parent.endpoint_id) if parent.endpoint_id else None
+        endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.from_dict(parent.design)
         new = NewSession(
             id=new_id("ses"),
@@ -558,7 +559,7 @@ class SessionService:
     def _provenance(
         self,
         version: LoadedVersion,
-        endpoint: ReadyEndpoint | None,
+        endpoint: Endpoint | None,
         seed: int,
         markers: Mapping[str, Any],
     ) -> dict[str, Any]:
@@ -574,11 +575,16 @@ class SessionService:
             "n_items": int(version.active.sum()),
             "asking": version.asking(),
             "prompt_template_hash": version.prompt_style.template_hash,
-            "endpoint": endpoint.public() if endpoint else None,
+            "endpoint": public(endpoint) if endpoint else None,
             "scorer_endpoints": dict(markers),
             "private_endpoints": self._private_endpoints,
             "seed": seed,
         }
+
+    async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
+        if parent.endpoint_id is None:
+            return None
+        return await self._endpoints.get(parent.endpoint_id, archived=True)
 
     async def _ended(self, session_id: str) -> tuple[SessionRecord, list[Administration]]:
         async with self._database.unit_of_work() as uow:

@@ -386,6 +386,16 @@ class IdempotencyRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
 
 
+class SecretCanaryRow(Base):
+    """A known text, encrypted at first start: tells whether the present key is the right one."""
+
+    __tablename__ = "secret_canary"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cipher: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
 class ResponseSetRow(Base):
     """Recorded answers of many examinees to many items, with the figures that lists show."""
 

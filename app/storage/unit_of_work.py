@@ -19,6 +19,7 @@ from app.storage.repositories.idempotency import IdempotencyRepository
 from app.storage.repositories.items import ItemRepository
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
+from app.storage.repositories.secrets import SecretRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.repositories.versions import VersionRepository
 
@@ -50,6 +51,7 @@ class UnitOfWork:
             raise
         self.api_keys = ApiKeyRepository(self._db)
         self.idempotency = IdempotencyRepository(self._db)
+        self.secrets = SecretRepository(self._db)
         self.endpoints = EndpointRepository(self._db)
         self.banks = BankRepository(self._db)
         self.items = ItemRepository(self._db)

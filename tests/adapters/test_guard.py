@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.guard import AddressGuard
+from app.adapters.guard import AddressGuard, literal_address
 from app.errors import BlockedAddressError
 
 CLOSED = AddressGuard()
@@ -32,6 +32,21 @@ ALWAYS_REFUSED = [
     "::169.254.169.254",
     "64:ff9b::a9fe:a9fe",
     "2002:a9fe:a9fe::1",
+    "64:ff9b:1::1",
+    "64:ff9b:1:a9fe:a9:fe00::",
+    "64:ff9b:1:ffff:ffff:ffff:808:808",
+    "::ffff:0:a9fe:a9fe",
+    "::ffff:0:0:0",
+    "2001:0:a9fe:a9fe::1",
+    "2001:0:808:808:0:0:5601:5601",
+    "2001:db8::5efe:a9fe:a9fe",
+    "2606:4700::200:5efe:a9fe:a9fe",
+    "2002:808:808::5efe:a9fe:a9fe",
+    "fd00:42::42",
+    "fd00:ec2::23",
+    "fd00:c1::a9fe:a9fe",
+    "fd00:ec2::254%eth0",
+    "169.254.170.2",
 ]
 PRIVATE = [
     "127.0.0.1",
@@ -48,8 +63,25 @@ PRIVATE = [
     "::ffff:10.0.0.1",
     "64:ff9b::7f00:1",
     "198.18.0.1",
+    "192.0.2.1",
+    "192.0.0.9",
+    "192.88.99.1",
+    "2001:db8::1",
+    "2001:20::1",
+    "3fff::1",
+    "4000::1",
+    "100::1",
+    "::ffff:0:a00:1",
+    "2606:4700::5efe:a00:1",
 ]
-PUBLIC = ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+PUBLIC = [
+    "8.8.8.8",
+    "93.184.216.34",
+    "2606:4700::1111",
+    "::ffff:8.8.8.8",
+    "64:ff9b::808:808",
+    "::ffff:0:808:808",
+]
 
 
 @pytest.mark.parametrize("address", ALWAYS_REFUSED)
@@ -91,8 +123,32 @@ def test_an_ipv6_address_is_judged_by_the_ipv4_address_it_carries(number: int) -
         ipaddress.IPv6Address(0xFFFF << 32 | number),
         ipaddress.IPv6Address((0x64FF9B << 96) | number),
         ipaddress.IPv6Address((0x2002 << 112) | (number << 80)),
+        ipaddress.IPv6Address((0xFFFF << 48) | number),
     ]
     assert {_verdict(carrier) for carrier in carriers} == {_verdict(plain)}
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+        ("0x7f000001", "127.0.0.1"),
+        ("2130706433", "127.0.0.1"),
+        ("0177.0.0.1", "127.0.0.1"),
+        ("127.0.0.1.", "127.0.0.1"),
+        ("LOCALHOST.", "127.0.0.1"),
+        ("a.localhost", "127.0.0.1"),
+        ("::1", "::1"),
+        ("localhost.example", None),
+        ("example.com", None),
+    ],
+)
+def test_every_spelling_of_an_address_is_known_without_looking_it_up(
+    host: str, address: str | None
+) -> None:
+    found = literal_address(host)
+    assert (found and str(found)) == address
 
 
 def _verdict(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:

@@ -251,3 +251,64 @@ async def test_a_scripted_endpoint_needs_neither_url_nor_model(client: Client) -
     assert response.status_code == 201
     probe = await client.post(f"/v1/endpoints/{response.json()['id']}:probe")
     assert probe.status_code == 200
+
+
+NO_URLS = ["http://[::1/", "http://a\u2100b/", "http://a b/", "http://a\\b/", "gopher://a", "a"]
+SECRETS_IN_URLS = [
+    *("http://127.0.0.1/v1?auth=hidden", "http://127.0.0.1/v1?pass=hidden"),
+    *("http://127.0.0.1/v1#hidden", "http://127.0.0.1/v1?x=hidden", "http://u:hidden@127.0.0.1/v1"),
+    *("http://127.0.0.1/v1?api-version=1&Key=hidden", "http://127.0.0.1/v1?api-version=1#hidden"),
+]
+
+
+@pytest.mark.parametrize("url", NO_URLS + SECRETS_IN_URLS)
+async def test_an_address_that_is_none_or_holds_a_secret_is_refused_by_every_route(
+    url: str, client: Client
+) -> None:
+    made = await create(client)
+    inline = {name: FULL[name] for name in ("kind", "model", "api_key")} | {"base_url": url}
+    for response in (
+        await client.post("/v1/endpoints", json=FULL | {"name": "new", "base_url": url}),
+        await patch(client, made, {"base_url": url, "api_key": KEY, "headers": {}}),
+        await patch(client, made, {"base_url": url}),
+        await client.post("/v1/rankings", json={"bank": "demo", "endpoints": [inline, inline]}),
+    ):
+        assert response.status_code in (404, 422), response.text
+        assert "hidden" not in response.text.replace(url, "")
+
+
+async def test_an_address_with_what_a_provider_needs_in_its_query_is_taken(client: Client) -> None:
+    url = "http://127.0.0.1:8080/openai/deployments/x?api-version=2024-10-21"
+    assert (await create(client, base_url=url))["base_url"] == url
+
+
+@pytest.mark.parametrize(
+    "url", ["http://0xa9fea9fe/", "http://2852039166/", "http://[::ffff:0:a9fe:a9fe]/"]
+)
+async def test_a_forbidden_address_in_another_spelling_is_refused_when_it_is_saved(
+    url: str, client: Client
+) -> None:
+    response = await client.post("/v1/endpoints", json=FULL | {"base_url": url})
+    assert response.status_code == 422
+    assert response.json()["code"] == "endpoint_address_blocked"
+
+
+@pytest.mark.parametrize("number", ["9" * 400, "-" + "9" * 400, "1e400"])
+async def test_a_number_without_end_is_refused_in_words(number: str, client: Client) -> None:
+    made = await create(client)
+    for field in ("timeout_s", "price/input_per_1m", "limits/rpm", "sampling/seed", "retry/cap_s"):
+        body = number
+        for name in reversed(field.split("/")):
+            body = f'{{"{name}": {body}}}'
+        response = await client.patch(
+            f"/v1/endpoints/{made['id']}",
+            content=body,
+            headers={"If-Match": '"1"', "Content-Type": "application/json"},
+        )
+        assert response.status_code in (400, 422), (field, response.text)
+    theta = f'{{"name": "t", "kind": "scripted", "options": {{"theta": {number}}}}}'
+    response = await client.post(
+        "/v1/endpoints", content=theta, headers={"Content-Type": "application/json"}
+    )
+    assert response.status_code in (400, 422), response.text
+    assert (await client.get("/v1/endpoints", params={"limit": number})).status_code == 422

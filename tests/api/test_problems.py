@@ -179,11 +179,22 @@ async def test_an_error_of_our_own_that_is_not_the_callers_is_a_plain_500(
     app: FastAPI, client: Client
 ) -> None:
     async def fail() -> None:
-        raise SecretsError("/var/lib/sextant/secret.key cannot be read")
+        raise SextantError("/var/lib/sextant/postgres cannot be read")
 
     app.add_api_route("/v1/fail", fail)
     body = assert_problem(await client.get("/v1/fail"), 500, "internal_error")
-    assert "secret.key" not in str(body)
+    assert "postgres" not in str(body)
+
+
+async def test_a_secret_that_cannot_be_read_is_a_503_with_the_reason(
+    app: FastAPI, client: Client
+) -> None:
+    async def fail() -> None:
+        raise SecretsError("Set SEXTANT_SECRET_KEY to the key that was used then.")
+
+    app.add_api_route("/v1/fail", fail)
+    body = assert_problem(await client.get("/v1/fail"), 503, "secrets_error")
+    assert "SEXTANT_SECRET_KEY" in body["detail"]
 
 
 async def test_a_database_that_is_away_is_a_503_with_retry_after(

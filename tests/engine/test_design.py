@@ -268,3 +268,10 @@ def test_tests_on_one_bank_share_its_index() -> None:
 def test_a_bank_of_impossible_items_never_gets_here() -> None:
     with pytest.raises(ItemBankError):
         ItemBank.from_difficulties(a=[1.0], b=[0.0], c=[0.9], d=[0.5])
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400)])
+def test_a_number_without_end_is_refused_in_words(value: int) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        Design.from_dict({"stopping": {"se": value}})
+    assert len(caught.value.detail) < 300

@@ -235,6 +235,41 @@ async def test_vectors_that_do_not_fit_are_no_mark(
     assert result.code == "embedding_malformed_answer"
 
 
+@pytest.mark.parametrize(
+    "score", [str(10**400), "1e400", "NaN", "-Infinity", '"' + "9" * 400 + '"']
+)
+async def test_a_judges_score_without_end_is_no_mark(
+    fault_url: str, faults: FaultServer, score: str
+) -> None:
+    said = {"role": "assistant", "content": f'{{"score": {score}, "reason": "so"}}'}
+    faults.canned("endless", {"choices": [{"message": said, "finish_reason": "stop"}]})
+    spec = ScorerSpec("judge", {"judges": ["endless"], "attempts": 1})
+    result = await mark(build(spec, DirectTools(fault_url)), CAPITAL, Answer(text="Oslo"))
+    assert isinstance(result, NotScored)
+    assert result.code == "judge_unreadable"
+
+
+def test_a_scale_too_wide_for_a_number_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="too far apart"):
+        build(ScorerSpec("callback", {"endpoint": "e", "lowest": -1.7e308, "highest": 1.7e308}))
+
+
+@pytest.mark.parametrize("score", [10**400, -(10**400)])
+async def test_a_callbacks_score_without_end_is_no_mark(score: int) -> None:
+    app = FastAPI()
+
+    @app.post("/endless")
+    async def endless() -> Response:
+        return Response(json.dumps({"score": score}), media_type="application/json")
+
+    with serving(app) as url:
+        tools = DirectTools(url, kind="callback", key=KEY)
+        spec = ScorerSpec("callback", {"endpoint": "endless"})
+        result = await mark(build(spec, tools), CAPITAL, Answer(text="Oslo"))
+    assert isinstance(result, NotScored)
+    assert result.code == "callback_unreadable"
+
+
 async def test_a_vector_of_zeros_is_no_mark(fault_url: str, faults: FaultServer) -> None:
     faults.canned("zeros", {"data": [{"embedding": [0.0, 0.0]}] * 3})
     result = await embedded(fault_url, "Oslo", endpoint="zeros")

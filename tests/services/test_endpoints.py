@@ -18,7 +18,7 @@ from app.errors import (
     SecretsError,
 )
 from app.items import Message
-from app.services.endpoints import EndpointChange, EndpointService, EndpointSpec
+from app.services.endpoints import EndpointChange, EndpointService, EndpointSpec, public
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -55,7 +55,13 @@ async def test_the_worker_gets_secrets_decrypted_and_nothing_prints_them(
     ready = await endpoints.ready(created.id)
     assert ready.config.api_key == "sk-secret"
     assert ready.config.headers == {"X-Team": "blue"}
-    for value in (created, ready, spec(), EndpointChange(api_key="sk-secret"), ready.public()):
+    for value in (
+        created,
+        ready,
+        spec(),
+        EndpointChange(api_key="sk-secret"),
+        public(ready.endpoint),
+    ):
         assert "sk-secret" not in repr(value)
         assert "blue" not in repr(value)
 

@@ -31,6 +31,7 @@ from app.errors import (
     PreconditionFailedError,
     PreconditionRequiredError,
     RateLimitedError,
+    SecretsError,
     UnknownNameError,
     UnreachableError,
 )
@@ -135,6 +136,7 @@ async def delete_endpoint(
     "/{endpoint_id}:probe",
     dependencies=[caller("run")],
     responses=errors(
+        SecretsError,
         BlockedAddressError,
         ColdStartError,
         EndpointFaultError,

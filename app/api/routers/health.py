@@ -24,7 +24,10 @@ async def health() -> HealthRead:
 async def readiness(opened: AllServices) -> ReadinessRead:
     """The process can work: its database answers and has the tables of this version."""
     return ReadinessRead(
-        status="ready", database="ok", migrations=await require_current_schema(opened.database)
+        status="ready",
+        database="ok",
+        migrations=await require_current_schema(opened.database),
+        secrets=await opened.secret_keys.state(),
     )
 
 

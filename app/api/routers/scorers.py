@@ -9,7 +9,7 @@ from app.api.errors import errors
 from app.api.routing import router as make_router
 from app.api.schemas.scorers import MarkRead, ScorerList, ScorerRead, ScorerTest
 from app.deps import Caller, ScorerTrialsDep, caller
-from app.errors import InvalidInputError, MissingScopeError, NotFoundError
+from app.errors import InvalidInputError, MissingScopeError, NotFoundError, SecretsError
 from app.items import ScorerSpec
 from app.services.bank_spec import calls_out
 from app.storage.repositories.api_keys import Scope
@@ -31,7 +31,7 @@ async def get_scorer(name: ScorerName) -> ScorerRead:
     return ScorerRead(**_described(name))
 
 
-@router.post("/{name}:test", responses=errors(InvalidInputError))
+@router.post("/{name}:test", responses=errors(InvalidInputError, SecretsError))
 async def try_scorer(
     name: ScorerName,
     body: ScorerTest,

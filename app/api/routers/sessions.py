@@ -46,6 +46,7 @@ from app.errors import (
     BlockedAddressError,
     InvalidStateError,
     NotFoundError,
+    SecretsError,
     StaleStepError,
     UnknownNameError,
 )
@@ -362,7 +363,7 @@ async def get_next_item(
     "/{session_id}/responses",
     status_code=201,
     dependencies=[caller("run"), IDEMPOTENT],
-    responses=errors(InvalidStateError, StaleStepError),
+    responses=errors(InvalidStateError, SecretsError, StaleStepError),
 )
 async def answer_item(
     session_id: SessionId, body: ManualResponse, sessions: ManualSessionsDep, sight: Seen

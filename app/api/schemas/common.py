@@ -109,3 +109,7 @@ class ReadinessRead(Output):
     status: Literal["ready"]
     database: Literal["ok"]
     migrations: str = Field(description="Revision of the database's tables.")
+    secrets: Literal["ok", "unreadable"] = Field(
+        description="Whether stored endpoint keys can be decrypted with the present secret key. "
+        "While they cannot, all that needs none goes on."
+    )

@@ -247,6 +247,8 @@ class RankingRead(Output):
     stop_reason: StopReason | None
     stop_detail: str | None
     failure: FailureRead | None
+    waiting_until: datetime | None = Field(description="When a waiting ranking looks again.")
+    waiting_reason: str | None = Field(description="Why nothing happens just now.")
     metadata: dict[str, str]
     created_at: datetime
     started_at: datetime | None
@@ -256,7 +258,9 @@ class RankingRead(Output):
     def of(cls, record: RankingRecord, sight: Sight) -> "RankingRead":
         """From the stored ranking."""
         record = sight.ranking(record)
-        figures = record.summary or _NOTHING_YET
+        figures = {**_NOTHING_YET, **record.summary}
+        if record.status != "running":
+            figures |= _NO_WAIT
         return cls.model_validate(
             {
                 **figures,
@@ -281,6 +285,7 @@ class RankingRead(Output):
         )
 
 
+_NO_WAIT: dict[str, Any] = {"waiting_until": None, "waiting_reason": None}
 _NOTHING_YET: dict[str, Any] = {
     "order": [],
     "ties": [],
@@ -288,4 +293,5 @@ _NOTHING_YET: dict[str, Any] = {
     "decided": False,
     "progress": {"items": 0, "scored": 0, "in_flight": 0},
     "usage": {"calls": 0, "tokens_in": 0, "tokens_out": 0, "usd": 0.0},
+    **_NO_WAIT,
 }

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from types import EllipsisType
 from typing import Any
 
 from sqlalchemy import func, select, text, update
@@ -183,11 +184,19 @@ class EndpointRepository:
         self,
         endpoint_id: str,
         settings: EndpointSettings,
-        sealed: SealedSecrets,
         *,
+        api_key: bytes | EllipsisType | None,
+        headers: tuple[bytes | None, tuple[str, ...]] | EllipsisType,
         expected_revision: int,
     ) -> Endpoint:
         """Write a changed endpoint.
+
+        Args:
+            endpoint_id: Its id.
+            settings: All that is not secret.
+            api_key: Encrypted; `...` leaves what is there.
+            headers: Encrypted, and their names; `...` leaves what is there.
+            expected_revision: That of the endpoint that was changed.
 
         Raises:
             NotFoundError: No such endpoint.
@@ -195,10 +204,15 @@ class EndpointRepository:
             AlreadyExistsError: Another live endpoint has this name.
         """
         # The schedule starts afresh: limits may be others now.
+        secrets: dict[str, Any] = {}
+        if api_key is not ...:
+            secrets["api_key_cipher"] = api_key
+        if headers is not ...:
+            secrets["headers_cipher"], secrets["header_names"] = headers[0], list(headers[1])
         schedule = {"next_request_at": None, "next_token_at": None}
         return await self._change(
             endpoint_id,
-            _columns(settings) | _sealed_columns(sealed) | schedule,
+            _columns(settings) | secrets | schedule,
             expected_revision,
         )
 

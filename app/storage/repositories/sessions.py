@@ -340,19 +340,36 @@ class SessionRepository:
             raise StaleStepError(f"An answer of session {session_id} was recorded before.")
 
     async def note_waiting(
-        self, session_id: str, epoch: int, *, until: datetime, reason: str, data: dict[str, Any]
+        self,
+        session_id: str,
+        epoch: int,
+        *,
+        until: datetime,
+        reason: str,
+        data: dict[str, Any] | None,
     ) -> None:
-        """Show that the endpoint makes us wait. Silent when the lease is gone."""
+        """Show that something makes us wait. Silent when the lease is gone.
+
+        Args:
+            session_id: The session.
+            epoch: Of our lease.
+            until: When we look again.
+            reason: What makes us wait.
+            data: Of the event; None for a wait of which there was one.
+        """
         await self._db.execute(
             text("""
                 WITH lease AS (
                     UPDATE sessions SET status = 'waiting', waiting_until = :until,
-                        waiting_reason = :reason, event_seq = event_seq + 1, revision = revision + 1
+                        waiting_reason = :reason,
+                        event_seq = event_seq + CAST(:noted AS int),
+                        revision = revision + CAST(:noted AS int)
                     WHERE id = :id AND lease_epoch = :epoch AND status IN ('running', 'waiting')
                     RETURNING id, event_seq
                 )
                 INSERT INTO session_events (session_id, seq, type, data)
                 SELECT id, event_seq, 'session.waiting', CAST(:data AS jsonb) FROM lease
+                WHERE :noted = 1
             """),
             {
                 "id": session_id,
@@ -360,6 +377,7 @@ class SessionRepository:
                 "until": until,
                 "reason": reason,
                 "data": _dumps(data),
+                "noted": int(data is not None),
             },
         )
 

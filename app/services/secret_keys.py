@@ -1,0 +1,150 @@
+"""Whether the present secret key is the one that secrets were stored with, and its rotation."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from app.errors import SecretsError
+from app.storage.database import Database
+from app.storage.repositories.secrets import SealedEndpoint
+from app.storage.secrets import SecretBox
+from app.storage.unit_of_work import UnitOfWork
+
+_KNOWN_TEXT = "sextant"
+
+
+@dataclass(slots=True)
+class Rotation:
+    """What was encrypted anew.
+
+    Attributes:
+        endpoints: Endpoints whose secrets are under the newest key now.
+        answers: Likewise, kept answers to repeated calls.
+        unreadable: Endpoints with a secret that no present key opens, and which secrets: they stay
+            as they are.
+        unreadable_answers: Likewise, kept answers; they are forgotten after a day.
+    """
+
+    endpoints: int = 0
+    answers: int = 0
+    unreadable: list[tuple[SealedEndpoint, tuple[str, ...]]] = field(default_factory=list)
+    unreadable_answers: int = 0
+
+
+class SecretKeys:
+    """Use cases of the key that encrypts secrets at rest.
+
+    Args:
+        database: Where the secrets are.
+        box: Encrypts and decrypts them.
+    """
+
+    def __init__(self, database: Database, box: SecretBox) -> None:
+        self._database = database
+        self._box = box
+
+    async def check(self) -> None:
+        """Find out whether what is stored can be read; a new database notes the present key.
+
+        Raises:
+            SecretsError: The key is not the one of before, or lost, or its file cannot be used.
+        """
+        async with self._database.unit_of_work() as uow:
+            canary = await uow.secrets.canary()
+            if canary is None:
+                await self._require_own(uow)
+                await uow.secrets.add_canary(self._box.encrypt(_KNOWN_TEXT))
+                canary = await uow.secrets.canary()
+        if canary is not None:
+            self._box.decrypt(canary)
+
+    async def state(self) -> Literal["ok", "unreadable"]:
+        """Whether stored secrets can be read with the present key."""
+        async with self._database.reading() as uow:
+            canary = await uow.secrets.canary()
+        try:
+            if canary is not None:
+                self._box.decrypt(canary)
+        except SecretsError:
+            return "unreadable"
+        return "ok"
+
+    async def _require_own(self, uow: UnitOfWork) -> None:
+        """Of secrets stored before there was a canary, the present key must open one."""
+        failure: SecretsError | None = None
+        batch = await uow.secrets.endpoints()
+        while batch:
+            for cipher in (each for endpoint in batch for each in endpoint.ciphers.values()):
+                try:
+                    self._box.decrypt(cipher)
+                except SecretsError as error:
+                    failure = error
+                else:
+                    return
+            batch = await uow.secrets.endpoints(after=batch[-1].id)
+        if failure is not None:
+            raise failure
+
+    async def rotate(self) -> Rotation:
+        """Encrypt everything anew with the newest key; a key file gets a new one first.
+
+        Cut off at any moment, nothing is lost: old keys go last, and a second run goes on.
+
+        Raises:
+            SecretsError: The key file cannot be read or written.
+        """
+        done = Rotation()
+        async with self._database.unit_of_work() as uow:
+            await uow.secrets.add_canary(self._box.encrypt(_KNOWN_TEXT))
+            await uow.secrets.canary(for_update=True)  # of two rotations, one after the other
+            self._box.take_new_key()
+            await self._renew_endpoints(done)
+            await self._renew_answers(done)
+            await uow.secrets.replace_canary(self._box.encrypt(_KNOWN_TEXT))
+        self._box.forget_old_keys()
+        return done
+
+    async def _renew_endpoints(self, done: Rotation) -> None:
+        after = ""
+        while True:
+            async with self._database.unit_of_work() as uow:
+                batch = await uow.secrets.endpoints(after=after, for_update=True)
+                for endpoint in batch:
+                    renewed, unreadable = self._renewed(endpoint.ciphers)
+                    if renewed:
+                        await uow.secrets.renew_endpoint(endpoint.id, renewed)
+                    if unreadable:
+                        done.unreadable.append((endpoint, unreadable))
+                    else:
+                        done.endpoints += 1
+            if not batch:
+                return
+            after = batch[-1].id
+
+    async def _renew_answers(self, done: Rotation) -> None:
+        after = ("", "")
+        while True:
+            async with self._database.unit_of_work() as uow:
+                batch = await uow.secrets.answers(after=after)
+                for key, cipher in batch:
+                    renewed, unreadable = self._renewed({"body": cipher})
+                    if renewed:
+                        await uow.secrets.renew_answer(key, renewed["body"])
+                    done.unreadable_answers += bool(unreadable)
+                    done.answers += not unreadable
+            if not batch:
+                return
+            after = batch[-1][0]
+
+    def _renewed(self, ciphers: dict[str, bytes]) -> tuple[dict[str, bytes], tuple[str, ...]]:
+        """New ciphertexts where they are needed, and which secrets no present key opens."""
+        renewed: dict[str, bytes] = {}
+        unreadable: list[str] = []
+        for name, cipher in ciphers.items():
+            try:
+                new = self._box.renewed(cipher)
+            except SecretsError:
+                unreadable.append(name)
+            else:
+                if new is not None:
+                    renewed[name] = new
+        return renewed, tuple(unreadable)

@@ -1,0 +1,110 @@
+"""What is stored encrypted: which rows, and a known text that tells whether the key is right."""
+
+from dataclasses import dataclass, field
+
+from sqlalchemy import select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.storage.rows import EndpointRow, IdempotencyRow, SecretCanaryRow
+
+_ONLY = 1
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedEndpoint:
+    """An endpoint's ciphertexts, and what people know it by."""
+
+    id: str
+    name: str | None
+    is_deleted: bool
+    ciphers: dict[str, bytes] = field(repr=False)
+    """`api_key` and `headers`, as far as there are any."""
+
+
+class SecretRepository:
+    """Ciphertexts of all tables, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def canary(self, *, for_update: bool = False) -> bytes | None:
+        """The known text as first encrypted; None in a database that never held a secret.
+
+        Args:
+            for_update: Lock it until the transaction ends.
+        """
+        query = select(SecretCanaryRow.cipher).where(SecretCanaryRow.id == _ONLY)
+        return await self._db.scalar(query.with_for_update() if for_update else query)
+
+    async def add_canary(self, cipher: bytes) -> None:
+        """Store the known text, unless another process was first."""
+        await self._db.execute(
+            insert(SecretCanaryRow).values(id=_ONLY, cipher=cipher).on_conflict_do_nothing()
+        )
+
+    async def replace_canary(self, cipher: bytes) -> None:
+        """Store the known text under another key."""
+        await self._db.execute(
+            update(SecretCanaryRow).where(SecretCanaryRow.id == _ONLY).values(cipher=cipher)
+        )
+
+    async def endpoints(self, *, after: str = "", for_update: bool = False) -> list[SealedEndpoint]:
+        """The next endpoints with secrets, deleted ones too: sessions still use them."""
+        query = (
+            select(EndpointRow)
+            .where(
+                EndpointRow.id > after,
+                EndpointRow.api_key_cipher.is_not(None) | EndpointRow.headers_cipher.is_not(None),
+            )
+            .order_by(EndpointRow.id)
+            .limit(_BATCH)
+        )
+        rows = await self._db.scalars(query.with_for_update() if for_update else query)
+        return [
+            SealedEndpoint(
+                id=row.id,
+                name=row.name,
+                is_deleted=row.archived_at is not None,
+                ciphers={
+                    name: cipher
+                    for name, cipher in (
+                        ("api_key", row.api_key_cipher),
+                        ("headers", row.headers_cipher),
+                    )
+                    if cipher is not None
+                },
+            )
+            for row in rows
+        ]
+
+    async def renew_endpoint(self, endpoint_id: str, ciphers: dict[str, bytes]) -> None:
+        """Write new ciphertexts of the same secrets: no change that an owner would see."""
+        await self._db.execute(
+            update(EndpointRow)
+            .where(EndpointRow.id == endpoint_id)
+            .values({f"{name}_cipher": cipher for name, cipher in ciphers.items()})
+        )
+
+    async def answers(
+        self, *, after: tuple[str, str] = ("", "")
+    ) -> list[tuple[tuple[str, str], bytes]]:
+        """The next kept answers to creating calls, locked: key and ciphertext."""
+        place = tuple_(IdempotencyRow.principal, IdempotencyRow.key)
+        rows = await self._db.execute(
+            select(IdempotencyRow.principal, IdempotencyRow.key, IdempotencyRow.response_body)
+            .where(place > tuple_(*after), IdempotencyRow.response_body.is_not(None))
+            .order_by(IdempotencyRow.principal, IdempotencyRow.key)
+            .limit(_BATCH)
+            .with_for_update()
+        )
+        return [((row.principal, row.key), row.response_body) for row in rows]
+
+    async def renew_answer(self, key: tuple[str, str], cipher: bytes) -> None:
+        """Write the new ciphertext of a kept answer."""
+        await self._db.execute(
+            update(IdempotencyRow)
+            .where(IdempotencyRow.principal == key[0], IdempotencyRow.key == key[1])
+            .values(response_body=cipher)
+        )

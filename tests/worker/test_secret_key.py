@@ -1,0 +1,252 @@
+"""A wrong or lost secret key against real processes: what it stops, what not, and the cure."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.demo.model_server import create_model_server
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.repositories.api_keys import Scope
+from tests.servers import serving
+
+SEXTANT = Path(sys.executable).with_name("sextant")
+KEY_A, KEY_B, KEY_C = ("QUFB" * 10 + "QUE=", "QkJC" * 10 + "QkI=", "Q0ND" * 10 + "Q0M=")
+MODEL_KEY = "sk-the-model-wants-this"
+
+
+def environment(settings: Settings, key: str | None) -> dict[str, str]:
+    assert settings.database_url is not None
+    env = {
+        **os.environ,
+        "DATABASE_URL": settings.database_url,
+        "SEXTANT_DATA_DIR": str(settings.data_dir),
+        "SEXTANT_HEARTBEAT_S": "0.2",
+        "SEXTANT_LEASE_S": "1",
+        "COLUMNS": "4000",
+    }
+    return env | ({"SEXTANT_SECRET_KEY": key} if key else {})
+
+
+@asynccontextmanager
+async def serve(
+    settings: Settings, secret: str, key: str | None
+) -> AsyncIterator[tuple[httpx2.AsyncClient, Path]]:
+    """A server with this secret key and a client of it; SIGTERM at the end."""
+    told = settings.data_dir / "stderr.txt"
+    with told.open("w") as stderr:
+        process = subprocess.Popen(  # noqa: ASYNC220 (returns at once, and is killed from here)
+            [SEXTANT, "serve", "--port", "0"], env=environment(settings, key), stderr=stderr
+        )
+    try:
+        async with asyncio.timeout(60):
+            while (found := re.search(r"listens on (\S+)", told.read_text())) is None:
+                assert process.poll() is None, told.read_text()
+                await asyncio.sleep(0.05)
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with httpx2.AsyncClient(base_url=found[1], headers=headers, timeout=30) as client:
+            yield client, told
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def rotate(settings: Settings, key: str | None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [SEXTANT, "keys", "rotate-secret"],
+        env=environment(settings, key),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str) -> Any:
+    async with asyncio.timeout(60):
+        while True:
+            found = (await client.get(f"/v1/sessions/{session_id}")).json()
+            if found["status"] in states:
+                return found
+            assert found["status"] not in {"failed", "cancelled"}, found
+            await asyncio.sleep(0.05)
+
+
+async def ended(client: httpx2.AsyncClient, path: str) -> None:
+    """Wait until a ranking is completed."""
+    async with asyncio.timeout(120):
+        while True:
+            found = (await client.get(path)).json()
+            if found["status"] == "completed":
+                return
+            assert found["status"] in {"queued", "running"}, found
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def secret(database: Database) -> str:
+    """An API key that may do everything."""
+    _, secret = await ApiKeyService(database).create(name="test", scopes=[Scope.ADMIN])
+    return secret
+
+
+@pytest.fixture
+def model_url() -> Iterator[str]:
+    app = create_model_server(theta=0.0, seed=7, latency_s=0.05, api_key=MODEL_KEY)
+    with serving(app) as url:
+        yield f"{url}/v1"
+
+
+def endpoint(name: str, url: str) -> dict[str, Any]:
+    return {
+        "name": name, "kind": "openai_chat", "base_url": url, "model": "m", "api_key": MODEL_KEY,
+    }  # fmt: skip
+
+
+SESSION = {
+    "bank": "demo",
+    "stopping": {"se": None, "min_items": 60, "max_items": 60},
+    "concurrency": 1,
+    "seed": 1,
+}
+
+
+@pytest.mark.slow
+async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
+    settings: Settings, secret: str, model_url: str
+) -> None:
+    async with serve(settings, secret, KEY_A) as (client, told):
+        made = await client.post("/v1/endpoints", json=endpoint("model", model_url))
+        patched = (await client.post("/v1/endpoints", json=endpoint("other", model_url))).json()
+        assert made.status_code == 201, made.text
+        started = await client.post(
+            "/v1/sessions",
+            json=SESSION | {"endpoint_id": made.json()["id"]},
+            headers={"Idempotency-Key": "once"},
+        )
+        assert started.status_code == 202, started.text
+        ours = started.json()["id"]
+        theirs = (
+            await client.post("/v1/sessions", json=SESSION | {"endpoint_id": patched["id"]})
+        ).json()["id"]
+        rank = (
+            await client.post(
+                "/v1/rankings",
+                json={
+                    "bank": "demo",
+                    "budget": {"items": 60},
+                    "endpoints": [
+                        {"endpoint_id": made.json()["id"]},
+                        {"endpoint_id": patched["id"]},
+                    ],
+                },
+            )
+        ).json()["id"]
+        await session_when(client, ours, "running")
+        assert "Warning" not in told.read_text()
+        assert (await client.get("/readyz")).json()["secrets"] == "ok"
+
+    async with serve(settings, secret, KEY_B) as (client, told):
+        assert "Warning: A stored secret was encrypted with another key" in told.read_text()
+        assert "rotate-secret" in told.read_text()
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["secrets"]) == (200, "unreadable")
+        for path in ("/v1/endpoints", f"/v1/sessions/{ours}/responses", "/v1/banks"):
+            assert (await client.get(path)).status_code == 200
+        waiting = await session_when(client, ours, "waiting")
+        assert "SEXTANT_SECRET_KEY" in waiting["waiting_reason"]
+        for path, body in (
+            ("/v1/sessions", SESSION | {"endpoint_id": patched["id"]}),
+            (f"/v1/endpoints/{patched['id']}:probe", None),
+        ):
+            refused = await client.post(path, json=body)
+            assert (refused.status_code, refused.json()["code"]) == (503, "secrets_error")
+            assert "PATCH" in refused.json()["detail"]
+        repeated = await client.post(
+            "/v1/sessions",
+            json=SESSION | {"endpoint_id": made.json()["id"]},
+            headers={"Idempotency-Key": "once"},
+        )
+        assert (repeated.status_code, repeated.json()["code"]) == (503, "secrets_error")
+        ranking = (await client.get(f"/v1/rankings/{rank}")).json()
+        assert ranking["status"] == "running"
+        assert "SEXTANT_SECRET_KEY" in ranking["waiting_reason"]
+        assert (await client.post(f"/v1/sessions/{ours}:pause")).status_code == 200
+        assert (await client.post(f"/v1/sessions/{ours}:resume")).status_code == 200
+        await session_when(client, ours, "waiting")
+
+        path = f"/v1/endpoints/{patched['id']}"
+        renamed = await client.patch(path, json={"model": "n"}, headers={"If-Match": '"1"'})
+        assert renamed.status_code == 200, renamed.text
+        cured = await client.patch(
+            path, json={"api_key": MODEL_KEY}, headers={"If-Match": renamed.headers["etag"]}
+        )
+        assert cured.status_code == 200, cured.text
+        done = await session_when(client, theirs, "completed")
+        assert done["progress"]["items"] == 60
+        kinds = [
+            e["type"] for e in (await client.get(f"/v1/sessions/{ours}/events")).json()["data"]
+        ]
+        assert kinds.count("session.waiting") <= 4
+
+    listed = await asyncio.to_thread(rotate, settings, KEY_B)
+    assert listed.returncode == 1
+    assert made.json()["id"] in listed.stderr
+    assert patched["id"] not in listed.stderr
+
+    async with serve(settings, secret, f"{KEY_C},{KEY_B},{KEY_A}") as (client, told):
+        assert "Warning" not in told.read_text()
+        done = await session_when(client, ours, "completed")
+        assert done["progress"]["items"] == 60
+        repeated = await client.post(
+            "/v1/sessions",
+            json=SESSION | {"endpoint_id": made.json()["id"]},
+            headers={"Idempotency-Key": "once"},
+        )
+        assert repeated.headers["idempotent-replayed"] == "true"
+        rotated = await asyncio.to_thread(rotate, settings, f"{KEY_C},{KEY_B},{KEY_A}")
+        assert rotated.returncode == 0, rotated.stderr
+
+    async with serve(settings, secret, KEY_C) as (client, told):
+        assert "Warning" not in told.read_text()
+        for one in (made.json(), patched):
+            probed = await client.post(f"/v1/endpoints/{one['id']}:probe")
+            assert probed.status_code == 200, probed.text
+        await ended(client, f"/v1/rankings/{rank}")
+
+
+@pytest.mark.slow
+async def test_a_lost_key_file_is_told_and_a_rotation_reaches_a_running_server(
+    settings: Settings, secret: str, model_url: str
+) -> None:
+    settings.data_dir.mkdir(exist_ok=True)
+    key_file = settings.data_dir / "secret.key"
+    async with serve(settings, secret, None) as (client, told):
+        made = (await client.post("/v1/endpoints", json=endpoint("model", model_url))).json()
+        before = key_file.read_text()
+        rotated = await asyncio.to_thread(rotate, settings, None)
+        assert rotated.returncode == 0, rotated.stderr
+        assert key_file.stat().st_mode & 0o777 == 0o600
+        assert key_file.read_text().split()[1:] == before.split()
+        probe = f"/v1/endpoints/{made['id']}:probe"
+        assert (await client.post(probe)).status_code == 200
+
+    kept = key_file.read_text()
+    key_file.unlink()
+    async with serve(settings, secret, None) as (client, told):
+        assert f"there is no key file {key_file}" in told.read_text()
+        assert not key_file.exists()
+        assert (await client.post(probe)).status_code == 503
+        key_file.touch(0o600)
+        key_file.write_text(kept)
+        assert (await client.post(probe)).status_code == 200
