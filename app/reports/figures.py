@@ -5,7 +5,8 @@ from typing import Any
 
 from app.items import Outcome
 
-_COUNT = {"wrong": "count as wrong", "missing": "are left out"}
+#: What answers that nobody can read do, by policy.
+UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
 _PAST = {"wrong": "counted as wrong", "missing": "were left out"}
 _Z_95 = 1.96
 #: Ends of intervals are shown with two decimals; what is nearer shows no difference.
@@ -34,8 +35,9 @@ def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
     if when_calibrated in (None, policy):
         return None
     return (
-        f"Answers that nobody can read {_COUNT[policy]} here; when the bank was calibrated, they "
-        f"{_PAST[when_calibrated]}. The score does not compare with those of the calibrated models."
+        f"Answers that nobody can read {UNPARSED_WORDS[policy]} here; when the bank was "
+        f"calibrated, they {_PAST[when_calibrated]}. The score does not compare with those of the "
+        "calibrated models."
     )
 
 

@@ -2,8 +2,9 @@
 
 An estimate exists after any answer, and before the first: it is the prior then. Nobody asks for
 that. Intervals that hold are learned from tests that are looked at after `MIN_MARKED` answers at
-the earliest (`app.engine.learning`): after fewer, nobody has checked how often they hold. Theta, its error and interval, the predicted score and the profile are null before, and the reason
-is given. What was answered stays in the session, item by item.
+the earliest (`app.engine.learning`): after fewer, nobody has checked how often they hold. Theta,
+its error and interval, the predicted score and the profile are null before, and the reason is
+given. What was answered stays in the session, item by item.
 """
 
 from collections.abc import Mapping

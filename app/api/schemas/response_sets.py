@@ -258,7 +258,9 @@ class CollectionRead(Output):
     pretest_answers: int = Field(description="Answers to items that were in pretest.")
     new_examinees: int
     new_items: int
-    outcomes: OutcomeCounts = Field(description="By how much each became more.")
+    outcomes: OutcomeCounts = Field(
+        description="By how much each became more; below 0 where scored answers took their places."
+    )
 
     @classmethod
     def of(cls, report: CollectionReport) -> Self:
@@ -314,7 +316,9 @@ class AnswerImportRead(Output):
     skipped: list[SkippedRowsRead]
     new_examinees: int
     new_items: int
-    outcomes: OutcomeCounts = Field(description="By how much each became more.")
+    outcomes: OutcomeCounts = Field(
+        description="By how much each became more; below 0 where scored answers took their places."
+    )
     without_scores: list[str] = Field(
         description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."
     )
