@@ -140,7 +140,6 @@ def _course(report: SessionReport) -> Markup | None:
 
 def _origin(report: SessionReport) -> Markup:
     identity, estimate = report.identity, report.estimate
-    lo, hi = estimate["ci"]
     rows: list[list[Node]] = [
         ["Test", join(el("code", identity.id), f", {identity.status}, {identity.mode}")],
         [
@@ -153,9 +152,7 @@ def _origin(report: SessionReport) -> Markup:
         ["Response model", identity.response_model.upper()],
         [
             "Ability (theta)",
-            f"{_sign(estimate['theta'])} ± {number(estimate['se'], 2)}, 95\u00a0% interval "
-            f"{_sign(lo)} to {_sign(hi)}, by {estimate['method']}, on scale {identity.scale}"
-            + (f" ({note})" if (note := interval_note(estimate)) else ""),
+            _ability(estimate, identity.scale),
         ],
         ["Questions chosen by", _chosen(identity.design)],
         ["Set to end", identity.stops_when or "-"],
@@ -183,6 +180,19 @@ def _origin(report: SessionReport) -> Markup:
     if identity.code_version:
         rows.append(["Sextant", identity.code_version])
     return section("Where this comes from", table("Origin", ["what", "value"], rows))
+
+
+def _ability(estimate: Mapping[str, Any], scale: str) -> str:
+    reason = estimate.get("reason")
+    if reason is not None:
+        return f"None. {reason}"
+    lo, hi = estimate["ci"]
+    note = interval_note(estimate)
+    return (
+        f"{_sign(estimate['theta'])} ± {number(estimate['se'], 2)}, 95\u00a0% interval "
+        f"{_sign(lo)} to {_sign(hi)}{f' ({note})' if note else ''}, by {estimate['method']}, on "
+        f"scale {scale}"
+    )
 
 
 def _chosen(design: Mapping[str, Any]) -> str:
