@@ -13,7 +13,7 @@ from tests.api.conftest import Client
 from tests.services.sessions import until
 
 #: Marked or not: 2 of 40 answers.
-FEW = {**dict.fromkeys(range(1, 41), "unparsed"), 3: 1.0, 30: 0.0}
+FEW: dict[int, float | str] = {**dict.fromkeys(range(1, 41), "unparsed"), 3: 1.0, 30: 0.0}
 ALL = {"se": None, "min_items": 1, "max_items": 40}
 
 
