@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, BinaryIO, Protocol, TypeVar
+from typing import Annotated, BinaryIO, Literal, Protocol, TypeVar
 
 import typer
 from rich.table import Column, Table
@@ -20,6 +20,7 @@ from app.services.bank_import import BankImport, Tally
 from app.services.bank_spec import BankSpec
 from app.services.banks import BankOverview, ImportReport
 from app.services.container import Services
+from app.services.unparsed import UNPARSED_POLICY
 from app.services.version_draft import RESPONSE_MODELS
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import BankVersion, VersionItem
@@ -61,6 +62,13 @@ def import_bank(
     scorer: Annotated[
         str | None, typer.Option(help="Marks the items that name none; of a new bank only.")
     ] = None,
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="How answers that nobody could read counted when the parameters were made "
+            "(lm-eval: wrong); sessions count them alike."
+        ),
+    ] = None,
     scale: Annotated[
         str | None, typer.Option(help="Theta scale that the parameters are linked to, if to any.")
     ] = None,
@@ -91,6 +99,7 @@ def import_bank(
         scale=scale,
         allow=allow or (),
         keep=keep or (),
+        unparsed_policy=unparsed,
         from_version=from_version,
     )
     spec = BankSpec(name=name)
@@ -282,6 +291,10 @@ def _show_version(version: BankVersion) -> None:
         for note, applies in (
             ("provisional parameters", version.provisional),
             ("no content: for manual sessions and simulation only", not version.has_content),
+            (
+                f"unreadable answers counted as {version.knowledge.get(UNPARSED_POLICY)}",
+                UNPARSED_POLICY in version.knowledge,
+            ),
         )
         if applies
     ]

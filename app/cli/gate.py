@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from app.cli.connection import SAVED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
-from app.cli.watch import report, watch
+from app.cli.watch import announce, report, watch
 from app.errors import InvalidInputError
 
 #: As in sysexits.h: wrong usage, and a fault of the program itself.
@@ -147,6 +147,7 @@ def command(
         async with connected(server, server_key, bank=bank) as client:
             made = await client.post("/v1/gates", body)
             if made["status"] == "pending":
+                announce(await client.get(f"/v1/sessions/{made['session_id']}"))
                 ended = await watch(client, made["session_id"])
                 if json != "-":
                     report(ended)

@@ -96,6 +96,9 @@ def command(
                 err.print(
                     f"Left behind: {name}. {entry['left_behind']}", markup=False, soft_wrap=True
                 )
+            elif entry["reason"] is not None:
+                name = entry["name"] or entry["model"]
+                err.print(f"Not ranked: {name}. {entry['reason']}", markup=False, soft_wrap=True)
         out.print(_cost(ranking), markup=False)
         out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}", markup=False)
     write_json(json, ranking)

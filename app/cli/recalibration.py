@@ -4,7 +4,7 @@ Registered by `app.cli.banks`.
 """
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import typer
@@ -70,6 +70,13 @@ def recalibrate(
         list[str] | None,
         typer.Option(help="Lint code that does not quarantine, such as drift; repeatable."),
     ] = None,
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="How answers that nobody could read counted; by default as the response set says, "
+            "else as before."
+        ),
+    ] = None,
     notes: Annotated[str, typer.Option(help="Kept with the version.")] = "",
 ) -> None:
     """Make the next version from new answers, on the scale of the latest one.
@@ -81,7 +88,13 @@ def recalibrate(
     async def run() -> tuple[CalibrationRecord, BankVersion]:
         async with runtime() as services, running_worker(services):
             record = await _calibrated(services, name, responses, model)
-            publication = Publication(bank=name, notes=notes, keep=keep or (), allow=allow or ())
+            publication = Publication(
+                bank=name,
+                notes=notes,
+                keep=keep or (),
+                allow=allow or (),
+                unparsed_policy=unparsed,
+            )
             return record, await services.calibrations.publish(record.id, publication)
 
     record, version = run_until_signal(run())

@@ -19,6 +19,7 @@ from app.services.collection import Collection, CollectionReport
 from app.services.response_exports import MatrixFormat, export_answers
 from app.services.response_import import AnswerImport
 from app.services.response_sets import AnswerImportReport, ResponseSetService
+from app.services.unparsed import policy_of
 from app.storage.paging import PageRequest
 from app.storage.repositories.response_sets import ResponseSet
 
@@ -73,6 +74,13 @@ def import_answers(
     no_answer: Annotated[
         Literal["wrong", "refused"], typer.Option(help="What inspect's N counts as.")
     ] = "wrong",
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="How whoever marked the answers counted those that could not be read; by default "
+            "as the format is known for. Banks calibrated from the set ask alike."
+        ),
+    ] = None,
     score_range: Annotated[
         tuple[float, float],
         typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
@@ -95,6 +103,7 @@ def import_answers(
             examinee=examinee,
             refused_no_answer=no_answer == "refused",
             score_range=score_range,
+            unparsed_policy=unparsed,
         ),
     )
     _show_report(_with_sets(lambda sets: sets.import_set(name, request, dry_run=dry_run)))
@@ -173,6 +182,7 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) ->
         "examinees": str(found.n_examinees),
         "items": str(found.n_items),
         "answers": _counts(found.outcomes),
+        "unparsed": policy_of(found.imports) or "unknown",
     }
     for label, value in facts.items():
         out.print(f"  {label:<12}{value}", markup=False, soft_wrap=True)
@@ -260,4 +270,8 @@ def _show_report(report: AnswerImportReport) -> None:
 
 
 def _counts(outcomes: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items() if count) or "none"
+    """Answers by outcome. A scored answer takes the place of an older one without a score."""
+    come = [f"{count} {outcome}" for outcome, count in outcomes.items() if count > 0]
+    gone = [f"{-count} {outcome}" for outcome, count in outcomes.items() if count < 0]
+    replaced = [f"in place of {' and '.join(gone)}"] if gone else []
+    return ", ".join(come + replaced) or "none"

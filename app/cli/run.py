@@ -1,12 +1,12 @@
 """`sextant run`: measure one endpoint from the shell."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, require_writable, write_json
-from app.cli.watch import report, watch
+from app.cli.watch import announce, report, watch
 
 
 @fail_clearly
@@ -25,8 +25,16 @@ def command(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="default or atlas.")] = None,
     selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
-    se_target: Annotated[float | None, typer.Option(help="Stop at this standard error.")] = None,
-    min_items: Annotated[int | None, typer.Option(help="Ask at least so many items.")] = None,
+    se_target: Annotated[
+        float | None,
+        typer.Option(help="Stop at this standard error, once --min-items answers are marked."),
+    ] = None,
+    min_items: Annotated[
+        int | None,
+        typer.Option(
+            help="No goal ends the test before so many answers are marked; by default 20."
+        ),
+    ] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
     pretest: Annotated[
         int | None,
@@ -44,6 +52,13 @@ def command(
     ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="What answers that nobody can read count as; by default as when the bank was "
+            "calibrated."
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
     server: Annotated[
         str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
@@ -74,6 +89,7 @@ def command(
         "concurrency": concurrency,
         **given(
             preset=preset,
+            unparsed_policy=unparsed,
             seed=seed,
             selection=given(criterion=selector.replace("-", "_") if selector else None),
             stopping=given(se=se_target, min_items=min_items, max_items=max_items),
@@ -85,6 +101,7 @@ def command(
     async def measure() -> dict[str, Any]:
         async with connected(server, server_key, bank=bank) as client:
             created = await client.post("/v1/sessions", body)
+            announce(created)
             return await watch(client, created["id"])
 
     session = run_to_the_end(measure)

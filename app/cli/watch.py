@@ -10,6 +10,7 @@ from rich.text import Text
 
 from app.cli.client import ApiClient
 from app.cli.console import err, out
+from app.reports.figures import counted_wrong, interval_note, unmarked
 
 #: Answers kept in sight while the test runs.
 _ROWS = 10
@@ -85,32 +86,57 @@ async def watch(client: ApiClient, session_id: str) -> dict[str, Any]:
     return await client.get(f"/v1/sessions/{session_id}")
 
 
+def announce(session: dict[str, Any]) -> None:
+    """What will end a test that begins, and what unreadable answers will count as."""
+    err.print(session["stops_when"], markup=False, soft_wrap=True)
+    unparsed = session["unparsed"]
+    if unparsed["policy"] == "wrong" or unparsed["caution"]:
+        alike = ", as when the bank was calibrated" if unparsed["when_calibrated"] else ""
+        err.print(
+            unparsed["caution"] or f"Answers that nobody can read count as wrong{alike}.",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
 def report(session: dict[str, Any]) -> None:
     """The result in a few lines."""
     estimate, accuracy = session["estimate"], session["accuracy"]
-    usage, outcomes, progress = session["usage"], session["outcomes"], session["progress"]
+    usage, progress = session["usage"], session["progress"]
     lo, hi = estimate["ci"]
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
-    table.add_row(
-        "ability",
-        f"theta = {_number(estimate['theta'], '+.2f')} ± {_number(estimate['se'], '.2f')} "
-        f"(95 % interval {_number(lo, '+.2f')} to {_number(hi, '+.2f')})",
-    )
+    if estimate["reason"] is None:
+        table.add_row(
+            "ability",
+            f"theta = {_number(estimate['theta'], '+.2f')} ± {_number(estimate['se'], '.2f')} "
+            f"(95 % interval {_number(lo, '+.2f')} to {_number(hi, '+.2f')})"
+            + (f"; {note}" if (note := interval_note(estimate)) else ""),
+        )
+    else:
+        table.add_row("ability", f"none. {estimate['reason']}")
     if accuracy is not None:
         table.add_row(
             "predicted score",
             f"{accuracy['value']:.1%} of {_target(accuracy.get('target'))} "
-            f"(95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%})",
+            f"(95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%}"
+            + (
+                f"; its lower end has room for the {accuracy['nonresponse']:.0%} without a mark)"
+                if accuracy["nonresponse"]
+                else ")"
+            ),
         )
     for name, text in _profile(session["profile"]):
         table.add_row(name, text)
     table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")
-    unscored = {name: n for name, n in outcomes.items() if n and name != "scored"}
-    if unscored:
-        shown = ", ".join(f"{n} {name}" for name, n in unscored.items())
+    if left_out := unmarked(session):
+        shown = ", ".join(f"{n} {name}" for name, n in left_out.items())
         table.add_row("not scored", f"{shown} (kept out of the estimate)")
+    if wrong := counted_wrong(session):
+        table.add_row("unreadable", f"{wrong} unparsed, counted as wrong")
+    if session["unparsed"]["caution"]:
+        table.add_row("caution", session["unparsed"]["caution"])
     pretest = session["pretest"] or {}
     if pretest.get("planned"):
         table.add_row("pretest", f"{pretest['items']} items asked beside the test, not counted")

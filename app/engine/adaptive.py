@@ -18,6 +18,7 @@ import numpy as np
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.correction import IntervalCorrection
+from app.engine.nonresponse import allowing_for_nonresponse
 from app.engine.prediction import Prediction, Predictor
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
@@ -170,7 +171,8 @@ class AdaptiveTest:
 
     def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
         """The score that the test is about; items in `exclude` do not count."""
-        return self.predictor.predict(self.bank, state.responses, state.belief, exclude)
+        predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
+        return allowing_for_nonresponse(predicted, state)
 
     def replay(self, responses: Iterable[Response]) -> CatState:
         """The state after scored answers in their stored order, bit for bit as it was."""

@@ -36,6 +36,8 @@ class Prediction:
         method: The predictor that made it.
         raw: The ends that the predictor alone gives, where `lo` and `hi` were corrected by what
             other examinees taught; None where they were not.
+        nonresponse: Share of the asked items without a score, for which `lo` was lowered; see
+            `app.engine.nonresponse`.
     """
 
     value: float
@@ -43,6 +45,7 @@ class Prediction:
     hi: float
     method: str
     raw: tuple[float, float] | None = None
+    nonresponse: float = 0.0
 
 
 class Predictor(Protocol):

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from app.engine.correction import Stretch
 from app.engine.estimation import Z_95
+from app.engine.nonresponse import allowing_for_nonresponse
 from app.engine.prediction import Predictor
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
@@ -167,7 +168,9 @@ class PredictionWidth:
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
-        prediction = self.predictor.predict(now.pool.bank, now.state.responses, now.state.belief)
+        prediction = allowing_for_nonresponse(
+            self.predictor.predict(now.pool.bank, now.state.responses, now.state.belief), now.state
+        )
         width = prediction.hi - prediction.lo
         if width > self.width:
             return None

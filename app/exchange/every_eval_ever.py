@@ -33,8 +33,8 @@ class EvaluatedTest:
 
     Attributes:
         model: Name under which the examinee was called.
-        theta: Its ability; None where nothing was scored.
-        accuracy: Its predicted score on the whole bank; None where nothing was scored.
+        theta: Its ability; None where too few answers are marked.
+        accuracy: Its predicted score on the whole bank; None in the same case.
         not_scored: Outcome to number of items that have no score.
         details: What else is known, in words.
     """
@@ -194,7 +194,6 @@ def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, Any]:
     line: dict[str, Any] = {
         "schema_version": f"instance_level_eval_{SCHEMA_VERSION}",
         "evaluation_id": test.evaluation_id,
-        "evaluation_result_id": f"{test.evaluation_id}#accuracy",
         "model_id": test.model,
         "evaluation_name": test.bank,
         "sample_id": item.key,
@@ -209,6 +208,8 @@ def _instance(test: EvaluatedTest, item: EvaluatedItem) -> dict[str, Any]:
         "evaluation": {"score": item.score, "is_correct": item.score == 1.0},
         "metadata": {"step": str(item.step)},
     }
+    if test.accuracy is not None:
+        line["evaluation_result_id"] = f"{test.evaluation_id}#accuracy"
     if item.extracted is not None:
         line["answer_attribution"] = [
             {

@@ -118,6 +118,8 @@ class Choices:
         refused_no_answer: Count inspect's N (no answer) as refused; inspect itself scores it 0.
         score_range: Worst and best score of the files, the best may be the lower one; they become 0
             and 1. Answers that are marked right or wrong in words are 1 and 0 whatever the range.
+        unparsed_policy: How whoever marked them counted answers that could not be read: `wrong` or
+            `missing`; None takes what the format is known for. No score is changed by it.
 
     Raises:
         InvalidInputError: The range is none.
@@ -129,6 +131,7 @@ class Choices:
     examinee: str | None = None
     refused_no_answer: bool = False
     score_range: tuple[float, float] = (0.0, 1.0)
+    unparsed_policy: str | None = None
 
     def __post_init__(self) -> None:
         lo, hi = self.score_range

@@ -53,6 +53,8 @@ class BankImport:
         findings: What is known of the parameters beside what lint sees in them.
         calibration: What the version shows of the calibration that made the parameters.
         knowledge: What was learned about the version beyond its items' parameters, by part.
+        unparsed_policy: How answers that nobody could read counted when the parameters were made,
+            `wrong` or `missing`; None where nobody knows, or `knowledge` says it.
         from_version: Number, id or `latest` of a version of the bank whose parameters, scale and
             all that is known of them go over to the new version; instead of `parameters`.
     """
@@ -68,6 +70,7 @@ class BankImport:
     findings: Sequence[Finding] = ()
     calibration: Mapping[str, Any] | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
+    unparsed_policy: str | None = None
     from_version: str | None = None
 
 

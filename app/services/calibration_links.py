@@ -14,6 +14,7 @@ from app.services.bank_import import BankImport
 from app.services.calibration_drift import DRIFT
 from app.services.calibration_plan import SEVERAL_ABILITIES, CalibrationPlan
 from app.services.loaded_version import LoadedVersion
+from app.services.unparsed import UNPARSED_POLICY
 from app.services.versions import VersionService
 from app.storage.repositories.bank_values import BankVersion
 
@@ -95,6 +96,7 @@ def continued(
         allow={*request.allow, *before.lint["allow"]},
         keep={*request.keep, *kept},
         knowledge=request.knowledge or before.knowledge,
+        unparsed_policy=request.unparsed_policy or before.knowledge.get(UNPARSED_POLICY),
     )
 
 

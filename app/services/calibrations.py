@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from app.services.calibration_parts import parts_for
 from app.services.calibration_plan import CalibrationPlan, prepared
 from app.services.calibration_queue import CalibrationQueue
 from app.services.response_sets import ResponseSetService
+from app.services.unparsed import policy_of
 from app.services.versions import VersionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -49,6 +50,8 @@ class Publication:
         notes: Free text kept with the version.
         allow: Lint codes that do not quarantine.
         keep: Keys of items that are never quarantined.
+        unparsed_policy: How answers that nobody could read counted, `wrong` or `missing`; by
+            default as the imports of the response set say.
         allow_unconverged: Publish it even though it did not converge.
         carry_over: Items that only the version it is linked to has keep their parameters.
     """
@@ -57,6 +60,7 @@ class Publication:
     notes: str = ""
     allow: Collection[str] = ()
     keep: Collection[str] = ()
+    unparsed_policy: str | None = None
     allow_unconverged: bool = False
     carry_over: bool = False
 
@@ -264,6 +268,9 @@ class CalibrationService:
                 )
             parameters = await self._parameters(record, fitted, publication)
             request = _import_of(record, fitted, parameters, publication)
+            if request.unparsed_policy is None:
+                source = await uow.response_sets.find(record.response_set_id)
+                request = replace(request, unparsed_policy=policy_of(source.imports))
             link = result.get("link") or {}
             if link.get("check_drift"):
                 before = await uow.versions.get(link["bank_version_id"])
@@ -332,6 +339,7 @@ def _import_of(
         allow=publication.allow,
         keep=publication.keep,
         notes=publication.notes,
+        unparsed_policy=publication.unparsed_policy,
         findings=[
             *misfits(fitted.keys, fitted.columns),
             *drift_findings(fitted.keys, fitted.columns),

@@ -43,6 +43,7 @@ class Comparison:
         n_common: Items that both have a score on.
         score: Mean difference on these; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
+        reason: Why two sessions cannot be compared: one has too few marked answers.
     """
 
     first: Compared
@@ -52,6 +53,7 @@ class Comparison:
     n_common: int
     score: Difference | None
     theta: Difference | None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +113,24 @@ class ComparisonService:
         groups = dict(zip(one.version.item_ids, one.version.groups, strict=True))
         mine = [one.scores[item] for item in common]
         theirs = [other.scores[item] for item in common]
+        reasons = [
+            f"Session {side.record.id}: {side.result.reason}"
+            for side in (one, other)
+            if side.result.reason is not None
+        ]
         return Comparison(
             first=_side(one, mine),
             second=_side(other, theirs),
             confidence=confidence,
             scale=scales[0],
             n_common=len(common),
-            score=_difference(mine, theirs, [groups[item] for item in common], confidence),
-            theta=of_abilities(one.ability(), other.ability(), confidence=confidence),
+            score=None
+            if reasons
+            else _difference(mine, theirs, [groups[item] for item in common], confidence),
+            theta=None
+            if reasons
+            else of_abilities(one.ability(), other.ability(), confidence=confidence),
+            reason=" ".join(reasons) or None,
         )
 
     async def examinees(

@@ -183,15 +183,15 @@ def _decided(record: GateRecord, session: SessionRecord) -> Gate:
         session=session,
         value=value,
         result=decision,
-        detail=_said(record, value, decision),
+        detail=_said(record, value, decision, result.reason),
     )
 
 
-def _said(record: GateRecord, value: float | None, decision: GateResult) -> str:
+def _said(record: GateRecord, value: float | None, decision: GateResult, reason: str | None) -> str:
     lo, hi = decision.ci
     name = record.metric if record.tag is None else f"{record.metric} of {record.tag}"
     if value is None or lo is None or hi is None:
-        return f"Nothing is known of the {name}."
+        return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
     interval = f"{lo:.3f} to {hi:.3f} ({record.confidence:.0%} interval)"
     where = {
         GateOutcome.INCONCLUSIVE: "holds",

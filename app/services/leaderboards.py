@@ -29,11 +29,24 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unranked:
+    """An endpoint whose latest session has no result.
+
+    Attributes:
+        reason: Why.
+    """
+
+    session: SessionRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Results on one scale, best first."""
+    """Results on one scale, best first, and endpoints without one."""
 
     scale: str
     entries: tuple[Entry, ...]
+    unranked: tuple[Unranked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,16 +84,20 @@ class LeaderboardService:
 
 def _board(scale: str, records: Sequence[SessionRecord], confidence: float) -> Board:
     known: list[tuple[SessionRecord, Result]] = []
+    unranked: list[Unranked] = []
     thetas: list[float] = []
     sds: list[float] = []
     for record in records:
         result = result_of(record)
-        if result.theta is not None:
+        if result.theta is None:
+            reason = result.reason or "The answers have no finite estimate."
+            unranked.append(Unranked(session=record, reason=reason))
+        else:
             known.append((record, result))
             thetas.append(result.theta)
             sds.append(math.inf if result.sd is None else result.sd)
     if not known:
-        return Board(scale=scale, entries=())
+        return Board(scale=scale, entries=(), unranked=tuple(unranked))
     standing = standing_of(thetas, sds, confidence=confidence)
     group_of = {place: nth for nth, group in enumerate(standing.groups, 1) for place in group}
     return Board(
@@ -95,4 +112,5 @@ def _board(scale: str, records: Sequence[SessionRecord], confidence: float) -> B
             )
             for place in standing.order
         ),
+        unranked=tuple(unranked),
     )

@@ -25,6 +25,7 @@ from app.exchange.item_facts import tags_in_ids
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
 from app.services.lru import Lru
+from app.services.unparsed import UNPARSED_POLICY
 from app.storage.repositories.bank_values import (
     ACTIVE,
     Bank,
@@ -39,6 +40,7 @@ from app.storage.repositories.endpoints import Price
 # Values of one block of the information curve: 8 MB of them.
 _CURVE_BLOCK = 2**20
 _KEPT_TESTS = 32
+_KEPT_ESTIMATORS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,11 @@ class LoadedVersion:
             found in their keys.
         expected_tokens_in: Prompt tokens that an item is thought to take, NaN where unknown.
         expected_tokens_out: The same of the answer.
+        unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`: as
+            when the parameters were made, and where nobody knows that as the bank has it.
+        reachable: Least SE that all active items leave, and where, by estimator; kept for
+            `session_checks.reachable_se`.
+        unparsed_when_calibrated: As when the parameters were made; None where nobody knows.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
         targets: Scores that a score model predicts: of the whole bank, and of each tag.
@@ -147,6 +154,10 @@ class LoadedVersion:
     pretest: tuple[PretestItem, ...] = ()
     barred: frozenset[str] = frozenset()
     own_scorers: tuple[ScorerSpec, ...] = ()
+    unparsed_when_calibrated: str | None = None
+    reachable: Lru[str, tuple[float, float]] = field(
+        default_factory=lambda: Lru(_KEPT_ESTIMATORS), repr=False
+    )
     _tests: Lru[str, AdaptiveTest] = field(default_factory=lambda: Lru(_KEPT_TESTS), repr=False)
 
     @classmethod
@@ -165,6 +176,7 @@ class LoadedVersion:
         faulty -= set(version.lint.get("keep", ()))
         active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
         active.flags.writeable = False
+        unparsed = version.knowledge.get(UNPARSED_POLICY)
         has_content = np.array(columns.has_content, dtype=np.bool_)
         tags = _tags(columns, version.knowledge)
         parameters = with_abilities(
@@ -201,12 +213,13 @@ class LoadedVersion:
             pretest=tuple(pretest),
             barred=frozenset(item.id for item in pretest if item.key in faulty),
             own_scorers=tuple(spec for spec in own_scorers if calls_out(spec)),
-            **_settings(bank),
+            unparsed_when_calibrated=unparsed,
+            **_settings(bank, unparsed),
         )
 
     def under(self, bank: Bank) -> "LoadedVersion":
         """The same version under its bank's present settings, which can change."""
-        return replace(self, **_settings(bank))
+        return replace(self, **_settings(bank, self.unparsed_when_calibrated))
 
     def asking(self) -> dict[str, Any]:
         """How items are put and marked, JSON-able: what a session keeps to until its end."""
@@ -349,14 +362,14 @@ def _paid(read: FloatArray, written: FloatArray) -> tuple[FloatArray, FloatArray
     return np.maximum(np.nan_to_num(read), 1.0), np.maximum(np.nan_to_num(written), 1.0)
 
 
-def _settings(bank: Bank) -> dict[str, Any]:
+def _settings(bank: Bank, unparsed: str | None) -> dict[str, Any]:
     return {
         "bank_id": bank.id,
         "bank_name": bank.name,
         "bank_revision": bank.revision,
         "visibility": bank.visibility,
         "default_scorer": bank.default_scorer,
-        "unparsed_policy": bank.unparsed_policy,
+        "unparsed_policy": unparsed or bank.unparsed_policy,
         "pretest_items": bank.pretest_items,
         "prompt_style": PromptStyle.from_dict(bank.prompt),
     }

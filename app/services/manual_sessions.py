@@ -150,7 +150,12 @@ class ManualSessions:
         if answer.outcome is not None:
             if answer.outcome is Outcome.SCORED:
                 raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
-            return Closing(outcome=answer.outcome.value, reason="Reported by the client.")
+            wrong = answer.outcome is Outcome.UNPARSED and self._unparsed_is_wrong(expected)
+            return Closing(
+                outcome=answer.outcome.value,
+                score=0.0 if wrong else None,
+                reason="Reported by the client.",
+            )
         item = expected.item
         if item.content == ItemContent():
             raise InvalidInputError(
@@ -164,9 +169,11 @@ class ManualSessions:
             stored=[asked.closing.marking for asked in expected.asked if asked.closing],
         )
         marked = await desk.mark(item, text)
-        return closing_of(
-            marked, text, unparsed_is_wrong=expected.version.unparsed_policy == "wrong"
-        )
+        return closing_of(marked, text, unparsed_is_wrong=self._unparsed_is_wrong(expected))
+
+    @staticmethod
+    def _unparsed_is_wrong(expected: NextItem) -> bool:
+        return expected.version.unparsed_policy == "wrong"
 
 
 async def ask_next(

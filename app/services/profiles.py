@@ -9,6 +9,7 @@ import numpy as np
 
 from app.engine.abilities import ProfileBelief
 from app.engine.adaptive import AdaptiveTest
+from app.engine.nonresponse import allowing_for_nonresponse
 from app.engine.score_model import NORMAL_95
 from app.engine.selection.design import WHOLE_BANK
 from app.engine.state import CatState
@@ -43,7 +44,9 @@ def profile_of(
     for name, predictor in list(test.tasks.items())[: _MOST_TASKS + 1]:
         if name == WHOLE_BANK and (target is None or set(target) == {WHOLE_BANK}):
             continue
-        predicted = predictor.predict(version.bank, state.responses, state.belief)
+        predicted = allowing_for_nonresponse(
+            predictor.predict(version.bank, state.responses, state.belief), state
+        )
         tasks.append(
             {
                 "tag": name,

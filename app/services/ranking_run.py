@@ -11,6 +11,7 @@ from typing import Any
 from app.engine import AdaptiveTest, Stop, StopReason
 from app.engine.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking_rules import RankingBudget, RankingRules
+from app.services.headlines import MIN_MARKED, no_result
 from app.services.session_run import SessionPlan, SessionRun
 from app.storage.repositories.rankings import RankingEnd
 from app.storage.repositories.session_values import ENDED, AskedItem, SessionEvent, SessionRecord
@@ -164,10 +165,14 @@ class RankingRun:
         ranks = {
             placed[at]: (lo, hi + len(behind)) for at, (lo, hi) in enumerate(standing.rank_ranges)
         }
+        # Who has no result has no rank either, and decides nothing about others.
+        untold = {i for i, test in enumerate(state.members) if no_result(test.n_scored) is not None}
         order = []
         for position in (*(placed[at] for at in standing.order), *behind):
             member, test = self._members[position], state.members[position]
             lo, hi = ranks.get(position, (1, len(self._members)))
+            if position in untold:
+                lo, hi = 1, len(self._members)
             order.append(
                 {
                     "endpoint_id": ids[position],
@@ -176,10 +181,11 @@ class RankingRun:
                     "session_id": member.record.id,
                     "rank_lo": lo,
                     "rank_hi": hi,
-                    "group": group_of.get(position),
+                    "group": None if position in untold else group_of.get(position),
                     "left_behind": self._why(position) if position in behind else None,
-                    "theta": _finite(test.belief.theta) if test.n_scored else None,
-                    "se": _finite(test.belief.se) if test.n_scored else None,
+                    "theta": None if position in untold else _finite(test.belief.theta),
+                    "se": None if position in untold else _finite(test.belief.se),
+                    "reason": no_result(test.n_scored),
                     "items": test.n_asked - len(test.pending),
                     "scored": test.n_scored,
                     "in_flight": len(test.pending),
@@ -197,9 +203,15 @@ class RankingRun:
                     "decided": pair.decided,
                 }
                 for pair in standing.pairs
+                if untold.isdisjoint((placed[pair.above], placed[pair.below]))
             ],
-            "ties": [[ids[placed[at]] for at in tie] for tie in standing.ties],
-            "decided": all(pair.decided for pair in standing.neighbours),
+            "ties": [
+                [ids[placed[at]] for at in tie]
+                for tie in standing.ties
+                if untold.isdisjoint(placed[at] for at in tie)
+            ],
+            "decided": untold.isdisjoint(placed)
+            and all(pair.decided for pair in standing.neighbours),
             "progress": {
                 key: sum(entry[key] for entry in order) for key in ("items", "scored", "in_flight")
             },
@@ -228,7 +240,7 @@ class RankingRun:
         Nothing can be decided about these. Between two others they would be the neighbour of both,
         and those two would never be held against each other.
         """
-        least = self._ranking.rules.min_items
+        least = max(self._ranking.rules.min_items, MIN_MARKED)
         placed = tuple(
             i
             for i, member in enumerate(self._members)

@@ -20,6 +20,7 @@ class Result:
         ci: Its 95 % interval, corrected where the bank's version knows how.
         accuracy: The predicted whole-bank score, if there is one; see `score_in`.
         n_scored: Answers that it stands on.
+        reason: Why there is no ability and no score; `None` where there are.
     """
 
     theta: float | None
@@ -27,6 +28,7 @@ class Result:
     ci: tuple[float | None, float | None]
     accuracy: dict[str, Any] | None
     n_scored: int
+    reason: str | None = None
 
     @property
     def sd(self) -> float | None:
@@ -55,6 +57,7 @@ def result_of(record: SessionRecord) -> Result:
         ci=(lo, hi),
         accuracy=score_in(record.summary),
         n_scored=record.summary["progress"]["scored"],
+        reason=estimate.get("reason"),
     )
 
 
@@ -76,6 +79,7 @@ def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any
         return None
     return {
         **{name: found[name] for name in ("value", "lo", "hi")},
+        "nonresponse": accuracy.get("nonresponse", 0.0),
         "method": accuracy["method"],
         "target": None if tag == WHOLE_BANK else {tag: 1.0},
     }

@@ -1,5 +1,7 @@
 """What is refused before a session is made, so that nothing is spent on what cannot work."""
 
+import asyncio
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -8,6 +10,7 @@ import numpy as np
 
 from app.engine import Method
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.design import PRESETS, Design
 from app.engine.design_parts import EstimatorDesign
 from app.engine.models.multidimensional import Abilities
 from app.errors import FieldProblem, InvalidInputError
@@ -59,25 +62,43 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
         )
 
 
-def check_reachable(asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion) -> None:
-    """Refuse an SE that was asked for in so many words and that no test on this bank can reach.
+async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, float]:
+    """Least SE of theta that all active items together leave, and the theta where they do."""
+    key = json.dumps(design.estimator.to_dict(), sort_keys=True)
+    found = version.reachable.get(key)
+    if found is None:
+        found = await asyncio.to_thread(_least_error, version, design.estimator)
+        version.reachable.put(key, found)
+    return found
 
-    A preset's target is not checked: there the limit on items is the other half of the design.
+
+async def check_reachable(
+    asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion
+) -> None:
+    """Refuse an SE that was asked for and that no test on this bank can reach.
+
+    The preset's own target is never refused, written out or not: there the limit on items is the
+    other half of the design. Where it is out of reach, `stops_when` says so.
     """
     target = plan.design.stopping.se
     if target is None or (asked.get("stopping") or {}).get("se") is None:
         return
-    active = np.flatnonzero(version.active)
-    errors = _least_errors(version.bank.take(active), plan.design.estimator)
-    best = int(np.argmin(errors))
-    reachable = float(errors[best])
+    if target == PRESETS[plan.design.preset]["stopping"]["se"]:
+        return
+    reachable, theta = await reachable_se(plan.design, version)
     if target < reachable:
         raise InvalidInputError(
-            f"SE {target:g} is out of reach: all {active.size} active items of bank "
+            f"SE {target:g} is out of reach: all {int(version.active.sum())} active items of bank "
             f"{version.bank_name!r} together reach {reachable:.3f} at best (at theta = "
-            f"{_THETA_GRID[best]:g}). Ask for a larger SE, or stop by max_items.",
+            f"{theta:g}). Ask for a larger SE, or stop by max_items.",
             problems=[FieldProblem("/stopping/se", f"expected at least {reachable:.3f}")],
         )
+
+
+def _least_error(version: LoadedVersion, estimator: EstimatorDesign) -> tuple[float, float]:
+    errors = _least_errors(version.bank.take(np.flatnonzero(version.active)), estimator)
+    best = int(np.argmin(errors))
+    return float(errors[best]), float(_THETA_GRID[best])
 
 
 def _least_errors(bank: ItemBank, estimator: EstimatorDesign) -> FloatArray:

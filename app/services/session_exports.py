@@ -12,7 +12,8 @@ from app.exchange.every_eval_ever import (
     aggregate,
     instance_lines,
 )
-from app.items import ItemContent, Outcome
+from app.items import ItemContent
+from app.reports.figures import unmarked
 from app.services.results import score_in
 from app.services.sessions import SessionService
 from app.services.versions import VersionService
@@ -126,12 +127,10 @@ def _test(record: SessionRecord) -> EvaluatedTest:
         bank_version_id=record.bank_version_id,
         library_version=str(record.provenance["code_version"]),
         ended_at=record.finished_at,
-        theta=_theta(summary["estimate"]) if summary["progress"]["scored"] else None,
-        accuracy=_accuracy(score_in(summary)) if summary["progress"]["scored"] else None,
+        theta=_theta(summary["estimate"]),
+        accuracy=_accuracy(score_in(summary)),
         n_scored=summary["progress"]["scored"],
-        not_scored={
-            outcome: n for outcome, n in summary["outcomes"].items() if outcome != Outcome.SCORED
-        },
+        not_scored=unmarked(summary),
         details={"stop_reason": record.stop_reason or "", "seed": str(record.seed)},
     )
 

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from app.engine.design_words import stops_when
 from app.items import ItemContent
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
@@ -110,6 +111,11 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         seed=record.seed,
         metadata=record.metadata,
         code_version=provenance.get("code_version"),
+        stops_when=stops_when(
+            SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
+        ),
+        unparsed_policy=provenance["asking"]["unparsed_policy"],
+        unparsed_when_calibrated=provenance.get("unparsed_when_calibrated"),
         created_at=record.created_at.isoformat(timespec="seconds"),
         finished_at=None
         if record.finished_at is None

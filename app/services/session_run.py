@@ -27,8 +27,11 @@ from app.engine import (
 )
 from app.engine.abilities import ProfileBelief
 from app.engine.bank import FloatArray
-from app.errors import InvalidInputError, ScorerBudgetError
+from app.errors import ScorerBudgetError
 from app.items import Outcome
+from app.services.failure_limits import MIN_ITEMS_FOR_SHARE as MIN_ITEMS_FOR_SHARE
+from app.services.failure_limits import FailureLimits
+from app.services.headlines import no_result, told
 from app.services.loaded_version import LoadedVersion
 from app.services.marking import Spending
 from app.services.pretest import PretestItems, PretestPlan, window_of
@@ -50,30 +53,6 @@ PREDICTION_INTERVAL_S = 0.5
 LIVE_PREDICTION_MAX_ITEMS = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailureLimits:
-    """When failures end a session.
-
-    Attributes:
-        max_consecutive: So many calls in a row without any answer (outcome `error`): the endpoint
-            is down. Answers that came and that the scorer could not mark are not the endpoint's
-            failures: twice as many of them in a row end the session, and the scorer is named.
-        max_share: Share of closed items without a score, whatever the reason, that is too much;
-            judged from `MIN_ITEMS_FOR_SHARE` items on.
-    """
-
-    max_consecutive: int = 5
-    max_share: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.max_consecutive < 1 or not 0 < self.max_share <= 1:
-            raise InvalidInputError(
-                "failures: max_consecutive is at least 1 and max_share in (0, 1], got "
-                f"{self.max_consecutive} and {self.max_share:g}."
-            )
-
-
-MIN_ITEMS_FOR_SHARE = 50
 #: Unmarked answers in a row that are taken for as much as one call without an answer: a judge that
 #: fails now and then is no use less often than an endpoint that does.
 _UNMARKED_PER_CALL = 2
@@ -84,7 +63,7 @@ class SessionPlan:
     """How a session is run: the engine's design, and what goes beyond it."""
 
     design: Design
-    limits: FailureLimits = FailureLimits()
+    limits: FailureLimits = field(default_factory=FailureLimits)
     pretest: PretestPlan = field(default_factory=PretestPlan)
 
     @classmethod
@@ -142,6 +121,7 @@ class SessionRun:
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._unanswered = self._unmarked = 0
+        self._precise_since: int | None = None
         self._tokens_in = self._tokens_out = self._calls = 0
         self._usd: float | None = 0.0
         self._is_unmetered = False
@@ -199,9 +179,11 @@ class SessionRun:
 
     @property
     def precision_reached(self) -> bool | None:
-        """Whether SE is at its target; None when the design sets none."""
+        """Whether there is a result with its SE at the target; None when the design sets none."""
         target = self._design.stopping.se
-        return None if target is None else self._state.belief.se <= target
+        if target is None:
+            return None
+        return no_result(self._state.n_scored) is None and self._state.belief.se <= target
 
     def position(self, step: int) -> ItemIndex:
         """The item that was asked at `step`."""
@@ -293,7 +275,7 @@ class SessionRun:
             belief = self._state.belief
             known = belief.profile.mean if isinstance(belief, ProfileBelief) else estimate.theta
             figures["person_fit"] = self._person_fit(known)
-        return figures
+        return told(figures)
 
     def _person_fit(self, theta: float | FloatArray) -> dict[str, Any]:
         bank, responses = self._version.bank, self._state.responses
@@ -347,8 +329,18 @@ class SessionRun:
         return Ending(
             status="completed",
             stop_reason=stop.reason.value,
-            stop_detail=stop.detail,
+            stop_detail=stop.detail + self._held(),
             precision_reached=reached,
+        )
+
+    def _held(self) -> str:
+        """What is to be added where the SE was there before `min_items` let the test end."""
+        least, since = self._design.stopping.min_items or 0, self._precise_since
+        if since is None or since >= least:
+            return ""
+        return (
+            f" SE was at its target of {self._design.stopping.se:g} from answer {since} on; "
+            f"min_items {least} held the test until then."
         )
 
     def step_forward(
@@ -438,6 +430,11 @@ class SessionRun:
             self._last_failure = closing
         else:
             self._state = self._test.tell(self._state, Response(item, closing.score, usage))
+            target = self._design.stopping.se
+            if target is None or self._state.belief.se > target:
+                self._precise_since = None
+            elif self._precise_since is None:
+                self._precise_since = self._state.n_scored
         if closing.outcome != Outcome.ERROR:
             self._unanswered = self._unmarked = 0
         elif closing.marking is None:
@@ -497,7 +494,7 @@ class SessionRun:
                 f"{self._unmarked} answers in a row came and could not be marked; the last "
                 f"({last.error_code}): {last.reason}"
             )
-        elif closed >= MIN_ITEMS_FOR_SHARE and failed > self._limits.max_share * closed:
+        elif self._limits.exceeded(failed, closed):
             detail = (
                 f"{failed} of {closed} items ended without a score, more than the share of "
                 f"{self._limits.max_share:g} that is allowed."
@@ -513,19 +510,26 @@ class SessionRun:
             "lo": predicted.lo,
             "hi": predicted.hi,
             "raw": predicted.raw and list(predicted.raw),
+            "nonresponse": predicted.nonresponse,
             "method": predicted.method,
             "target": self._design.selection.target,
         }
 
     def _expected_items(self) -> int | None:
-        """Items in all that the SE target will probably take, if information goes on as now."""
-        target = self._design.stopping.se
+        """Items in all that the SE target will probably take, if information goes on as now.
+
+        The target ends no test before `min_items` answers are marked, and of the items to come as
+        many will have no mark as of those before.
+        """
+        stopping, scored = self._design.stopping, self._state.n_scored
+        target = stopping.se
         se = self._state.belief.se
         if target is None or not math.isfinite(se) or not 0 < self._information < math.inf:
             return None
         missing = 1 / target**2 - 1 / se**2
-        expected = self._closed + max(0, math.ceil(missing / self._information))
-        ceilings = (self._design.stopping.max_items, int(self._version.active.sum()))
+        more = max(0, math.ceil(missing / self._information), (stopping.min_items or 0) - scored)
+        expected = self._closed + math.ceil(more * self._closed / scored if scored else more)
+        ceilings = (stopping.max_items, int(self._version.active.sum()))
         return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
 
 

@@ -21,6 +21,7 @@ from app.services.scorer_endpoints import described, scorer_endpoints
 from app.services.session_checks import (
     check_plan,
     check_reachable,
+    reachable_se,
     require_answers,
     require_content,
 )
@@ -65,6 +66,8 @@ class SessionSpec:
         bank_version_id: What is asked.
         bank: Or the newest version of a bank, by its id or name.
         plan: Design and failure limits, as `SessionPlan.from_dict` reads them.
+        unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`; by
+            default as the bank version has it.
         seed: For every random choice; drawn if not given.
         metadata: Free string pairs.
     """
@@ -75,6 +78,7 @@ class SessionSpec:
     bank_version_id: str | None = None
     bank: str | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
+    unparsed_policy: str | None = None
     seed: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -141,10 +145,12 @@ class SessionService:
         if version_id is None:
             version_id = await self._versions.resolve(spec.bank or "")
         version = await self._versions.load(version_id)
+        if spec.unparsed_policy is not None:
+            version = replace(version, unparsed_policy=spec.unparsed_policy)
         plan = SessionPlan.from_dict(spec.plan)
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
-        check_reachable(spec.plan, plan, version)
+        await check_reachable(spec.plan, plan, version)
         markers = await self._markers_of(version)
         endpoint = None
         if spec.mode == "live":
@@ -172,7 +178,10 @@ class SessionService:
             design=plan.to_dict(),
             seed=seed,
             metadata=dict(spec.metadata),
-            provenance=self._provenance(version, endpoint, seed, markers),
+            provenance={
+                **self._provenance(version, endpoint, seed, markers),
+                **await self._reach(version, plan),
+            },
         )
         return new, version, plan
 
@@ -310,7 +319,7 @@ class SessionService:
         endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.from_dict({**parent.design, **changes})
         check_plan(plan, endpoint.settings.price if endpoint else None)
-        check_reachable(changes, plan, version)
+        await check_reachable(changes, plan, version)
         # What failed for want of an answer may be asked again: the endpoint may be back.
         kept = renumbered(
             [
@@ -330,7 +339,10 @@ class SessionService:
             parent_id=parent.id,
             relation="extend",
             metadata=dict(metadata),
-            provenance=self._provenance(version, endpoint, parent.seed, _markers_of(parent)),
+            provenance={
+                **self._provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **await self._reach(version, plan),
+            },
             active_s=parent.active_s,
         )
         return await self._start(new, version, plan, kept)
@@ -549,6 +561,13 @@ class SessionService:
                 "cannot serve. The bank is withheld: whoever may write it sees which."
             ) from exc
 
+    async def _reach(self, version: LoadedVersion, plan: SessionPlan) -> dict[str, float]:
+        """What a test towards an SE can reach at all, for those who are told what will end it."""
+        if plan.design.stopping.se is None:
+            return {}
+        least, _ = await reachable_se(plan.design, version)
+        return {"reachable_se": least}
+
     async def _markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
         """Endpoints of these scorers; one that cannot serve is refused before any call."""
         if not specs:
@@ -574,6 +593,7 @@ class SessionService:
             "provisional": version.provisional,
             "n_items": int(version.active.sum()),
             "asking": version.asking(),
+            "unparsed_when_calibrated": version.unparsed_when_calibrated,
             "prompt_template_hash": version.prompt_style.template_hash,
             "endpoint": public(endpoint) if endpoint else None,
             "scorer_endpoints": dict(markers),

@@ -14,6 +14,7 @@ from app.engine.simulation import Calls, prior_thetas
 from app.errors import FieldProblem, InvalidInputError
 from app.services.endpoints import EndpointService
 from app.services.loaded_version import LoadedVersion
+from app.services.session_checks import reachable_se
 from app.services.session_run import SessionPlan
 from app.services.versions import VersionService
 from app.storage.repositories.endpoints import Limits, Price
@@ -58,12 +59,13 @@ class SimulationSpec:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A forecast with what it was made of."""
+    """A forecast with what it was made of, and the SE that the whole bank reaches at best."""
 
     version: LoadedVersion
     design: Design
     population: str
     forecast: Forecast
+    reachable_se: float
 
 
 class SimulationService:
@@ -113,7 +115,8 @@ class SimulationService:
                 se_target=design.stopping.se,
                 calls=calls,
             )
-        return Simulation(version, design, population, found)
+            least, _ = await reachable_se(design, version)
+        return Simulation(version, design, population, found, least)
 
 
 def _calls(

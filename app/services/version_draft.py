@@ -17,6 +17,7 @@ from app.engine.models.multidimensional import Abilities
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
 from app.services.bank_import import BankImport, MatchedParameters
+from app.services.unparsed import UNPARSED_POLICY
 from app.storage.repositories.bank_values import (
     ACTIVE,
     PRETEST,
@@ -102,6 +103,8 @@ def draft_version(
             " a code."
         )
     knowledge, wanted = dict(request.knowledge), request.response_model
+    if request.unparsed_policy is not None:
+        knowledge[UNPARSED_POLICY] = request.unparsed_policy
     if table.abilities is not None and ABILITIES not in knowledge:
         several = table.abilities.take(rows)
         wanted = _model_of(several, wanted)

@@ -1,7 +1,7 @@
 """A known text under the secret key, by which a wrong key is told.
 
 Revision ID: b7d05e8f1c24
-Revises: 4f7a1c93d2e8
+Revises: 9c4e17ab5d30
 """
 
 import sqlalchemy as sa

@@ -10,13 +10,13 @@ from tests.api.conftest import Client, NewClient
 
 ITEMS = [
     {"key": f"q{n}", "prompt": f"{n} + 1 = ?", "target": str(n + 1), "scorer": "exact"}
-    for n in range(4)
+    for n in range(8)
 ]
 
 
 async def session_of(client: Client, *answers: dict[str, Any], visibility: str = "open") -> str:
     await client.post("/v1/banks", json={"name": "sums", "visibility": visibility})
-    parameters = "item,a,b,c,d\n" + "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(4))
+    parameters = "item,a,b,c,d\n" + "".join(f"q{n},1.2,{n - 1.5},0,1\n" for n in range(8))
     made = await client.post(
         "/v1/banks/sums/imports",
         json={
@@ -48,7 +48,7 @@ async def session_of(client: Client, *answers: dict[str, Any], visibility: str =
 
 
 async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(client: Client) -> None:
-    answers = ({"response": "2"}, {"outcome": "refused"}, {"score": 1.0})
+    answers = ({"response": "2"}, {"outcome": "refused"}, *4 * ({"score": 1.0},))
     identifier = await session_of(client, *answers)
     url = f"/v1/sessions/{identifier}/export"
     whole = await client.get(url)
@@ -69,10 +69,10 @@ async def test_a_session_becomes_an_object_and_a_line_for_each_scored_item(clien
     assert [interval["lower"], interval["upper"]] == session["estimate"]["ci"]
     details = document["detailed_evaluation_results"]
     assert details["checksum"] == hashlib.sha256(lines.content).hexdigest()
-    assert details["total_rows"] == 2
+    assert details["total_rows"] == 5
 
     rows = [json.loads(line) for line in lines.text.splitlines()]
-    assert [row["evaluation_id"] for row in rows] == [document["evaluation_id"]] * 2
+    assert [row["evaluation_id"] for row in rows] == [document["evaluation_id"]] * 5
     assert {row["evaluation_result_id"] for row in rows} == {accuracy["evaluation_result_id"]}
     first = rows[0]
     number = int(first["sample_id"][1:])
@@ -113,3 +113,10 @@ async def test_a_session_without_a_score_has_no_result(client: Client) -> None:
     document = (await client.get(f"/v1/sessions/{identifier}/export")).json()
     assert document["evaluation_results"] == []
     assert document["detailed_evaluation_results"]["total_rows"] == 0
+
+
+async def test_lines_of_a_test_without_a_result_name_none(client: Client) -> None:
+    identifier = await session_of(client, {"score": 1.0})
+    url = f"/v1/sessions/{identifier}/export"
+    assert (await client.get(url)).json()["evaluation_results"] == []
+    assert "evaluation_result_id" not in (await client.get(f"{url}?format=eee-items")).json()

@@ -60,6 +60,28 @@ def test_a_folder_is_searched_for_files_of_answers(run: Run, tmp_path: Path) -> 
     assert "1 files hold no answers and were passed over" in result.stdout
 
 
+def test_answers_in_place_of_failures_are_told_without_negative_counts(
+    run: Run, tmp_path: Path
+) -> None:
+    folder = tmp_path / "some-model"
+    folder.mkdir()
+    file = folder / "samples_arc_2026-11-20T10-00-00.jsonl"
+    row = {"filter": "none", "metrics": ["acc"], "doc": {}}
+
+    def imported(text: str, score: float) -> str:
+        rows = [{**row, "doc_id": n, "doc_hash": str(n), "resps": [[text]]} for n in range(5)]
+        file.write_text("\n".join(json.dumps(one | {"acc": score}) for one in rows))
+        result = run("import", "arc", "--from", folder)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert "5 accepted (5 error)" in imported("", 0.0)
+    assert "5 accepted (5 scored, in place of 5 error)" in imported("x", 1.0)
+    shown = run("show", "arc").stdout
+    assert "answers     5 scored" in shown
+    assert "unparsed    wrong" in shown
+
+
 def test_the_files_that_a_shell_expands_are_all_taken(run: Run, scores: Path) -> None:
     second = scores.with_name("more.csv")
     second.write_text("model,q1\nm9,1\n", encoding="utf-8")

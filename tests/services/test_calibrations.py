@@ -1,6 +1,7 @@
 """Calibrations as they are made, refused and published; the worker's part is simulated by hand."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -240,6 +241,19 @@ async def test_publishing_makes_one_bank_version_that_tests_can_run_on(
     with pytest.raises(InvalidStateError, match="was published as bank version"):
         await services.calibrations.publish(record.id, Publication(bank="arc"))
     assert (await services.versions.get("arc")).number == 1
+
+
+async def test_how_unreadable_answers_counted_goes_with_the_version(services: Services) -> None:
+    record = await completed(services)
+    source = await services.response_sets.get(record.response_set_id)
+    async with services.database.unit_of_work() as uow:
+        imports = [{**entry, "choices": {"unparsed_policy": "wrong"}} for entry in source.imports]
+        locked = await uow.response_sets.find(source.id, for_update=True)
+        await uow.response_sets.replace(replace(locked, imports=imports))
+    version = await services.calibrations.publish(record.id, Publication(bank="arc"))
+    assert version.knowledge["unparsed_policy"] == "wrong"
+    loaded = await services.versions.load(version.id)
+    assert (loaded.unparsed_policy, loaded.unparsed_when_calibrated) == ("wrong", "wrong")
 
 
 async def test_misfitting_items_are_flagged_in_the_version(services: Services) -> None:

@@ -61,8 +61,9 @@ async def test_what_a_version_learned_corrects_the_intervals_of_its_sessions(
     version = await services.banks.create_version("demo", request)
     assert (await services.versions.get("demo")).knowledge == knowledge == version.knowledge
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 5}}
-    made = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
-    record = await tell(services, made.id, score=1.0)
+    record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+    for _ in range(5):
+        record = await tell(services, record.id, score=1.0)
 
     estimate, accuracy = record.summary["estimate"], record.summary["accuracy"]
     (lo, hi), (raw_lo, raw_hi) = estimate["ci"], estimate["ci_raw"]

@@ -12,6 +12,7 @@ from app.api.schemas.versions import (
     FindingRead,
     LongText,
     ShortText,
+    UnparsedPolicy,
     VersionName,
     VersionRead,
     VersionSettings,
@@ -37,15 +38,6 @@ Visibility = Annotated[
     Field(
         description="`withheld`: content, targets, prompt, scorers and answers are shown to "
         "`banks:write` keys only."
-    ),
-]
-UnparsedPolicy = Annotated[
-    Literal["missing", "wrong"],
-    Field(
-        description=(
-            "What an answer that no extractor can read counts as. `missing` leaves it out of the "
-            "estimate."
-        )
     ),
 ]
 

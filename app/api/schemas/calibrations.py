@@ -12,6 +12,7 @@ from app.api.schemas.versions import (
     KeptKeys,
     Key,
     LongText,
+    UnparsedPolicy,
 )
 from app.calibration.filters import FilterSettings
 from app.services.calibration_plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
@@ -170,6 +171,10 @@ class PublicationCreate(Input):
     notes: LongText = ""
     allow: AllowedCodes = Field(default_factory=list)
     keep: KeptKeys = Field(default_factory=list)
+    unparsed_policy: UnparsedPolicy | None = Field(
+        default=None,
+        description="How answers that could not be read counted; null: as the response set says.",
+    )
     allow_unconverged: bool = Field(
         default=False, description="Publish it even though it did not converge."
     )

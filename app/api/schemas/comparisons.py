@@ -105,6 +105,10 @@ class ComparisonRead(Output):
         description="Mean difference on the common items. Null: they are too few."
     )
     theta: DifferenceRead | None = Field(description="Null for a response set.")
+    reason: str | None = Field(
+        default=None,
+        description="Why two sessions are not compared: too few of one's answers are marked.",
+    )
 
     @classmethod
     def of(cls, comparison: Comparison) -> "ComparisonRead":
@@ -117,4 +121,5 @@ class ComparisonRead(Output):
             n_common=comparison.n_common,
             score=DifferenceRead.of(comparison.score),
             theta=DifferenceRead.of(comparison.theta),
+            reason=comparison.reason,
         )

@@ -8,7 +8,8 @@ from pydantic import Field
 from app.api.schemas.common import Output
 from app.api.schemas.session_figures import AccuracyRead
 from app.api.schemas.sessions import SessionEndpoint
-from app.services.leaderboards import Board, Entry, Leaderboard
+from app.services.leaderboards import Board, Entry, Leaderboard, Unranked
+from app.storage.repositories.session_values import SessionRecord
 
 
 class LeaderboardEntry(Output):
@@ -44,11 +45,7 @@ class LeaderboardEntry(Output):
                 "rank_lo": entry.rank_lo,
                 "rank_hi": entry.rank_hi,
                 "group": entry.group,
-                "endpoint": {
-                    "id": record.endpoint_id,
-                    "name": record.endpoint_name,
-                    "model": record.endpoint_model,
-                },
+                "endpoint": _endpoint(record),
                 "session_id": record.id,
                 "bank_version": record.bank_version,
                 "provisional": record.provenance["provisional"],
@@ -67,16 +64,53 @@ class LeaderboardEntry(Output):
         )
 
 
+def _endpoint(record: SessionRecord) -> dict[str, str | None]:
+    return {
+        "id": record.endpoint_id,
+        "name": record.endpoint_name,
+        "model": record.endpoint_model,
+    }
+
+
+class UnrankedEntry(Output):
+    """An endpoint whose latest session has no result, and so no rank."""
+
+    endpoint: SessionEndpoint
+    session_id: str
+    reason: str
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, entry: Unranked) -> "UnrankedEntry":
+        """From the service's value."""
+        record = entry.session
+        return cls.model_validate(
+            {
+                "endpoint": _endpoint(record),
+                "session_id": record.id,
+                "reason": entry.reason,
+                "finished_at": record.finished_at,
+            }
+        )
+
+
 class BoardRead(Output):
     """Results on one scale, best first."""
 
     scale: str
     data: list[LeaderboardEntry]
+    unranked: list[UnrankedEntry] = Field(
+        description="Endpoints whose latest session has too few marked answers for a result."
+    )
 
     @classmethod
     def of(cls, board: Board) -> "BoardRead":
         """From the service's value."""
-        return cls(scale=board.scale, data=[LeaderboardEntry.of(entry) for entry in board.entries])
+        return cls(
+            scale=board.scale,
+            data=[LeaderboardEntry.of(entry) for entry in board.entries],
+            unranked=[UnrankedEntry.of(entry) for entry in board.unranked],
+        )
 
 
 class LeaderboardRead(BoardRead):
@@ -97,6 +131,7 @@ class LeaderboardRead(BoardRead):
         return cls(
             scale=board.scale,
             data=board.data,
+            unranked=board.unranked,
             bank_id=found.bank.id,
             bank=found.bank.name,
             confidence=found.confidence,

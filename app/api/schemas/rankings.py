@@ -181,8 +181,9 @@ class RankedRead(Output):
     left_behind: str | None = Field(
         default=None, description="Why it gave too few answers to be placed: it may have any rank."
     )
-    theta: float | None = Field(description="Null while there is no scored answer.")
+    theta: float | None = Field(description="Null while fewer than five answers are marked.")
     se: float | None
+    reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
     items: int
     scored: int
     in_flight: int

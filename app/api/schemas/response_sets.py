@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
 from app.api.schemas.common import Input, Metadata, Name, Output, Text
-from app.api.schemas.versions import LongText
+from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
@@ -17,6 +17,7 @@ from app.items import Outcome
 from app.services.collection import Collection, CollectionReport
 from app.services.response_import import MAX_PLACES, AnswerImport, FileRead, SkippedRows
 from app.services.response_sets import AnswerImportReport
+from app.services.unparsed import policy_of
 from app.storage.repositories.response_sets import ResponseSet
 
 #: Names and files that a report lists before it only counts the rest.
@@ -79,6 +80,10 @@ class ResponseSetRead(Output):
     n_answers: int = Field(description="With a score.")
     density: float | None = Field(description="Share of the answers that could be there.")
     outcomes: OutcomeCounts
+    unparsed_policy: str | None = Field(
+        description="How answers that could not be read counted, `wrong` or `missing`; null: not "
+        "known, or not alike."
+    )
     imports: list[dict[str, Any]] = Field(description="Where the answers come from.")
     revision: int
     created_at: datetime
@@ -99,6 +104,7 @@ class ResponseSetRead(Output):
             n_answers=outcomes.scored,
             density=outcomes.scored / n_possible if n_possible else None,
             outcomes=outcomes,
+            unparsed_policy=policy_of(found.imports),
             imports=[dict(entry) for entry in found.imports],
             revision=found.revision,
             created_at=found.created_at,
@@ -184,6 +190,12 @@ class AnswerImportCreate(Input):
         description="Worst and best score of the files, the best may be the lower one; they become "
         "0 and 1.",
     )
+    unparsed_policy: UnparsedPolicy | None = Field(
+        default=None,
+        description="How whoever marked the answers counted those that could not be read; null: as "
+        "the format is known for (lm-eval, inspect and HELM: `wrong`). Versions calibrated from "
+        "the set ask alike.",
+    )
     dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
 
     def to_domain(self) -> AnswerImport:
@@ -202,6 +214,7 @@ class AnswerImportCreate(Input):
                 examinee=self.examinee,
                 refused_no_answer=self.no_answer == "refused",
                 score_range=(self.score_range[0], self.score_range[1]),
+                unparsed_policy=self.unparsed_policy,
             ),
         )
 
@@ -245,7 +258,9 @@ class CollectionRead(Output):
     pretest_answers: int = Field(description="Answers to items that were in pretest.")
     new_examinees: int
     new_items: int
-    outcomes: OutcomeCounts = Field(description="By how much each became more.")
+    outcomes: OutcomeCounts = Field(
+        description="By how much each became more; below 0 where scored answers took their places."
+    )
 
     @classmethod
     def of(cls, report: CollectionReport) -> Self:
@@ -301,7 +316,9 @@ class AnswerImportRead(Output):
     skipped: list[SkippedRowsRead]
     new_examinees: int
     new_items: int
-    outcomes: OutcomeCounts = Field(description="By how much each became more.")
+    outcomes: OutcomeCounts = Field(
+        description="By how much each became more; below 0 where scored answers took their places."
+    )
     without_scores: list[str] = Field(
         description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."
     )

@@ -8,8 +8,11 @@ from app.api.schemas.common import Output
 class EstimateRead(Output):
     """Ability on the bank's scale, in logits."""
 
-    theta: float | None
-    se: float | None = Field(description="Standard error; null where nothing is known yet.")
+    theta: float | None = Field(
+        description="Null, as `se`, `ci` and the session's `accuracy`, as long as fewer than five "
+        "answers are marked; `reason` then says so."
+    )
+    se: float | None = Field(description="Standard error, by the model alone.")
     ci: list[float | None] = Field(
         description=(
             "95 % interval, made to hold by what tests of other examinees taught about the version."
@@ -21,6 +24,10 @@ class EstimateRead(Output):
     )
     method: str
     at_bound: bool
+    reason: str | None = Field(
+        default=None,
+        description="Why there is no theta: too few answers are marked. Null where there is one.",
+    )
 
 
 class AccuracyRead(Output):
@@ -32,6 +39,11 @@ class AccuracyRead(Output):
     raw: list[float] | None = Field(
         default=None,
         description="The interval by the model alone; null where nothing was learned.",
+    )
+    nonresponse: float = Field(
+        default=0.0,
+        description="Share of the asked items without a mark. Nobody knows what they would have "
+        "scored: `lo` is lowered by this share of itself.",
     )
     method: str
     target: dict[str, float] | None = Field(
@@ -76,7 +88,9 @@ class ProgressRead(Output):
     items: int
     scored: int
     in_flight: int
-    expected_items: int | None = Field(description="In all, if information goes on as now.")
+    expected_items: int | None = Field(
+        description="In all, if information goes on as now; never fewer than `min_items` asks for."
+    )
 
 
 class MarkingUsageRead(Output):

@@ -1,5 +1,6 @@
 """Sessions as JSON."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
@@ -22,8 +23,12 @@ from app.api.schemas.session_figures import (
     RescoreRead,
     UsageRead,
 )
+from app.api.schemas.versions import UnparsedPolicy
 from app.engine import StopReason
+from app.engine.design_words import stops_when
+from app.reports.figures import unparsed_caution
 from app.services.pretest import MAX_PER_SESSION
+from app.services.session_run import SessionPlan
 from app.services.sessions import SessionSpec
 from app.services.visibility import Sight
 from app.storage.repositories.session_values import SessionRecord
@@ -89,6 +94,10 @@ class SessionCreate(DesignInput):
     pretest: PretestInput | None = Field(
         default=None, description="By default as the bank's `pretest_items` says."
     )
+    unparsed_policy: UnparsedPolicy | None = Field(
+        default=None,
+        description="Absent: as when the version was calibrated, else as the bank has it.",
+    )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
 
@@ -117,6 +126,7 @@ class SessionCreate(DesignInput):
             bank_version_id=self.bank_version_id,
             bank=self.bank,
             plan=self.plan(),
+            unparsed_policy=self.unparsed_policy,
             seed=self.seed,
             metadata=self.metadata,
         )
@@ -179,6 +189,16 @@ class SessionEndpoint(Output):
     model: str
 
 
+class UnparsedRead(Output):
+    """What answers that nobody can read count as."""
+
+    policy: Literal["wrong", "missing"] = Field(description="In this session.")
+    when_calibrated: Literal["wrong", "missing"] | None = Field(
+        description="When the bank version's parameters were made; null: nobody knows."
+    )
+    caution: str | None = Field(description="What is to be kept in mind where they differ.")
+
+
 class SessionRead(Output):
     """One session: where it stands and what is known so far."""
 
@@ -204,6 +224,8 @@ class SessionRead(Output):
     waiting_until: datetime | None
     waiting_reason: str | None
     design: dict[str, Any]
+    stops_when: str = Field(description="What ends the test by its design, in words.")
+    unparsed: UnparsedRead
     seed: int
     parent_id: str | None
     relation: Literal["extend", "replay", "rescore"] | None
@@ -252,6 +274,10 @@ class SessionRead(Output):
                 "waiting_until": record.waiting_until,
                 "waiting_reason": record.waiting_reason,
                 "design": record.design,
+                "stops_when": stops_when(
+                    SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
+                ),
+                "unparsed": _unparsed(provenance),
                 "seed": record.seed,
                 "parent_id": record.parent_id,
                 "relation": record.relation,
@@ -263,3 +289,13 @@ class SessionRead(Output):
                 "finished_at": record.finished_at,
             }
         )
+
+
+def _unparsed(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+    policy = provenance["asking"]["unparsed_policy"]
+    known = provenance.get("unparsed_when_calibrated")
+    return {
+        "policy": policy,
+        "when_calibrated": known,
+        "caution": unparsed_caution(policy, known),
+    }

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from app.api.schemas.common import Name, Output
 from app.api.schemas.designs import DesignInput, Theta
 from app.api.schemas.endpoints import PriceModel
+from app.engine.design_words import stops_when
 from app.services.simulations import Simulation, SimulationSpec
 
 #: Of one forecast; the error of a share of 500 is 2 %.
@@ -111,6 +112,7 @@ class SimulationRead(Output):
     object: Literal["simulation"] = "simulation"
     bank_version_id: str
     design: dict[str, Any]
+    stops_when: str = Field(description="What ends such a test, in words.")
     population: Literal["reference", "prior", "given"]
     n_examinees: int
     items: RangeRead
@@ -134,6 +136,7 @@ class SimulationRead(Output):
                 **simulation.forecast.to_dict(),
                 "bank_version_id": simulation.version.id,
                 "design": simulation.design.to_dict(),
+                "stops_when": stops_when(simulation.design, simulation.reachable_se),
                 "population": simulation.population,
             }
         )

@@ -66,6 +66,16 @@ ScaleName = Annotated[
     ),
 ]
 
+UnparsedPolicy = Annotated[
+    Literal["missing", "wrong"],
+    Field(
+        description=(
+            "What an answer that no extractor can read counts as. `missing` leaves it out of the "
+            "estimate."
+        )
+    ),
+]
+
 
 VersionName = Annotated[
     str,
@@ -203,6 +213,11 @@ class VersionSettings(Input):
     keep: KeptKeys = Field(default_factory=list)
     provisional: bool = Field(
         default=False, description="The parameters are a guess, not a calibration."
+    )
+    unparsed_policy: UnparsedPolicy | None = Field(
+        default=None,
+        description="How answers that nobody could read counted when the parameters were made: "
+        "sessions on the version count them alike. Null: nobody knows, and the bank's holds.",
     )
     notes: LongText = ""
 

@@ -131,7 +131,7 @@ def session_report(
         abilities=_abilities(profile, known),
         tasks=tuple(tasks[:MAX_TASKS]),
         n_tasks=max(n_tasks, len(tasks)),
-        trace=_trace(positions, scores, known),
+        trace=() if figures["estimate"].get("reason") else _trace(asked, known),
         figures={
             name: figures.get(name)
             for name in ("progress", "usage", "outcomes", "pretest", "person_fit", "rescore")
@@ -302,19 +302,31 @@ def _standing(contrast: Contrast | None) -> str | None:
     return {1: "stronger", -1: "weaker"}.get(contrast.sign)
 
 
-def _trace(items: Sequence[int], scores: FloatArray, known: Known) -> tuple[TracePoint, ...]:
-    """What was known after each answer, or after some of very many."""
+def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
+    """What was known after each marked answer, or after some of very many, and at the end."""
     test, points = known.test, []
     predicts = known.bank.n_items <= _MAX_TRACED_ITEMS
-    shown = set(np.unique(np.linspace(0, len(items), _POINTS).round().astype(int)).tolist())
+    closed = sorted(
+        (item for item in asked if item.arrival is not None and not item.pretest),
+        key=lambda item: item.arrival or 0,
+    )
+    marked = [place for place, item in enumerate(closed, 1) if item.score is not None]
+    if marked:  # what had no mark behind the last answer belongs to the end
+        marked[-1] = len(closed)
+    ends = np.array([0, *marked])
+    chosen = np.unique(np.linspace(0, len(marked), _POINTS).round().astype(int))
+    shown = set(ends[chosen].tolist())
     state = test.start()
-    for answers in range(len(items) + 1):
-        if answers:
-            item = ItemIndex(items[answers - 1])
-            response = Response(item, float(scores[answers - 1]))
-            state = test.tell(test.administer(state, item), response)
-        if answers not in shown:
+    for place in range(len(closed) + 1):
+        if place:
+            item, mark = ItemIndex(closed[place - 1].position), closed[place - 1].score
+            state = test.administer(state, item)
+            state = (
+                test.skip(state, item) if mark is None else test.tell(state, Response(item, mark))
+            )
+        if place not in shown:
             continue
+        answers = state.n_scored
         estimate = test.estimate(state)
         if not all(map(math.isfinite, (estimate.theta, estimate.lo, estimate.hi))):
             continue
@@ -337,6 +349,7 @@ def _items(
     asked: Sequence[Asked], figures: Mapping[str, Any], known: Known
 ) -> tuple[AskedItem, ...]:
     shown = asked[:MAX_ITEMS]
+    told = figures["estimate"].get("reason") is None
     positions = [item.position for item in shown if not item.pretest]
     expected = dict(zip(positions, _expected(positions, figures, known), strict=True))
     return tuple(
@@ -351,8 +364,8 @@ def _items(
             expected=expected.get(item.position),
             answer=shortened(item.answer),
             reason=shortened(item.reason),
-            theta=item.theta,
-            se=item.se,
+            theta=item.theta if told else None,
+            se=item.se if told else None,
         )
         for item in shown
     )

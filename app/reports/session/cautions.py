@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.items import Outcome
+from app.reports.figures import unmarked, unparsed_caution
 from app.reports.parts import count, percent
 from app.reports.session.facts import Caution, Score, SessionIdentity
 
@@ -36,6 +37,7 @@ def cautions_of(
     """The warnings of a test, the gravest first."""
     found = [
         *_of_state(identity, figures),
+        *_of_unparsed(identity),
         *_of_failures(figures),
         *_of_answers(identity, figures),
         *_of_precision(figures, stop_reason, precision_reached),
@@ -50,12 +52,6 @@ def cautions_of(
             )
         )
     return tuple(found)
-
-
-def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:
-    """Outcomes without a mark that occurred, and how often."""
-    outcomes = figures["outcomes"]
-    return {name: outcomes[name] for name in FAILURE_WORDS if outcomes.get(name)}
 
 
 def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Caution]:
@@ -92,7 +88,10 @@ def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Cau
             )
         )
     scored = figures["progress"]["scored"]
-    if 0 < scored < FEW_ANSWERS and identity.status == "completed":
+    reason = figures["estimate"].get("reason")
+    if reason is not None and identity.status in ("completed", "cancelled"):
+        found.append(Caution(code="no_result", text=f"There is no result: {_begun(reason)}"))
+    elif 0 < scored < FEW_ANSWERS and identity.status == "completed":
         found.append(
             Caution(
                 code="few_answers",
@@ -101,6 +100,16 @@ def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Cau
             )
         )
     return found
+
+
+def _begun(sentence: str) -> str:
+    """A sentence as it goes on behind a colon."""
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _of_unparsed(identity: SessionIdentity) -> list[Caution]:
+    said = unparsed_caution(identity.unparsed_policy, identity.unparsed_when_calibrated)
+    return [] if said is None else [Caution(code="unparsed_differs", text=said)]
 
 
 def _of_failures(figures: Mapping[str, Any]) -> list[Caution]:
@@ -113,8 +122,9 @@ def _of_failures(figures: Mapping[str, Any]) -> list[Caution]:
             code="unmarked_answers",
             text=f"{percent(failed / closed)} of the answers have no mark and are left out of the "
             "score. If the model fails more often where questions are hard, its true score is "
-            "lower than the one shown; if whoever uses it would meet the same failures, count "
-            "them beside the score.",
+            "lower than the one shown: the lower end of the score's interval has room for that, "
+            "ability and its interval have not. If whoever uses the model would meet the same "
+            "failures, count them beside the score.",
         )
     ]
 

@@ -17,6 +17,10 @@ class SessionIdentity:
         n_calibrated_on: Models that the bank was calibrated on; None where nobody knows.
         relation: What it is of `parent_id`: `extend`, `replay` or `rescore`.
         design: As stored with the session.
+        stops_when: What ends the test by that design, in words.
+        unparsed_policy: What answers that nobody can read count as, `wrong` or `missing`.
+        unparsed_when_calibrated: As what they counted when the bank was calibrated; None where
+            nobody knows.
     """
 
     id: str
@@ -39,6 +43,9 @@ class SessionIdentity:
     seed: int
     metadata: Mapping[str, str] = field(default_factory=dict)
     code_version: str | None = None
+    stops_when: str = ""
+    unparsed_policy: str = "missing"
+    unparsed_when_calibrated: str | None = None
     created_at: str
     finished_at: str | None = None
 

@@ -64,7 +64,11 @@ def glossary(report: SessionReport) -> Markup:
         (
             "Left out",
             "A call that ended in an error, a refusal, or an answer that could not be read is "
-            "counted beside the score; it is not a wrong answer.",
+            "counted beside the score; it is not a wrong answer. Answers that could not be read "
+            "do count as wrong on banks that were calibrated like that."
+            if report.identity.unparsed_policy == "missing"
+            else "A call that ended in an error or a refusal is counted beside the score; it is "
+            "not a wrong answer. Answers that could not be read count as wrong here.",
         )
     )
     pairs = [join(el("dt", term), el("dd", meaning)) for term, meaning in terms]

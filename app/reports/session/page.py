@@ -1,8 +1,10 @@
 """The result of a test as a page: score first, then tasks, course, questions and how to read it."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from app.reports.document import document
+from app.reports.figures import UNPARSED_WORDS, interval_note
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import count, number, percent, section, signed, table
 from app.reports.session.charts import trace_chart
@@ -138,7 +140,6 @@ def _course(report: SessionReport) -> Markup | None:
 
 def _origin(report: SessionReport) -> Markup:
     identity, estimate = report.identity, report.estimate
-    lo, hi = estimate["ci"]
     rows: list[list[Node]] = [
         ["Test", join(el("code", identity.id), f", {identity.status}, {identity.mode}")],
         [
@@ -151,10 +152,11 @@ def _origin(report: SessionReport) -> Markup:
         ["Response model", identity.response_model.upper()],
         [
             "Ability (theta)",
-            f"{_sign(estimate['theta'])} ± {number(estimate['se'], 2)}, 95\u00a0% interval "
-            f"{_sign(lo)} to {_sign(hi)}, by {estimate['method']}, on scale {identity.scale}",
+            _ability(estimate, identity.scale),
         ],
-        *_design(identity.design),
+        ["Questions chosen by", _chosen(identity.design)],
+        ["Set to end", identity.stops_when or "-"],
+        ["Answers nobody can read", UNPARSED_WORDS[identity.unparsed_policy]],
         ["Seed", str(identity.seed)],
     ]
     if report.score is not None:
@@ -180,23 +182,26 @@ def _origin(report: SessionReport) -> Markup:
     return section("Where this comes from", table("Origin", ["what", "value"], rows))
 
 
-def _design(design: Any) -> list[list[Node]]:
-    """How items were chosen and what would have ended the test."""
-    selection, stopping = design.get("selection") or {}, design.get("stopping") or {}
-    limits = {**stopping, **(design.get("budget") or {})}
-    told = [
-        f"{name.replace('_', ' ')} {value:g}"
-        for name, value in limits.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
+def _ability(estimate: Mapping[str, Any], scale: str) -> str:
+    reason = estimate.get("reason")
+    if reason is not None:
+        return f"None. {reason}"
+    lo, hi = estimate["ci"]
+    note = interval_note(estimate)
+    return (
+        f"{_sign(estimate['theta'])} ± {number(estimate['se'], 2)}, 95\u00a0% interval "
+        f"{_sign(lo)} to {_sign(hi)}{f' ({note})' if note else ''}, by {estimate['method']}, on "
+        f"scale {scale}"
+    )
+
+
+def _chosen(design: Mapping[str, Any]) -> str:
+    selection = design.get("selection") or {}
     chosen = str(selection.get("criterion", "-")).replace("_", " ")
     rate = (selection.get("exposure") or {}).get("max_rate")
     if rate is not None:
         chosen += f"; no question in more than {percent(rate)} of tests"
-    return [
-        ["Questions chosen by", chosen],
-        ["Set to end at", ", ".join(told) or "-"],
-    ]
+    return chosen
 
 
 def _sign(value: float | None) -> str:

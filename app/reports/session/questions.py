@@ -1,9 +1,10 @@
 """What was asked, what became of it and what it took, as sections of the page of a test."""
 
 from app.items import Outcome
+from app.reports.figures import counted_wrong, unmarked
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import capped, count, percent, section, signed, table
-from app.reports.session.cautions import FAILURE_WORDS, unmarked
+from app.reports.session.cautions import FAILURE_WORDS
 from app.reports.session.facts import AskedItem, SessionReport
 from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, dollars, duration
 
@@ -17,6 +18,8 @@ def answer_section(report: SessionReport) -> Markup:
     ]
     for name, n in failed.items():
         rows.append([OUTCOME_NAMES[name], f"{n:,}", f"left out: {FAILURE_WORDS[name]}"])
+    if wrong := counted_wrong(report.figures):
+        rows.append([OUTCOME_NAMES[Outcome.UNPARSED], f"{wrong:,}", "count as wrong"])
     if progress["in_flight"]:
         rows.append(["awaited", f"{progress['in_flight']:,}", "asked, not answered yet"])
     pretest = report.figures["pretest"]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.engine.selection.design import WHOLE_BANK
+from app.reports.figures import counted_wrong, unmarked
 from app.reports.parts import count, percent
-from app.reports.session.cautions import unmarked
 from app.reports.session.facts import Score, SessionReport, TaskResult
 
 #: Why tests stop, in words.
@@ -69,11 +69,13 @@ def _who(report: SessionReport) -> str:
 def _result(report: SessionReport) -> list[str]:
     score = report.score
     if score is None:
-        return (
-            ["No answer could be marked, so there is no score."]
-            if report.figures["progress"]["items"]
-            else []
-        )
+        progress = report.figures["progress"]
+        if not progress["items"]:
+            return []
+        if not progress["scored"]:
+            return ["No answer could be marked, so there is no score."]
+        reason = report.estimate.get("reason")
+        return [f"There is no score. {reason}" if reason else "There is no score yet."]
     return [
         f"On {scored_on(score)} it is expected to score {percent(score.value)} "
         f"({interval(score.lo, score.hi)}).",
@@ -132,13 +134,19 @@ def _failures(report: SessionReport) -> list[str]:
     closed, failed = report.figures["progress"]["items"], unmarked(report.figures)
     if not closed:
         return []
-    if not failed:
-        return ["All of its answers could be marked."]
-    told = ", ".join(f"{n:,} {OUTCOME_NAMES[outcome]}" for outcome, n in failed.items())
-    return [
-        f"{sum(failed.values()):,} of {count(closed, 'answer')} could not be marked ({told}). They "
-        "count neither as right nor as wrong."
-    ]
+    said = []
+    if failed:
+        told = ", ".join(f"{n:,} {OUTCOME_NAMES[outcome]}" for outcome, n in failed.items())
+        said.append(
+            f"{sum(failed.values()):,} of {count(closed, 'answer')} could not be marked ({told}). "
+            "They count neither as right nor as wrong."
+        )
+    if wrong := counted_wrong(report.figures):
+        said.append(
+            f"{wrong:,} of {count(closed, 'answer')} could not be read and "
+            f"{'counts' if wrong == 1 else 'count'} as wrong."
+        )
+    return said or ["All of its answers could be marked."]
 
 
 def _effort(report: SessionReport) -> list[str]:

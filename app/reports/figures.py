@@ -1,0 +1,57 @@
+"""What a session's figures say, for all who tell them: the page, the terminal, files."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.items import Outcome
+
+#: What answers that nobody can read do, by policy.
+UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
+_PAST = {"wrong": "counted as wrong", "missing": "were left out"}
+_Z_95 = 1.96
+#: Ends of intervals are shown with two decimals; what is nearer shows no difference.
+_VISIBLE = 0.01
+
+
+def counted_wrong(figures: Mapping[str, Any]) -> int:
+    """Answers nobody could read that count as wrong, as the test was told."""
+    ended = sum(n for name, n in figures["outcomes"].items() if name != Outcome.SCORED)
+    progress = figures["progress"]
+    return int(ended - progress["items"] + progress["scored"])
+
+
+def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:
+    """Answers without a mark by outcome, those that occurred."""
+    left_out = {
+        outcome.value: figures["outcomes"].get(outcome.value, 0)
+        for outcome in (Outcome.ERROR, Outcome.REFUSED, Outcome.UNPARSED, Outcome.TRUNCATED)
+    }
+    left_out[Outcome.UNPARSED] -= counted_wrong(figures)
+    return {name: n for name, n in left_out.items() if n}
+
+
+def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
+    """What is to be said where a test counts unreadable answers otherwise than its bank's."""
+    if when_calibrated in (None, policy):
+        return None
+    return (
+        f"Answers that nobody can read {UNPARSED_WORDS[policy]} here; when the bank was "
+        f"calibrated, they {_PAST[when_calibrated]}. The score does not compare with those of the "
+        "calibrated models."
+    )
+
+
+def interval_note(estimate: Mapping[str, Any]) -> str | None:
+    """Why the 95 % interval of theta is not what its standard error says; None where it is."""
+    theta, se, (lo, hi) = estimate["theta"], estimate["se"], estimate["ci"]
+    if None in (theta, se, lo, hi):
+        return None
+    if max(abs(theta - lo - _Z_95 * se), abs(hi - theta - _Z_95 * se)) < _VISIBLE:
+        return None
+    if estimate.get("ci_raw") is None:
+        return "the interval is not symmetric: that is what these answers leave open"
+    width = "wider" if hi - lo > 2 * _Z_95 * se else "narrower"
+    return (
+        f"the interval is {width} than ±, which is the model's own: tests of other models taught "
+        "what holds"
+    )

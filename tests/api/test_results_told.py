@@ -1,0 +1,355 @@
+"""When a session's numbers are told at all, what they count, and when a test ends."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.services.container import Services
+from app.worker.loop import running_worker
+from tests.api.conftest import Client
+from tests.services.sessions import until
+
+#: Marked or not: 2 of 40 answers.
+FEW: dict[int, float | str] = {**dict.fromkeys(range(1, 41), "unparsed"), 3: 1.0, 30: 0.0}
+ALL = {"se": None, "min_items": 1, "max_items": 40}
+
+
+@pytest.fixture
+async def services(app: FastAPI) -> Services:
+    found: Services = app.state.services
+    await found.banks.ensure_demo_bank()
+    return found
+
+
+@pytest.fixture
+async def working(services: Services) -> AsyncIterator[Services]:
+    async with running_worker(services):
+        yield services
+
+
+async def answered(
+    client: Client, answers: dict[int, float | str], **changes: Any
+) -> dict[str, Any]:
+    """A manual session, answered by step until it ends or no more is given."""
+    body = {
+        "mode": "manual",
+        "bank": "demo",
+        "seed": 1,
+        "stopping": {**ALL, "max_items": len(answers)},
+        "failures": {"max_share": 1.0},
+        **changes,
+    }
+    created = await client.post("/v1/sessions", json=body)
+    assert created.status_code in {200, 201, 202}, created.text
+    session: dict[str, Any] = created.json()
+    path = f"/v1/sessions/{session['id']}"
+    for step, answer in answers.items():
+        if session["status"] != "awaiting_response":
+            break
+        awaited = (await client.get(f"{path}/next-item")).json()
+        said = {"outcome": answer} if isinstance(answer, str) else {"score": answer}
+        given = {"step_token": awaited["step_token"], **said}
+        response = await client.post(f"{path}/responses", json=given)
+        assert response.status_code < 300, (step, response.text)
+        session = (await client.get(path)).json()
+    return session
+
+
+def nothing_told(session: dict[str, Any]) -> bool:
+    estimate = session["estimate"]
+    numbers = [estimate["theta"], estimate["se"], *estimate["ci"], estimate["ci_raw"]]
+    return [*numbers, session["accuracy"], session["profile"]] == [None] * 7
+
+
+async def test_two_marked_answers_of_forty_are_no_result_anywhere(
+    client: Client, services: Services
+) -> None:
+    few = await answered(client, FEW)
+    full = await answered(client, dict.fromkeys(range(1, 13), 1.0))
+    path = f"/v1/sessions/{few['id']}"
+
+    assert (few["status"], few["progress"]["items"], few["progress"]["scored"]) == (
+        *("completed", 40, 2),
+    )
+    assert nothing_told(few)
+    reason = few["estimate"]["reason"]
+    assert reason == "Only 2 answers are marked; a result is told from 5 marked answers on."
+    assert full["estimate"]["reason"] is None
+    assert full["estimate"]["theta"] is not None
+
+    for metric in ("theta", "score"):
+        gate = await client.post(
+            "/v1/gates", json={"session_id": few["id"], "metric": metric, "threshold": 0.1}
+        )
+        assert gate.json()["outcome"] == "inconclusive"
+        assert gate.json()["value"] is None
+        assert reason in gate.json()["detail"]
+
+    pair = {"session_ids": [few["id"], full["id"]]}
+    compared = (await client.post("/v1/comparisons", json=pair)).json()
+    assert compared["theta"] is compared["score"] is compared["first"]["theta"] is None
+    assert compared["reason"] == f"Session {few['id']}: {reason}"
+
+    report = (await client.get(f"{path}/report")).json()
+    assert report["score"] is report["estimate"]["theta"] is None
+    assert report["trace"] == []
+    assert {item["theta"] for item in report["items"]} == {None}
+    assert "no_result" in {caution["code"] for caution in report["warnings"]}
+    page = (await client.get(f"{path}/report", params={"format": "html"})).text
+    assert f"There is no score. {reason}" in page
+    assert "predicted score on" not in page
+    assert " ± " not in page
+
+    given = await client.get(f"{path}/export", params={"format": "eee"})
+    assert json.loads(given.content)["evaluation_results"] == []
+
+
+async def test_a_session_tells_nothing_until_the_fifth_mark(
+    client: Client, services: Services
+) -> None:
+    session = await answered(
+        client, dict.fromkeys(range(1, 7), 1.0), stopping={**ALL, "max_items": 10}
+    )
+    events = (await client.get(f"/v1/sessions/{session['id']}/events")).json()["data"]
+    told = [event["data"] for event in events if event["type"] == "estimate.updated"]
+    assert [nothing_told({"profile": None, **figures}) for figures in told] == [
+        *[True] * 4,
+        *[False] * 2,
+    ]
+    assert [figures["estimate"]["reason"] is None for figures in told] == [*[False] * 4, True, True]
+
+
+async def test_an_explicit_short_test_can_be_run_and_has_no_precision(
+    client: Client, services: Services
+) -> None:
+    stopping = {"se": 2.0, "min_items": 1, "max_items": 3}
+    session = await answered(client, {1: 1.0}, stopping=stopping)
+
+    assert (session["status"], session["stop_reason"]) == ("completed", "se_target")
+    assert nothing_told(session)
+    assert session["precision_reached"] is False
+
+
+async def test_an_endpoint_without_a_result_has_no_rank(client: Client, working: Services) -> None:
+    for name, most in (("short", 3), ("long", 8)):
+        body = {
+            "bank": "demo",
+            "seed": 1,
+            "endpoint": {"name": name, "kind": "scripted", "model": name, "options": {"theta": 1}},
+            "stopping": {"se": None, "min_items": 1, "max_items": most},
+        }
+        made = await client.post("/v1/sessions", json=body)
+        await until(working, made.json()["id"])
+
+    board = (await client.get("/v1/banks/demo/leaderboard")).json()
+
+    assert [entry["endpoint"]["name"] for entry in board["data"]] == ["long"]
+    assert [entry["rank_hi"] for entry in board["data"]] == [1]
+    (left_out,) = board["unranked"]
+    assert left_out["endpoint"]["name"] == "short"
+    assert left_out["reason"].startswith("Only 3 answers are marked")
+
+
+async def test_unmarked_answers_widen_the_predicted_score(
+    client: Client, services: Services
+) -> None:
+    scores: dict[int, float | str] = {step: float(step % 2) for step in range(1, 13)}
+    full = await answered(client, scores)
+    holes = await answered(client, {**scores, 13: "refused", 14: "error", 15: "truncated"})
+
+    told, open_ = full["accuracy"], holes["accuracy"]
+    assert told["nonresponse"] == 0
+    assert open_["nonresponse"] == pytest.approx(3 / 15)
+    assert open_["value"] == pytest.approx(told["value"])
+    assert open_["lo"] == pytest.approx(told["lo"] * 12 / 15)
+    report = (await client.get(f"/v1/sessions/{holes['id']}/report")).json()
+    assert report["score"]["lo"] == pytest.approx(open_["lo"])
+    assert report["trace"][-1]["score_lo"] == pytest.approx(open_["lo"])
+
+
+async def test_failures_are_watched_from_the_tenth_item_on(
+    client: Client, services: Services
+) -> None:
+    limits = {"failures": {"max_share": 0.5}}
+    session = await answered(client, dict.fromkeys(range(1, 41), "unparsed"), **limits)
+    assert (session["status"], session["progress"]["items"]) == ("failed", 10)
+    assert "10 of 10 items ended without a score" in session["stop_detail"]
+    assert nothing_told(session)
+
+    unlucky: dict[int, float | str] = dict.fromkeys(range(1, 13), 1.0)
+    unlucky |= dict.fromkeys(range(1, 7), "unparsed")
+    session = await answered(client, unlucky, **limits)
+    assert (session["status"], session["progress"]["items"]) == ("completed", 12)
+
+
+async def version_with(client: Client, policy: str | None) -> str:
+    """A bank of its own, whose parameters were made where unreadable answers counted so."""
+    items = [
+        {"key": f"q{n}", "prompt": f"{n} + 1 = ?", "target": str(n + 1), "scorer": "numeric"}
+        for n in range(12)
+    ]
+    name = f"sums-{policy}"
+    await client.post("/v1/banks", json={"name": name})
+    body = {
+        "items": {"content": "\n".join(map(json.dumps, items)), "name": "items.jsonl"},
+        "parameters": {
+            "content": "item,a,b,c,d\n" + "".join(f"q{n},1,{n / 6 - 1},0,1\n" for n in range(12))
+        },
+        "unparsed_policy": policy,
+    }
+    made = await client.post(f"/v1/banks/{name}/imports", json=body)
+    assert made.status_code < 300, made.text
+    assert made.json()["version"]["knowledge"].get("unparsed_policy") == policy
+    return name
+
+
+async def test_a_session_counts_unreadable_answers_as_its_version_does(
+    client: Client, services: Services
+) -> None:
+    bank = await version_with(client, "wrong")
+    answers: dict[int, float | str] = {step: float(step % 2) for step in range(1, 11)}
+    answers |= dict.fromkeys((2, 4, 6), "unparsed")
+
+    alike = await answered(client, answers, bank=bank)
+    other = await answered(client, answers, bank=bank, unparsed_policy="missing")
+
+    assert alike["unparsed"] == {"policy": "wrong", "when_calibrated": "wrong", "caution": None}
+    assert (alike["progress"]["scored"], alike["outcomes"]["unparsed"]) == (10, 3)
+    assert alike["accuracy"]["nonresponse"] == 0
+    assert other["unparsed"]["policy"] == "missing"
+    assert "does not compare" in other["unparsed"]["caution"]
+    assert (other["progress"]["scored"], other["outcomes"]["unparsed"]) == (7, 3)
+    reports = [
+        (await client.get(f"/v1/sessions/{session['id']}/report")).json()
+        for session in (alike, other)
+    ]
+    codes = [{caution["code"] for caution in report["warnings"]} for report in reports]
+    assert ["unparsed_differs" in found for found in codes] == [False, True]
+    assert ["unmarked_answers" in found for found in codes] == [False, True]
+    said = [" ".join(report["summary"]) for report in reports]
+    assert "3 of 10 answers could not be read and count as wrong." in said[0]
+    assert "neither as right nor as wrong" not in said[0]
+    assert "3 of 10 answers could not be marked" in said[1]
+
+    given = await client.get(f"/v1/sessions/{alike['id']}/export", params={"format": "eee"})
+    details = [
+        result["score_details"]["details"]
+        for result in json.loads(given.content)["evaluation_results"]
+    ]
+    assert details
+    assert not [name for found in details for name in found if name.startswith("not_scored")]
+
+
+async def test_the_next_version_counts_as_the_one_before(
+    client: Client, services: Services
+) -> None:
+    bank = await version_with(client, "wrong")
+    path = f"/v1/banks/{bank}/versions"
+    carried = await client.post(path, json={"from_version": "latest"})
+    changed = await client.post(path, json={"from_version": "latest", "unparsed_policy": "missing"})
+    assert carried.json()["knowledge"]["unparsed_policy"] == "wrong"
+    assert changed.json()["knowledge"]["unparsed_policy"] == "missing"
+
+
+async def test_the_bank_decides_where_a_version_does_not_know(
+    client: Client, services: Services
+) -> None:
+    bank = await version_with(client, None)
+    found = await client.get(f"/v1/banks/{bank}")
+    patched = await client.patch(
+        f"/v1/banks/{bank}",
+        json={"unparsed_policy": "wrong"},
+        headers={"If-Match": found.headers["etag"]},
+    )
+    assert patched.status_code == 200, patched.text
+    session = await answered(client, {1: "unparsed"}, bank=bank)
+    assert session["unparsed"] == {"policy": "wrong", "when_calibrated": None, "caution": None}
+    assert session["progress"]["scored"] == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "said", "policy"),
+    [
+        ("table", None, None),
+        ("table", "wrong", "wrong"),
+        ("lm-eval", None, "wrong"),
+        ("lm-eval", "missing", "missing"),
+    ],
+)
+async def test_a_response_set_knows_how_unreadable_answers_counted(
+    client: Client, files: str, said: str | None, policy: str | None
+) -> None:
+    row = {"doc_id": 0, "resps": [["4"]], "doc_hash": "a", "exact_match": 1.0}
+    file = {
+        "table": {"name": "scores.csv", "content": "model,q1,q2\nm1,1,0\n"},
+        "lm-eval": {
+            "name": "m1/samples_sums_2026-11-20T10-00-00.jsonl",
+            "content": json.dumps({**row, "metrics": ["exact_match"]}),
+        },
+    }[files]
+    await client.post("/v1/response-sets", json={"name": "recorded"})
+    body = {"files": [file], **({} if said is None else {"unparsed_policy": said})}
+    imported = await client.post("/v1/response-sets/recorded/imports", json=body)
+    assert imported.status_code < 300, imported.text
+    found = (await client.get("/v1/response-sets/recorded")).json()
+    assert found["unparsed_policy"] == policy
+
+
+async def test_a_target_that_min_items_held_is_told_from_start_to_end(
+    client: Client, services: Services
+) -> None:
+    plan = {"stopping": {"se": 0.6}}
+    scores: dict[int, float | str] = {step: float(step % 2) for step in range(1, 15)}
+    half_way = await answered(client, scores, **plan)
+    ended = await answered(client, {step: float(step % 2) for step in range(1, 51)}, **plan)
+    forecast = await client.post(
+        "/v1/simulations", json={"bank": "demo", "n_examinees": 20, **plan}
+    )
+
+    rule = (
+        "Stops when SE <= 0.6, with at least 20 answers marked (min_items); "
+        "at the latest at 50 items asked."
+    )
+    assert half_way["stops_when"] == ended["stops_when"] == forecast.json()["stops_when"] == rule
+    assert forecast.json()["items"]["lo"] >= 20
+    assert half_way["estimate"]["se"] <= 0.6
+    assert half_way["progress"]["expected_items"] == 20
+    assert (ended["stop_reason"], ended["progress"]["items"]) == ("se_target", 20)
+    detail = ended["stop_detail"]
+    assert "min_items 20 held the test" in detail
+    first = int(detail.split("from answer ")[1].split(" ")[0])
+    rows = (await client.get(f"/v1/sessions/{ended['id']}/responses", params={"limit": 50})).json()[
+        "data"
+    ]
+    assert rows[first - 1]["se"] <= 0.6 < rows[first - 2]["se"]
+
+
+async def test_expected_items_allow_for_answers_without_a_mark(
+    client: Client, services: Services
+) -> None:
+    answers: dict[int, float | str] = {step: float(step % 4 > 1) for step in range(1, 13)}
+    answers |= dict.fromkeys(range(1, 13, 2), "refused")
+    session = await answered(
+        client, answers, stopping={"se": 0.9, "min_items": 20, "max_items": 60}
+    )
+    assert session["progress"]["scored"] == 6
+    assert session["progress"]["expected_items"] == 40
+
+
+async def test_the_default_target_is_the_same_written_out(
+    client: Client, services: Services
+) -> None:
+    body = {"mode": "manual", "bank": "demo", "seed": 1}
+    silent = await client.post("/v1/sessions", json=body)
+    written = await client.post("/v1/sessions", json={**body, "stopping": {"se": 0.05}})
+    other = await client.post("/v1/sessions", json={**body, "stopping": {"se": 0.06}})
+
+    assert written.status_code == silent.status_code, written.text
+    assert written.json()["design"] == silent.json()["design"]
+    assert written.json()["stops_when"] == silent.json()["stops_when"]
+    assert "SE 0.05 is out of reach" in silent.json()["stops_when"]
+    assert other.status_code == 422
+    assert "out of reach" in other.json()["detail"]

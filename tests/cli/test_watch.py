@@ -1,0 +1,104 @@
+"""What the terminal says of a session."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from app.cli.watch import announce, report
+
+SESSION: dict[str, Any] = {
+    "estimate": {
+        "theta": 0.4,
+        "se": 0.2,
+        "ci": [0.008, 0.792],
+        "ci_raw": None,
+        "reason": None,
+    },
+    "accuracy": {"value": 0.6, "lo": 0.5, "hi": 0.7, "nonresponse": 0.0, "target": None},
+    "profile": None,
+    "progress": {"items": 20, "scored": 20, "in_flight": 0},
+    "outcomes": {"scored": 20, "unparsed": 0, "refused": 0, "error": 0, "truncated": 0},
+    "usage": {"calls": 20, "tokens_in": 1, "tokens_out": 1, "usd": 0.0, "seconds": 1.0},
+    "bank": {"n_items": 360, "provisional": False},
+    "pretest": None,
+    "person_fit": None,
+    "unparsed": {"policy": "missing", "when_calibrated": None, "caution": None},
+    "stops_when": "Stops at 20 items asked.",
+    "stop_reason": "max_items",
+    "stop_detail": "20 items asked.",
+}
+
+
+def said(capsys: pytest.CaptureFixture[str], **changes: dict[str, Any]) -> str:
+    session = copy.deepcopy(SESSION)
+    for part, values in changes.items():
+        session[part] = values if session[part] is None else session[part] | values
+    report(session)
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_unreadable_answers_that_count_as_wrong_are_not_kept_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = said(
+        capsys,
+        outcomes={"scored": 17, "unparsed": 3},
+        unparsed={"policy": "wrong", "when_calibrated": "wrong"},
+    )
+    assert "3 unparsed, counted as wrong" in text
+    assert "kept out" not in text
+
+    mixed = said(
+        capsys,
+        progress={"items": 22},
+        outcomes={"scored": 17, "unparsed": 3, "refused": 2},
+        accuracy={"nonresponse": 2 / 22},
+    )
+    assert "2 refused (kept out of the estimate)" in mixed
+    assert "3 unparsed, counted as wrong" in mixed
+    assert "has room for the 9% without a mark" in mixed
+
+
+def test_no_result_is_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    nothing = {"theta": None, "se": None, "ci": [None, None], "reason": "No answer is marked."}
+    session = copy.deepcopy(SESSION) | {"accuracy": None}
+    session["estimate"] |= nothing
+    session["progress"] |= {"scored": 0}
+    session["outcomes"] |= {"scored": 0, "unparsed": 20}
+    report(session)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "ability none. No answer is marked." in text
+    assert "theta" not in text
+    assert "predicted score" not in text
+
+
+@pytest.mark.parametrize(
+    ("ends", "raw", "word"),
+    [
+        ([0.008, 0.792], None, None),
+        ([0.008, 0.792], [0.008, 0.792], None),
+        ([-0.4, 1.2], [0.008, 0.792], "wider than ±"),
+        ([0.2, 0.6], [0.008, 0.792], "narrower than ±"),
+        ([-0.1, 0.7], None, "not symmetric"),
+    ],
+)
+def test_an_interval_that_the_error_does_not_give_is_explained(
+    ends: list[float],
+    raw: list[float] | None,
+    word: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = said(capsys, estimate={"ci": ends, "ci_raw": raw})
+    if word is None:
+        assert "the interval is" not in text
+    else:
+        assert word in text
+
+
+def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    announce(SESSION)
+    assert capsys.readouterr().err.strip() == "Stops at 20 items asked."
+    caution = "Answers that nobody can read are left out here."
+    announce(SESSION | {"unparsed": {**SESSION["unparsed"], "caution": caution}})
+    assert caution in capsys.readouterr().err

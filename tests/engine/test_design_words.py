@@ -1,0 +1,56 @@
+"""What ends a test, told before it starts."""
+
+from typing import Any
+
+import pytest
+
+from app.engine import Design
+from app.engine.design_words import stops_when
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        (
+            {"stopping": {"se": 0.3}},
+            "Stops when SE <= 0.3, with at least 20 answers marked (min_items); "
+            "at the latest at 50 items asked.",
+        ),
+        (
+            {"stopping": {"se": 0.3, "max_items": 12}},
+            "Stops when SE <= 0.3, with at least 12 answers marked (min_items); "
+            "at the latest at 12 items asked.",
+        ),
+        (
+            {
+                "stopping": {"se": None, "min_items": 0, "max_items": None},
+                "budget": {"usd": 0.5, "tokens": 9000, "seconds": 60},
+            },
+            "Stops at 0.5 USD or 9000 tokens or 60 seconds.",
+        ),
+        (
+            {
+                "stopping": {
+                    "se": None,
+                    "min_items": 1,
+                    "max_items": None,
+                    "cut_score": {"theta": -0.5},
+                    "all_of": [{"se": 0.4}, {"prediction_width": 0.1, "min_items": 8}],
+                }
+            },
+            "Stops when theta is above or below -0.5 with confidence 0.95 or (SE <= 0.4 and the "
+            "interval of the predicted score is at most 0.1 wide with at least 8 answers marked); "
+            "at the latest at every item of the bank asked.",
+        ),
+    ],
+)
+def test_goals_limits_and_the_least_number_of_answers_are_named(
+    document: dict[str, Any], words: str
+) -> None:
+    assert stops_when(Design.from_dict(document), reachable_se=0.01) == words
+
+
+def test_a_target_out_of_reach_is_named_as_such() -> None:
+    said = stops_when(Design.from_dict({}), reachable_se=0.2134)
+    assert "SE 0.05 is out of reach" in said
+    assert "0.213 at best" in said
