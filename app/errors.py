@@ -33,6 +33,7 @@ SextantError
 │   ├── AnswerTooLargeError      body above the cap
 │   └── BlockedAddressError      the outbound guard refused the address
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
+├── BusyError                    no room for more work of that kind at present
 ├── DatabaseUnavailableError     Postgres cannot be reached
 ├── LeaseLostError               another worker owns this session now
 └── SecretsError                 a stored secret cannot be decrypted, or no key is configured
@@ -273,6 +274,12 @@ class ScorerBudgetError(SextantError):
     """What a scorer that calls out may spend in one session is spent."""
 
     code = "budget_exhausted"
+
+
+class BusyError(SextantError):
+    """As much work of that kind is under way as the server does at a time."""
+
+    code = "busy"
 
 
 class DatabaseUnavailableError(SextantError):

@@ -257,7 +257,7 @@ class SessionRunner:
         request = CompletionRequest(
             messages=build_messages(item.content, live.style),
             params=live.endpoint.config.sampling,
-            hints=_hints(live, item, position),
+            hints=await _hints(live, item, position),
         )
         ITEMS_ASKED.inc()
         try:
@@ -393,13 +393,13 @@ class SessionRunner:
             SESSIONS_FINISHED.labels("failed").inc()
 
 
-def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
+async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
     """What a scripted examinee needs; nothing for a real one."""
     if live.endpoint.config.kind != "scripted":
         return None
     bank = live.version.bank
-    right, wrong = scorers.reference_answers(
-        item.content, item.scorer, np.random.default_rng([live.record.seed, position])
+    right, wrong = await scorers.examples(
+        item.scorer, item.content, [live.record.seed, position]
     )
 
     def probability_right(theta: float) -> float:
