@@ -6,6 +6,7 @@ SextantError
 ├── InvalidInputError            cannot be used; says what was expected, what came, where
 │   ├── ItemBankError            item parameters outside their legal range
 │   ├── FileFormatError          a file that is not what it claims to be (file, row, field)
+│   ├── LimitExceededError       what takes more memory, time or space than it may
 │   └── UnknownNameError         no scorer, adapter, ... of that name; suggests near misses
 ├── NotFoundError                no such resource
 ├── ConflictError                the request does not fit the resource's present state
@@ -33,7 +34,7 @@ SextantError
 │   ├── AnswerTooLargeError      body above the cap
 │   └── BlockedAddressError      the outbound guard refused the address
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
-├── BusyError                    no room for more work of that kind at present
+├── BusyError                    too much work of this kind is waiting already
 ├── DatabaseUnavailableError     Postgres cannot be reached
 ├── LeaseLostError               another worker owns this session now
 └── SecretsError                 a stored secret cannot be decrypted, or no key is configured
@@ -81,6 +82,10 @@ class FileFormatError(InvalidInputError):
     """A file that cannot be read as what it claims to be."""
 
     code = "invalid_file"
+
+
+class LimitExceededError(InvalidInputError):
+    """What came in takes more memory, time or space than it may."""
 
 
 class UnknownNameError(InvalidInputError):
@@ -277,7 +282,7 @@ class ScorerBudgetError(SextantError):
 
 
 class BusyError(SextantError):
-    """As much work of that kind is under way as the server does at a time."""
+    """Too much work of this kind is waiting already."""
 
     code = "busy"
 

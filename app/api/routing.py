@@ -22,6 +22,7 @@ from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
 from app.deps import authenticate
 from app.errors import (
+    BusyError,
     DatabaseUnavailableError,
     FieldProblem,
     IdempotencyInFlightError,
@@ -116,6 +117,7 @@ class ApiRoute(APIRoute):
             UnauthenticatedError,
             MissingScopeError,
             InvalidInputError,
+            BusyError,
             DatabaseUnavailableError,
         ]
         if self.param_convertors:
