@@ -36,9 +36,7 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
         return await mark_here(scorer, item, answer)
     if not isinstance(scorer, ScorerParams):
         raise TypeError(f"{scorer!r} has no parameters")
-    result = await current_bench().run(
-        "mark", timeout_s=scorer.work_s, **sent(spec, item, answer)
-    )
+    result = await current_bench().run("mark", timeout_s=scorer.work_s, **sent(spec, item, answer))
     return scorer.gave_up(result.reason) if isinstance(result, Failed) else mark_of(result)
 
 

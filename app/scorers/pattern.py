@@ -60,9 +60,7 @@ class Pattern(ScorerParams):
 
     @override
     def gave_up(self, reason: str) -> NotScored:
-        return NotScored(
-            outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {reason}."
-        )
+        return NotScored(outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {reason}.")
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Mark by the last match; unparsed where a wanted group is not found in time."""

@@ -89,6 +89,7 @@ class Rescoring:
             endpoints=self.endpoints,
             transport=self.transport,
             resolved=ids_in(record.provenance),
+            owner=record.id,
             seed=record.seed,
             stored=[item.closing.marking for item in administrations if item.closing],
         )
@@ -181,7 +182,7 @@ class Rescoring:
             finish=FinishReason(old.finish_reason or FinishReason.STOP),
         )
         return closing_of(
-            await desk.mark(item, answer),
+            await desk.mark_patiently(item, answer),
             answer,
             unparsed_is_wrong=version.unparsed_policy == "wrong",
             tokens_in=old.tokens_in,

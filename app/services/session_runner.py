@@ -196,6 +196,7 @@ class SessionRunner:
                 endpoints=self._endpoints,
                 transport=self._networks.of(record),
                 resolved=ids_in(record.provenance),
+                owner=record.id,
                 seed=record.seed,
                 stored=[item.closing.marking for item in administrations if item.closing],
             ),
@@ -300,7 +301,7 @@ class SessionRunner:
             reasoning=completion.reasoning,
             finish=completion.finish,
         )
-        marked = await live.desk.mark(item, answer, on_wait=on_wait)
+        marked = await live.desk.mark_patiently(item, answer, on_wait=on_wait)
         return closing_of(
             marked,
             answer,
@@ -398,9 +399,10 @@ async def _hints(live: LiveSession, item: BankItem, position: int) -> Simulation
     if live.endpoint.config.kind != "scripted":
         return None
     bank = live.version.bank
-    right, wrong = await scorers.examples(
-        item.scorer, item.content, [live.record.seed, position]
-    )
+    with scorers.working_for(live.record.id):
+        right, wrong = await scorers.examples(
+            item.scorer, item.content, [live.record.seed, position]
+        )
 
     def probability_right(theta: float) -> float:
         if live.version.is_pretest(position):  # of average difficulty, until somebody knows better

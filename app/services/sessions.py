@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
-from app import scorers
 from app.errors import (
     InvalidInputError,
     InvalidStateError,
@@ -17,6 +16,7 @@ from app.services.loaded_version import LoadedVersion
 from app.services.manual_sessions import ask_next
 from app.services.pretest import PretestPlan
 from app.services.rescoring import RESCORE, Change, changes, old_closings
+from app.services.scorer_checks import require_usable
 from app.services.scorer_endpoints import described, scorer_endpoints
 from app.services.session_checks import (
     check_plan,
@@ -425,7 +425,7 @@ class SessionService:
             InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
         """
         if scorer is not None:
-            scorers.build(scorer)
+            await require_usable(scorer)
         parent, administrations = await self._ended(session_id)
         closed = renumbered([item for item in administrations if item.closing is not None])
         if not closed:
