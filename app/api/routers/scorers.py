@@ -5,12 +5,13 @@ from typing import Annotated, Any
 from fastapi import Path, Request
 
 from app import scorers
+from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
 from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.scorers import MarkRead, ScorerList, ScorerRead, ScorerTest
 from app.deps import Caller, ScorerTrialsDep, caller
-from app.errors import BusyError, InvalidInputError, NotFoundError
+from app.errors import InvalidInputError, NotFoundError
 from app.items import ScorerSpec
 
 router = make_router("/scorers", tag="scorers")
@@ -30,7 +31,9 @@ async def get_scorer(name: ScorerName) -> ScorerRead:
     return ScorerRead(**_described(name))
 
 
-@router.post("/{name}:test", responses=errors(InvalidInputError, BusyError))
+@router.post(
+    "/{name}:test", responses=errors(InvalidInputError, BusyError), openapi_extra=up_to(MEDIUM)
+)
 async def try_scorer(
     name: ScorerName,
     body: ScorerTest,
