@@ -31,9 +31,7 @@ async def get_scorer(name: ScorerName) -> ScorerRead:
     return ScorerRead(**_described(name))
 
 
-@router.post(
-    "/{name}:test", responses=errors(InvalidInputError, BusyError), openapi_extra=up_to(MEDIUM)
-)
+@router.post("/{name}:test", responses=errors(InvalidInputError), openapi_extra=up_to(MEDIUM))
 async def try_scorer(
     name: ScorerName,
     body: ScorerTest,
