@@ -36,6 +36,7 @@ SextantError
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
 ├── BusyError                    too much work of this kind is waiting already
 ├── DatabaseUnavailableError     Postgres cannot be reached
+├── LeaseLapsedError             work that is begun again and again, and never gets on
 ├── LeaseLostError               another worker owns this session now
 └── SecretsError                 a stored secret cannot be decrypted, or no key is configured
 """
@@ -291,6 +292,12 @@ class DatabaseUnavailableError(SextantError):
     """Postgres cannot be reached."""
 
     code = "database_unavailable"
+
+
+class LeaseLapsedError(SextantError):
+    """Work that was begun several times, and whose lease ran out each time without a step."""
+
+    code = "lease_lapsed"
 
 
 class LeaseLostError(SextantError):

@@ -86,7 +86,7 @@ class RankingRunner:
                 logger.info("lease_lost", epoch=record.lease_epoch)
             except Exception as error:  # any fault must end the ranking, or it is run forever
                 logger.exception("ranking_failed")
-                await self._fail(record, error)
+                await self.fail(record, error)
 
     async def _prepare(self, record: RankingRecord) -> LiveRanking:
         # Loaded once, for thetas compare on one bank only.
@@ -207,7 +207,8 @@ class RankingRunner:
 
         await patiently(write)
 
-    async def _fail(self, record: RankingRecord, error: Exception) -> None:
+    async def fail(self, record: RankingRecord, error: Exception) -> None:
+        """End claimed work that cannot go on, with the reason."""
         if isinstance(error, SextantError):
             code, detail = error.code, error.detail
         else:

@@ -141,7 +141,7 @@ class SessionRunner:
                 logger.info("lease_lost", epoch=record.lease_epoch)
             except Exception as error:  # any fault must end the session, or it is run forever
                 logger.exception("session_failed")
-                await self._fail(record, error)
+                await self.fail(record, error)
 
     def _rescoring(self, record: SessionRecord) -> Rescoring:
         return Rescoring(
@@ -369,7 +369,8 @@ class SessionRunner:
 
         await patiently(write)
 
-    async def _fail(self, record: SessionRecord, error: Exception) -> None:
+    async def fail(self, record: SessionRecord, error: Exception) -> None:
+        """End claimed work that cannot go on, with the reason."""
         known = isinstance(error, SextantError)
         detail = error.detail if isinstance(error, SextantError) else FAULT
         async with self._database.unit_of_work() as uow:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from app.errors import (
     InvalidInputError,
     InvalidStateError,
+    LeaseLapsedError,
 )
 from app.items import Outcome, ScorerSpec
 from app.services.endpoints import EndpointService, EndpointSpec, ReadyEndpoint, price_in
@@ -259,7 +260,9 @@ class SessionService:
         )
 
     async def resume(self, session_id: str) -> SessionRecord:
-        """Go on with a paused session. Resuming a live one changes nothing.
+        """Go on with a paused session, or one that failed because its lease ran out too often.
+
+        Resuming a live one changes nothing.
 
         Raises:
             InvalidStateError: It has ended or waits for a manual answer.
@@ -267,10 +270,11 @@ class SessionService:
         record = await self.get(session_id)
         if record.status in LIVE:
             return record
+        lapsed = (record.failure or {}).get("code") == LeaseLapsedError.code
         async with self._database.unit_of_work() as uow:
             record = await uow.sessions.transition(
                 session_id,
-                allowed=("paused",),
+                allowed=("failed",) if lapsed else ("paused",),
                 status="queued",
                 event=SessionEvent("session.resumed", {}),
             )
