@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -22,8 +23,17 @@ logger = structlog.get_logger(__name__)
 _START_S = 60.0
 
 
-async def run_alone(services: Services, resource_id: str, epoch: int) -> None:
-    """See claimed work through in a child process; returns when it has ended, or was killed."""
+async def run_alone(
+    services: Services, resource_id: str, epoch: int, started: Callable[[], object]
+) -> None:
+    """See claimed work through in a child process; returns when it has ended, or was killed.
+
+    Args:
+        services: Of this process.
+        resource_id: The session or ranking.
+        epoch: Of its lease.
+        started: Called once the child is ready to keep the lease.
+    """
     settings = services.settings
     order = {
         "settings": _plain(settings) | {"database_url": services.database.url},
@@ -42,11 +52,12 @@ async def run_alone(services: Services, resource_id: str, epoch: int) -> None:
         await child.stdin.drain()  # stays open: its end tells the child that we have gone
         wait_s = _START_S + settings.lease_s
         while await asyncio.wait_for(child.stdout.read(1), wait_s):
+            started()
             wait_s = settings.lease_s + settings.heartbeat_s
     except TimeoutError:
-        logger.error("lone_work_froze", id=resource_id)
+        logger.warning("lone_work_froze", id=resource_id)
     except (BrokenPipeError, ConnectionResetError):
-        logger.error("lone_work_died", id=resource_id)
+        logger.warning("lone_work_died", id=resource_id)
     finally:
         with contextlib.suppress(ProcessLookupError):
             child.kill()

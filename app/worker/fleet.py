@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
@@ -66,8 +67,9 @@ class Leases(Protocol):
         ...
 
 
-#: Does claimed work, by its id and lease, in a process of its own, which keeps the lease itself.
-Alone = Callable[[str, int], Coroutine[Any, Any, None]]
+#: Does claimed work, by its id and lease, in a process of its own; calls back once that has started
+#: and keeps the lease itself.
+Alone = Callable[[str, int, Callable[[], object]], Coroutine[Any, Any, None]]
 
 
 class Fleet(Generic[R]):
@@ -130,9 +132,9 @@ class Fleet(Generic[R]):
             await self._runner.fail(record, LeaseLapsedError(_NO_END))
         elif record.lapses == MAX_LAPSES and self._alone is not None:
             logger.warning("runs_alone", id=resource_id, lapses=record.lapses)
-            self._apart.add(resource_id)
             try:
-                await self._alone(resource_id, record.lease_epoch)
+                started = partial(self._apart.add, resource_id)
+                await self._alone(resource_id, record.lease_epoch, started)
             finally:
                 self._apart.discard(resource_id)
         else:

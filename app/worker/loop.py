@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import procrastinate
@@ -140,10 +141,7 @@ async def open_fleets(
 
 async def work(services: Services) -> None:
     """Run sessions, rankings and calibrations until cancelled."""
-
-    async def alone(resource_id: str, epoch: int) -> None:
-        await run_alone(services, resource_id, epoch)
-
+    alone = partial(run_alone, services)
     async with open_fleets(services, alone=alone) as fleets, asyncio.TaskGroup() as tasks:
         n_sessions = services.settings.worker_concurrency
         tasks.create_task(_take_jobs(services, SESSION, fleets.sessions, n_sessions))
