@@ -70,6 +70,7 @@ async def test_what_lapses_alone_too_fails_with_its_reason_and_can_be_resumed(
     services: Services,
 ) -> None:
     session = await _created(services)
+    lapses = 0
     for _ in range(MAX_LAPSES + 1):
         await _claimed(services, session)
         lapses = await _run_out(services, session)
