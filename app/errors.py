@@ -6,6 +6,7 @@ SextantError
 ├── InvalidInputError            cannot be used; says what was expected, what came, where
 │   ├── ItemBankError            item parameters outside their legal range
 │   ├── FileFormatError          a file that is not what it claims to be (file, row, field)
+│   ├── LimitExceededError       what takes more memory, time or space than it may
 │   └── UnknownNameError         no scorer, adapter, ... of that name; suggests near misses
 ├── NotFoundError                no such resource
 ├── ConflictError                the request does not fit the resource's present state
@@ -33,7 +34,9 @@ SextantError
 │   ├── AnswerTooLargeError      body above the cap
 │   └── BlockedAddressError      the outbound guard refused the address
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
+├── BusyError                    too much work of this kind is waiting already
 ├── DatabaseUnavailableError     Postgres cannot be reached
+├── LeaseLapsedError             work that is begun again and again, and never gets on
 ├── LeaseLostError               another worker owns this session now
 └── SecretsError                 a stored secret cannot be decrypted, or no key is configured
 """
@@ -80,6 +83,10 @@ class FileFormatError(InvalidInputError):
     """A file that cannot be read as what it claims to be."""
 
     code = "invalid_file"
+
+
+class LimitExceededError(InvalidInputError):
+    """What came in takes more memory, time or space than it may."""
 
 
 class UnknownNameError(InvalidInputError):
@@ -275,10 +282,22 @@ class ScorerBudgetError(SextantError):
     code = "budget_exhausted"
 
 
+class BusyError(SextantError):
+    """Too much work of this kind is waiting already."""
+
+    code = "busy"
+
+
 class DatabaseUnavailableError(SextantError):
     """Postgres cannot be reached."""
 
     code = "database_unavailable"
+
+
+class LeaseLapsedError(SextantError):
+    """Work that was begun several times, and whose lease ran out each time without a step."""
+
+    code = "lease_lapsed"
 
 
 class LeaseLostError(SextantError):

@@ -20,6 +20,7 @@ from app.api.etags import precondition_problem
 from app.api.schemas.common import Problem
 from app.errors import (
     BlockedAddressError,
+    BusyError,
     CalibrationError,
     ConflictError,
     DatabaseUnavailableError,
@@ -56,6 +57,7 @@ STATUS_OF: Mapping[type[SextantError], HTTPStatus] = {
     CalibrationError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ExamineeError: HTTPStatus.FAILED_DEPENDENCY,
     BlockedAddressError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
     DatabaseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     SecretsError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,

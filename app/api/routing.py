@@ -5,23 +5,26 @@ stored, authenticate, refuse query parameters that the route does not have, chec
 parse the body strictly, look up the Idempotency-Key.
 """
 
-import json
+import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 from typing_extensions import override
 
+from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed
 from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
 from app.deps import authenticate
 from app.errors import (
+    BusyError,
     DatabaseUnavailableError,
     FieldProblem,
     IdempotencyInFlightError,
@@ -56,10 +59,14 @@ class ApiRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
+        extra = dict(self.openapi_extra or {})
+        self._max_body_bytes: int = extra.get(LIMIT_KEY, SMALL)
         self._idempotent = any(d.dependency is idempotency_key for d in self.dependencies)
         self._is_form = self.body_field is not None and isinstance(
             self.body_field.field_info, params.Form
         )
+        if self.body_field is not None and not self._is_form:
+            self.openapi_extra = {**extra, LIMIT_KEY: self._max_body_bytes}
         self.responses = merged(self._common_problems(), self.responses)
 
     @override
@@ -86,18 +93,22 @@ class ApiRoute(APIRoute):
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
             _refuse_unknown(request, known)
-            prepared = await self._prepared(request)
-            key = prepared.headers.get("idempotency-key") if self._idempotent else None
-            if key is None:
-                return await run(prepared)
-            return await once(prepared, run, principal=caller.key_id, key=key)
+            body = Body(request, self._max_body_bytes)
+            try:
+                prepared = await self._prepared(request, body)
+                key = prepared.headers.get("idempotency-key") if self._idempotent else None
+                if key is None:
+                    return await run(prepared)
+                return await once(prepared, run, principal=caller.key_id, key=key)
+            finally:
+                body.release()
 
         return handle
 
-    async def _prepared(self, request: Request) -> Request:
-        """`request` with its JSON body parsed; other bodies are left as they are."""
+    async def _prepared(self, request: Request, body: Body) -> Request:
+        """`request` with its JSON body parsed; other bodies are read at most."""
         if self.body_field is None:
-            return request
+            return _ParsedRequest.of(request, await body.read())
         has_body = request.headers.get("content-length", "0") != "0" or (
             "transfer-encoding" in request.headers
         )
@@ -108,8 +119,14 @@ class ApiRoute(APIRoute):
             _require_media_type(media_type, ("multipart/form-data",))
             return request
         _require_media_type(media_type, ("application/json",))
-        prepared = _ParsedRequest(request.scope, request.receive)
-        prepared.parsed = parse_json(await prepared.body())
+        content = await body.read()
+        prepared = _ParsedRequest.of(request, content)
+        prepared.parsed = await parsed(content, self.body_field.field_info.annotation)
+        if b"\\u" in content or b"\x00" in content:  # no other way to write either (\x00: UTF-16)
+            if len(content) <= SMALL:
+                _refuse_unstorable(prepared.parsed, "")
+            else:
+                await asyncio.to_thread(_refuse_unstorable, prepared.parsed, "")
         return prepared
 
     def _common_problems(self) -> dict[int | str, dict[str, Any]]:
@@ -117,6 +134,7 @@ class ApiRoute(APIRoute):
             UnauthenticatedError,
             MissingScopeError,
             InvalidInputError,
+            BusyError,
             DatabaseUnavailableError,
         ]
         if self.param_convertors:
@@ -134,33 +152,23 @@ class ApiRoute(APIRoute):
 class _ParsedRequest(Request):
     """A request whose JSON was parsed by our rules before FastAPI asks for it."""
 
+    content: bytes = b""
     parsed: Any = None
+
+    @classmethod
+    def of(cls, request: Request, content: bytes) -> "_ParsedRequest":
+        """`request`, whose body was read."""
+        made = cls(request.scope, request.receive)
+        made.content = content
+        return made
+
+    @override
+    async def body(self) -> bytes:
+        return self.content
 
     @override
     async def json(self) -> Any:
         return self.parsed
-
-
-def parse_json(body: bytes) -> Any:
-    """JSON with no NaN, no infinities and no text that Postgres cannot store.
-
-    Raises:
-        HTTPException: 400, the bytes are not JSON.
-        InvalidInputError: A text holds NUL or half of a surrogate pair.
-    """
-    try:
-        value = json.loads(body, parse_constant=_refuse_constant)
-    except RecursionError as exc:
-        raise HTTPException(400, "The body is nested too deeply.") from exc
-    except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
-        raise HTTPException(400, f"The body is not JSON: {exc}") from exc
-    if b"\\u" in body or b"\x00" in body:  # no other way to write either (\x00: UTF-16 and -32)
-        _refuse_unstorable(value, "")
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _refuse_unstorable(value: Any, pointer: str) -> None:
@@ -175,6 +183,9 @@ def _refuse_unstorable(value: Any, pointer: str) -> None:
             for key, entry in value.items():
                 _refuse_unstorable(key, pointer)
                 _refuse_unstorable(entry, f"{pointer}/{key}")
+        case BaseModel():  # validated already
+            for name, entry in value:
+                _refuse_unstorable(entry, f"{pointer}/{name}")
         case _:
             pass
 

@@ -6,7 +6,7 @@ not counted here.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -149,6 +149,7 @@ def forecast(
     concurrency: int = 1,
     se_target: float | None = None,
     calls: Calls = FREE,
+    watch: Callable[[CatState], object] | None = None,
 ) -> Forecast:
     """Simulate one test for each theta.
 
@@ -159,6 +160,7 @@ def forecast(
         concurrency: Items kept in flight.
         se_target: The design's, whose reaching is counted.
         calls: What calls take; budgets and time limits hold for them as they do in a session.
+        watch: Sees the state after each answer; what it raises ends the forecast.
 
     Raises:
         InvalidInputError: No examinee.
@@ -169,7 +171,9 @@ def forecast(
     reasons: Counter[str] = Counter()
     rows = draw_scores(test.bank, thetas, np.random.default_rng([seed, len(thetas)]))
     for i, row in enumerate(rows):
-        state, stop = take(test, row, seed=[seed, i], concurrency=concurrency, calls=calls)
+        state, stop = take(
+            test, row, seed=[seed, i], concurrency=concurrency, watch=watch, calls=calls
+        )
         ends.append(state)
         reasons[stop.reason.value] += 1
     true = np.asarray(thetas, dtype=np.float64)

@@ -8,10 +8,10 @@ from typing import Any
 from app.items import ScorerSpec
 from app.scorers.base import Mark, NotScored, Scored, Scorer, ScorerParams
 from app.scorers.calling import CallingScorer, Tools
-from app.scorers.marking import mark
+from app.scorers.marking import check, examples, mark
 from app.scorers.reference import reference_answers
 from app.scorers.registry import default_registry
-from app.scorers.workbench import aclose
+from app.scorers.workbench import aclose, working_for
 
 __all__ = [
     "CallingScorer",
@@ -23,9 +23,12 @@ __all__ = [
     "Tools",
     "aclose",
     "build",
+    "check",
     "describe",
+    "examples",
     "mark",
     "reference_answers",
+    "working_for",
 ]
 
 

@@ -52,6 +52,9 @@ class NotScored:
 
 Mark = Scored | NotScored
 
+#: Seconds for marking one long answer; an honest one takes a tenth.
+WORK_S = 10.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
@@ -102,9 +105,32 @@ class ScorerParams(BaseModel):
     Attributes:
         version: Changed whenever the same answer may be marked differently than before.
         measure: What it measures; marks are always in [0, 1].
+        searches: Whether it runs what its user wrote, which may never end: in a helper process.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     version: ClassVar[str] = "1"
     measure: ClassVar[Scale] = Scale()
+    searches: ClassVar[bool] = False
+
+    @property
+    def work_s(self) -> float:
+        """Seconds that marking one answer may take in a helper process."""
+        return WORK_S
+
+    async def check(self) -> None:
+        """Find out what takes computing to find out, beyond the fields' own validation.
+
+        Raises:
+            ValueError: The parameters make no sense; says why.
+            BusyError: The helper processes have too much to do.
+        """
+
+    def gave_up(self, reason: str) -> NotScored:
+        """The mark of an answer that could not be marked in time."""
+        return NotScored(
+            outcome=Outcome.ERROR,
+            reason=f"The answer could not be marked: {reason}.",
+            code="scorer_gave_up",
+        )

@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from app.items import Answer, ItemContent
 from app.scorers.base import Mark, Scale, Scored, ScorerParams
@@ -38,9 +39,13 @@ class Differential(ScorerParams):
 
     @model_validator(mode="after")
     def _usable(self) -> Self:
+        self._metric()
+        return self
+
+    @override
+    async def check(self) -> None:
         if self._metric().similarity(self.incorrect[0], self.incorrect) is None:
             raise ValueError("the incorrect references hold nothing to compare with")
-        return self
 
     def _metric(self) -> TextMetric:
         return METRICS[self.metric].model_validate(self.params)

@@ -186,7 +186,7 @@ class Judge(CallingScorer):
     def _read(self, text: str) -> tuple[int, str] | None:
         """Score and reason of the last JSON object in `text` that has a score on the scale."""
         found = None
-        for candidate in _objects(text):
+        for candidate in _objects(text[-MAX_CHARS:]):
             score = _whole(candidate.get("score"), of=self.highest)
             if score is not None and self.lowest <= score <= self.highest:
                 found = score, str(candidate.get("reason") or "")[:_MAX_REASON_CHARS]

@@ -1,15 +1,47 @@
-"""One answer, one mark: what no scorer need see is settled first."""
+"""One answer, one mark: what no scorer need see is settled first, and long work is done elsewhere.
 
-from app.items import Answer, FinishReason, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scorer
+Scorers read texts that anybody wrote. Of short texts even the most hostile takes milliseconds;
+whatever is longer is read in a helper process, see `workbench`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from app.errors import FieldProblem, InvalidInputError
+from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
+from app.scorers.base import Mark, NotScored, Scorer, ScorerParams
+from app.scorers.calling import CallingScorer, Equipped
+from app.scorers.registry import default_registry
+from app.scorers.remote import mark_of, sent
 from app.scorers.text import is_blank
+from app.scorers.workbench import Failed, current_bench
+
+#: Characters up to which texts are read on the spot.
+MAX_CHARS_HERE = 1_500
+#: Seconds that it may take to find out whether a scorer can be used.
+CHECK_TIMEOUT_S = 5.0
 
 
 async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
     """Mark `answer` to `item` with `scorer`.
 
     Cut-off, filtered and empty answers are not marked: they say nothing about ability.
+
+    Raises:
+        BusyError: The helper processes have too much to do.
     """
+    spec = _spec_of(scorer)
+    if spec is None or _size(spec, item, answer) <= MAX_CHARS_HERE:
+        return await mark_here(scorer, item, answer)
+    if not isinstance(scorer, ScorerParams):
+        raise TypeError(f"{scorer!r} has no parameters")
+    result = await current_bench().run("mark", timeout_s=scorer.work_s, **sent(spec, item, answer))
+    return scorer.gave_up(result.reason) if isinstance(result, Failed) else mark_of(result)
+
+
+async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
+    """As `mark`, in this process whatever the size."""
     if answer.finish is FinishReason.LENGTH:
         return NotScored(
             outcome=Outcome.TRUNCATED, reason="The answer was cut off at the token limit."
@@ -21,3 +53,81 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
     if is_blank(answer.text):
         return NotScored(outcome=Outcome.UNPARSED, reason="empty answer")
     return await scorer.score(item, answer)
+
+
+async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> tuple[str, str]:
+    """A right and a wrong answer to `item`, as its scorer marks them; `seed` settles all chance.
+
+    Raises:
+        InvalidInputError: The item has no accepted answer, or none that its scorer accepts.
+        UnknownNameError: No scorer of that name is installed.
+        BusyError: The helper processes have too much to do.
+    """
+    scorer = default_registry().build(spec)
+    searches = isinstance(scorer, ScorerParams) and scorer.searches
+    if not searches and _size(spec, item) <= MAX_CHARS_HERE:
+        return scorer.examples(item, np.random.default_rng(seed))
+    result = await current_bench().run(
+        "examples", timeout_s=CHECK_TIMEOUT_S, seed=list(seed), **sent(spec, item)
+    )
+    if isinstance(result, Failed):
+        raise InvalidInputError(
+            f"Scorer {spec.name!r} gave no answers to simulate: {result.reason}."
+        )
+    if "fault" in result:
+        raise InvalidInputError(result["fault"])
+    right, wrong = result["examples"]
+    return right, wrong
+
+
+async def check(spec: ScorerSpec) -> None:
+    """Refuse a scorer that cannot be used, with all that takes computing to find out.
+
+    Raises:
+        UnknownNameError: No scorer of that name is installed.
+        InvalidInputError: A parameter is unknown or has a wrong value; each is a problem.
+        BusyError: The helper processes have too much to do.
+    """
+    scorer = default_registry().build_checked(spec)
+    fault = None
+    if _size(spec) <= MAX_CHARS_HERE or scorer.searches:
+        try:
+            await scorer.check()
+        except ValueError as error:
+            fault = str(error)
+    else:
+        result = await current_bench().run("check", timeout_s=CHECK_TIMEOUT_S, **sent(spec))
+        fault = result.reason if isinstance(result, Failed) else result.get("fault")
+    if fault is not None:
+        raise InvalidInputError(
+            f"Wrong parameters for scorer {spec.name!r}: {fault}.",
+            problems=[FieldProblem("/params", fault)],
+        )
+
+
+def _spec_of(scorer: Scorer) -> ScorerSpec | None:
+    """How a helper process is told of it; None for one that calls out, or is not installed."""
+    if isinstance(scorer, CallingScorer | Equipped) or not isinstance(scorer, ScorerParams):
+        return None
+    name = default_registry().name_of(type(scorer))
+    return None if name is None else ScorerSpec(name, scorer.model_dump(mode="json"))
+
+
+def _size(spec: ScorerSpec, item: ItemContent | None = None, answer: Answer | None = None) -> int:
+    """Characters that a scorer may read."""
+    texts = [] if item is None else [*item.choices, *item.target]
+    if answer is not None:
+        texts.append(answer.text)
+    return sum(map(len, texts)) + _size_of(spec.params)
+
+
+def _size_of(value: object) -> int:
+    match value:
+        case str():
+            return len(value)
+        case dict():
+            return sum(map(_size_of, (*value.keys(), *value.values())))
+        case list() | tuple():
+            return sum(map(_size_of, value))
+        case _:
+            return 1

@@ -10,13 +10,14 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
-from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.base import WORK_S, Mark, NotScored, Scored, ScorerParams
 from app.scorers.numbers import Number, numbers_in, prepare, whole_number
 from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, statements
-from app.scorers.workbench import Failed, workbench
+from app.scorers.workbench import Failed, current_bench
 
 _EQUALS = re.compile(r"=|≈|≃|\\approx|:=")
 _SENTENCE_END = re.compile(r"(?<=[^\s])[.;!?](?:\s|$)")
@@ -33,6 +34,8 @@ _ALTERNATIVES = re.compile(r"(?:.*\bor|between\b.*\band|from\b.*\bto)\s+[$€£]
 _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 #: Symbolic algebra on more than this is no answer to an item.
 _MAX_EXPRESSION = 500
+#: Each doubles the distance: after so many it is beyond any tolerance.
+_MAX_STEPS = 1100
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,23 +93,31 @@ class Numeric(ScorerParams):
             return Scored(score=0.0, extracted=content.text, extractor=extractor)
         return await self._compare(content.text, item.target, extractor)
 
+    @property
+    @override
+    def work_s(self) -> float:
+        return WORK_S + self.timeout_s
+
+    @override
+    def gave_up(self, reason: str) -> NotScored:
+        return NotScored(
+            outcome=Outcome.UNPARSED, reason=f"The formula could not be compared: {reason}."
+        )
+
     def _equal(self, number: Number, target: Number) -> bool:
         return number.equals(target, abs_tol=self.abs_tol, rel_tol=self.rel_tol)
 
     async def _compare(self, expression: str, targets: tuple[str, ...], extractor: str) -> Mark:
         if len(expression) > _MAX_EXPRESSION:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula is too long to compare.")
-        result = await workbench().run(
+        result = await current_bench().run(
             "compare",
             timeout_s=self.timeout_s,
             answer=expression,
             targets=[prepare(target) for target in targets],
         )
         if isinstance(result, Failed):
-            return NotScored(
-                outcome=Outcome.UNPARSED,
-                reason=f"The formula could not be compared: {result.reason}.",
-            )
+            return self.gave_up(result.reason)
         if not result["readable"]:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula could not be read.")
         value, wanted = result["answer"], result["targets"]
@@ -130,13 +141,14 @@ class Numeric(ScorerParams):
         if base is None:
             return rf"\boxed{{{item.target[0]}}}", rf"\boxed{{{item.target[0]} + 1}}"
         step = 1
-        while True:
+        for _ in range(_MAX_STEPS):
             wrong = whole_number(f"{base.value + step:f}")
             if wrong is not None and not any(
                 t is not None and self._equal(wrong, t) for t in targets
             ):
                 return item.target[0], wrong.text
             step = 2 * step + int(rng.integers(2))
+        raise InvalidInputError(f"No number differs from the targets {list(item.target)!r:.200}.")
 
 
 def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:

@@ -1,18 +1,20 @@
 """A regular expression of the bank's own."""
 
 import re
-import warnings
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
+from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer
-from app.scorers.workbench import Failed, workbench
+from app.scorers.workbench import Failed, current_bench
 
+#: Seconds; an honest pattern is compiled in thousandths.
+_COMPILE_TIMEOUT_S = 2.0
 _PHRASINGS = ("{}", "The answer is {}.", "The answer is {}", "Answer: {}", "#### {}", "({})")
 
 
@@ -27,48 +29,49 @@ class Pattern(ScorerParams):
     """
 
     version: ClassVar[str] = "1"
+    searches: ClassVar[bool] = True
 
     pattern: Annotated[str, Field(min_length=1, max_length=2000)]
     group: int | str | None = None
     ignore_case: bool = False
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
 
-    @model_validator(mode="after")
-    def _compiles(self) -> Self:
-        try:
-            compiled = self._compile()
-        except (re.error, OverflowError, RecursionError) as exc:
-            raise ValueError(f"pattern is not a regular expression: {exc}") from exc
-        if isinstance(self.group, int) and not 0 <= self.group <= compiled.groups:
-            raise ValueError(f"group {self.group} does not exist, pattern has {compiled.groups}")
-        if isinstance(self.group, str) and self.group not in compiled.groupindex:
-            names = ", ".join(compiled.groupindex) or "none"
-            raise ValueError(f"group {self.group!r} does not exist, pattern names: {names}")
-        return self
+    @property
+    @override
+    def work_s(self) -> float:
+        return self.timeout_s
 
-    def _compile(self) -> re.Pattern[str]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "[[" may change its meaning in some later Python
-            return re.compile(self.pattern, re.IGNORECASE if self.ignore_case else 0)
+    @override
+    async def check(self) -> None:
+        result = await current_bench().run("compile", timeout_s=_COMPILE_TIMEOUT_S, **self._asked())
+        if isinstance(result, Failed):
+            raise ValueError(f"pattern cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
+        if "fault" in result:
+            raise ValueError(f"pattern is not a regular expression: {result['fault']}")
+        groups, names = result["groups"], result["names"]
+        if isinstance(self.group, int) and not 0 <= self.group <= groups:
+            raise ValueError(f"group {self.group} does not exist, pattern has {groups}")
+        if isinstance(self.group, str) and self.group not in names:
+            listed = ", ".join(names) or "none"
+            raise ValueError(f"group {self.group!r} does not exist, pattern names: {listed}")
+
+    def _asked(self) -> dict[str, Any]:
+        return {"pattern": self.pattern, "ignore_case": self.ignore_case}
+
+    @override
+    def gave_up(self, reason: str) -> NotScored:
+        return NotScored(outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {reason}.")
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
         """Mark by the last match; unparsed where a wanted group is not found in time."""
         if self.group is not None and not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
-        # Users' patterns may take exponential time, hence the helper process.
-        result = await workbench().run(
-            "search",
-            timeout_s=self.timeout_s,
-            pattern=self.pattern,
-            ignore_case=self.ignore_case,
-            group=self.group or 0,
-            text=answer.text[-MAX_CHARS:],
+        result = await current_bench().run(
+            "search", timeout_s=self.timeout_s, **self._search([answer.text[-MAX_CHARS:]])
         )
         if isinstance(result, Failed):
-            return NotScored(
-                outcome=Outcome.UNPARSED, reason=f"The pattern gave no result: {result.reason}."
-            )
-        found: str | None = result["found"]
+            return self.gave_up(result.reason)
+        found: str | None = result["found"][0]
         if found is None:
             if self.group is not None or is_refusal(answer.text):
                 return no_answer(answer.text, "The pattern does not match the answer.")
@@ -76,29 +79,35 @@ class Pattern(ScorerParams):
         right = self.group is None or self._fold(found) in map(self._fold, item.target)
         return Scored(score=float(right), extracted=found, extractor="pattern")
 
+    def _search(self, texts: list[str]) -> dict[str, Any]:
+        return {**self._asked(), "group": self.group or 0, "texts": texts}
+
     def _fold(self, text: str) -> str:
         text = " ".join(text.split())
         return text.casefold() if self.ignore_case else text
 
     def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
-        """A target in a phrasing that the pattern matches, and one that it does not accept.
-
-        The pattern is run here without a time limit, on short texts only.
-        """
-        compiled = self._compile()
+        """A target in a phrasing that the pattern matches, and one that it does not accept."""
         accepted = [self._fold(target) for target in item.target]
         noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
-
-        def marked_right(text: str) -> bool | None:
-            found = [match[self.group or 0] or "" for match in compiled.finditer(text)]
-            if not found:
-                return None if self.group is not None else False
-            return self.group is None or self._fold(found[-1]) in accepted
-
         wrongs = (*(stem for t in item.target for stem in _altered(t)), noise, "0", "-1", "?")
-        right = [p.format(s) for s in item.target for p in _PHRASINGS if marked_right(p.format(s))]
+        rights = [phrase.format(stem) for stem in item.target for phrase in _PHRASINGS]
+        others = [phrase.format(stem) for stem in wrongs for phrase in _PHRASINGS]
+        result = current_bench().ask(
+            "search", timeout_s=self.timeout_s, **self._search([*rights, *others])
+        )
+        if isinstance(result, Failed):
+            raise InvalidInputError(f"The pattern gave no result: {result.reason}.")
+
+        def is_right(found: str | None) -> bool | None:
+            if found is None:
+                return None if self.group is not None else False
+            return self.group is None or self._fold(found) in accepted
+
+        found = [is_right(text) for text in result["found"]]
+        right = [text for text, mark in zip(rights, found, strict=False) if mark]
         wrong = [
-            p.format(s) for s in wrongs for p in _PHRASINGS if marked_right(p.format(s)) is False
+            text for text, mark in zip(others, found[len(rights) :], strict=True) if mark is False
         ]
         if not right or not wrong:
             raise InvalidInputError(

@@ -23,6 +23,7 @@ class ScorerRegistry:
 
     def __init__(self, classes: Mapping[str, type[ScorerParams]]) -> None:
         self._classes: dict[str, type[ScorerParams]] = {}
+        self._names: dict[type, str] = {}
         for name, scorer_class in classes.items():
             self.register(name, scorer_class)
 
@@ -48,6 +49,7 @@ class ScorerRegistry:
                 f"Two scorers are named {name!r}: {_where(taken)} and {_where(scorer_class)}."
             )
         self._classes[name] = scorer_class
+        self._names.setdefault(scorer_class, name)
 
     def load(self, points: tuple[EntryPoint, ...]) -> None:
         """Add the scorers of installed packages.
@@ -98,6 +100,17 @@ class ScorerRegistry:
         if not isinstance(scorer, Scorer):  # `register` has checked the class
             raise TypeError(f"{_where(scorer_class)} is not a Scorer")
         return scorer
+
+    def build_checked(self, spec: ScorerSpec) -> ScorerParams:
+        """As `build` without tools, by its own class."""
+        scorer = self.build(spec)
+        if not isinstance(scorer, ScorerParams):  # `register` has checked the class
+            raise TypeError(f"{scorer!r} is not a ScorerParams")
+        return scorer
+
+    def name_of(self, scorer_class: type) -> str | None:
+        """The name that a class is installed under."""
+        return self._names.get(scorer_class)
 
     def describe(self) -> list[dict[str, Any]]:
         """Name, description, schema of the parameters, scales and version of each scorer."""

@@ -85,7 +85,7 @@ _REFUSED = NotScored(outcome=Outcome.REFUSED, reason="The examinee declined to a
 
 def is_blank(text: str) -> bool:
     """Whether nothing of `text` can be seen."""
-    return all(c.isspace() or unicodedata.category(c) in ("Cf", "Cc") for c in text)
+    return all(c.isspace() or unicodedata.category(c) in ("Cf", "Cc") for c in set(text))
 
 
 def plain(text: str) -> str:

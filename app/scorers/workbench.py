@@ -1,8 +1,12 @@
-"""A few helper processes for work that may hang: symbolic algebra and users' regular expressions.
+"""A few helper processes for work that may hang: algebra, users' patterns, long answers.
 
-Neither can be interrupted inside a process: a power tower is computed in C, a catastrophic regex
+None of it can be interrupted inside a process: a power tower is computed in C, a catastrophic regex
 holds the interpreter lock, and SIGALRM works on the main thread only. So such work runs in a
 process that is killed when its time is up and replaced when next needed. Started on first use.
+
+Nobody's work holds up that of others for long. Owners (a session, a key that tries a scorer) take
+turns. Work that takes longer than a moment moves to a place for slow work, of which there are few;
+where none is free it is killed and starts again when one is, and meanwhile its owner waits.
 
 The helpers are plain child processes that speak JSON lines. They end when their parent does, since
 their input closes, and they belong to no event loop, so that any loop or thread may use them.
@@ -16,17 +20,24 @@ import selectors
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, Protocol
+
+from app.errors import BusyError
 
 _PROGRAM = Path(__file__).with_name("workbench_process.py")
 
 #: Loading the algebra library takes 2 s alone and much longer on a machine that is busy.
 START_TIMEOUT_S = 60.0
+#: Work that takes longer than this moves to a place for slow work.
+QUICK_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,9 @@ class Failed:
 
 
 _CLOSED = Failed("the workbench is closed")
+_NO_ROOM = "The server marks as many answers as it can at present: try again a little later."
+
+Result = dict[str, Any] | Failed
 
 
 class _GoneError(Exception):
@@ -60,11 +74,11 @@ class _Process:
     def pid(self) -> int:
         return self._popen.pid
 
-    def ask(self, job: dict[str, Any]) -> dict[str, Any]:
-        """Send a job and wait for its result.
+    def begin(self, job: dict[str, Any]) -> None:
+        """Send a job and wait until the process starts on it.
 
         Raises:
-            _GoneError: No result in time, or the process is no more.
+            _GoneError: The process is no more.
         """
         pipe = self._popen.stdin
         if pipe is None:
@@ -75,10 +89,15 @@ class _Process:
                 data = data[pipe.write(data) :]
         except OSError as exc:
             raise _GoneError("it ended") from exc
-        self._receive(START_TIMEOUT_S)
-        return self._receive(job["timeout_s"])
+        if self.receive(START_TIMEOUT_S) is None:
+            raise _GoneError(f"it did not start within {START_TIMEOUT_S:g} s")
 
-    def _receive(self, timeout_s: float) -> dict[str, Any]:
+    def receive(self, timeout_s: float) -> dict[str, Any] | None:
+        """The next reply; None when none came in time.
+
+        Raises:
+            _GoneError: The process is no more.
+        """
         deadline = time.monotonic() + timeout_s
         pipe = self._popen.stdout
         if pipe is None:
@@ -87,7 +106,7 @@ class _Process:
             selector.register(pipe, selectors.EVENT_READ)
             while b"\n" not in self._unread:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise _GoneError(f"no result within {timeout_s:g} s")
+                    return None
                 chunk = os.read(pipe.fileno(), 65_536)
                 if not chunk:
                     raise _GoneError("it ended, out of time or memory")
@@ -109,33 +128,81 @@ class _Process:
                 pipe.close()
 
 
-class Workbench:
-    """At most `size` helper processes; further work waits its turn."""
+@dataclass(eq=False, slots=True)
+class _Job:
+    """Work that waits or is under way.
 
-    def __init__(self, *, size: int = 2) -> None:
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="scorer-workbench")
+    Attributes:
+        is_slow: It has shown that it takes longer than a moment.
+        is_dropped: Nobody waits for it any more.
+    """
+
+    request: dict[str, Any]
+    timeout_s: float
+    owner: str
+    result: "Future[Result]" = field(default_factory=Future)
+    process: _Process | None = None
+    is_slow: bool = False
+    is_dropped: bool = False
+
+
+class Workbench:
+    """At most `size` + `slow` helper processes; further work waits its turn.
+
+    Args:
+        size: Processes for work that is done in a moment.
+        slow: Processes more, for work that is not; without any, all work stays where it began.
+        waiting: Jobs of one owner that may wait.
+        patience_s: Seconds that a job may wait.
+    """
+
+    def __init__(
+        self, *, size: int = 2, slow: int = 1, waiting: int = 256, patience_s: float = 60.0
+    ) -> None:
+        self._threads = ThreadPoolExecutor(size + slow, thread_name_prefix="scorer-workbench")
         self._lock = Lock()
         self._idle: list[_Process] = []
         self._busy: set[_Process] = set()
         self._closed = False
+        self._free = size
+        self._has_slow = slow > 0
+        self._free_slow = slow
+        self._waiting: OrderedDict[str, deque[_Job]] = OrderedDict()
+        #: Owners of slow work, which is under way or waits.
+        self._slow_owners: Counter[str] = Counter()
+        self._max_waiting = waiting
+        self._patience_s = patience_s
 
     async def run(
-        self, task: str, *, timeout_s: float, **arguments: object
-    ) -> dict[str, Any] | Failed:
-        """Do one job without blocking the event loop.
+        self, task: str, *, timeout_s: float, owner: str = "", **arguments: object
+    ) -> Result:
+        """Do one job without blocking the event loop. Cancelling it ends the work.
 
         Args:
-            task: `search` or `compare`, see `workbench_process`.
+            task: Its name, see `workbench_process`.
             timeout_s: Seconds of work, start-up not counted, before the process is killed.
+            owner: Whose work it is: owners take turns.
             **arguments: What the task needs, as JSON values.
+
+        Raises:
+            BusyError: Too much waits already, or it has waited too long.
         """
-        job = {"task": task, "timeout_s": timeout_s, **arguments}
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if self._closed:
-                return _CLOSED
-            result = loop.run_in_executor(self._threads, partial(self._run, job))
-        return await result
+        job = self._submit(task, timeout_s, owner, arguments)
+        result = asyncio.wrap_future(job.result)
+        try:
+            while not result.done():
+                await asyncio.wait([result], timeout=self._patience_s)
+                if not result.done() and self._withdraw(job):
+                    raise BusyError(_NO_ROOM)
+            return result.result()
+        finally:
+            if not result.done():
+                result.cancel()
+                self._drop(job)
+
+    def ask(self, task: str, *, timeout_s: float, **arguments: object) -> Result:
+        """As `run`, for a caller that has no event loop and may be blocked."""
+        return self._submit(task, timeout_s, "", arguments).result.result()
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -143,59 +210,237 @@ class Workbench:
         with self._lock:
             return tuple(process.pid for process in (*self._idle, *self._busy))
 
-    def _run(self, job: dict[str, Any]) -> dict[str, Any] | Failed:
+    def _submit(
+        self, task: str, timeout_s: float, owner: str, arguments: dict[str, object]
+    ) -> _Job:
+        job = _Job({"task": task, "timeout_s": timeout_s, **arguments}, timeout_s, owner)
         with self._lock:
             if self._closed:
-                return _CLOSED
-            process = self._idle.pop() if self._idle else _Process()
-            self._busy.add(process)
-        keep = False
-        try:
-            result = process.ask(job)
-            keep = True
-        except _GoneError as exc:
-            return Failed(str(exc))
-        finally:
+                job.result.set_result(_CLOSED)
+                return job
+            own = self._waiting.setdefault(owner, deque())
+            if len(own) >= self._max_waiting:
+                raise BusyError(_NO_ROOM)
+            own.append(job)
+            self._dispatch()
+        return job
+
+    def _dispatch(self) -> None:
+        """Start what can be started; under the lock."""
+        while self._free and (job := self._next(slow=False)) is not None:
+            self._free -= 1
+            self._threads.submit(self._work, job, False)
+        while self._free_slow and (job := self._next(slow=True)) is not None:
+            self._free_slow -= 1
+            self._threads.submit(self._work, job, True)
+
+    def _next(self, *, slow: bool) -> _Job | None:
+        """The first job of the owner whose turn it is. Who has slow work waits for that."""
+        for owner, own in self._waiting.items():
+            if own[0].is_slow is not slow or (not slow and self._slow_owners[owner]):
+                continue
+            job = own.popleft()
+            if own:
+                self._waiting.move_to_end(owner)
+            else:
+                del self._waiting[owner]
+            return job
+        return None
+
+    def _withdraw(self, job: _Job) -> bool:
+        """Take a job out that still waits; False when it is under way."""
+        with self._lock:
+            own = self._waiting.get(job.owner, deque())
+            if job not in own:
+                return False
+            own.remove(job)
+            if not own:
+                del self._waiting[job.owner]
+            if job.is_slow:
+                self._slow_owners[job.owner] -= 1
+            return True
+
+    def _drop(self, job: _Job) -> None:
+        """End a job that nobody waits for."""
+        if not self._withdraw(job):
             with self._lock:
-                self._busy.discard(process)
-                keep = keep and not self._closed
-                if keep:
-                    self._idle.append(process)
-            if not keep:
+                job.is_dropped = True
+                if job.process is not None:
+                    job.process.kill()  # its thread buries it
+
+    def _work(self, job: _Job, in_slow_place: bool) -> None:
+        """Do a job in one of the threads, and hand its place on."""
+        process, reply = None, None
+        result: Result = _CLOSED
+        again = False
+        try:
+            process = self._take_process(job)
+            if process is not None:
+                process.begin(job.request)
+                left_s = job.timeout_s
+                if self._has_slow and not in_slow_place and left_s > QUICK_S:
+                    reply, left_s = process.receive(QUICK_S), left_s - QUICK_S
+                    in_slow_place = reply is None and self._moves_over(job)
+                    again = reply is None and not in_slow_place
+                if reply is None and not again:
+                    reply = process.receive(left_s)
+                result = _result_of(reply, job.timeout_s)
+        except _GoneError as exc:
+            result, reply, again = Failed(str(exc)), None, False
+        except OSError as exc:
+            result, again = Failed(f"no helper process could be started: {exc}"), False
+        finally:
+            if process is not None and reply is None:
                 process.bury()
-        return Failed(result["failed"]) if "failed" in result else result
+            with self._lock:
+                again = again and not (job.is_dropped or self._closed)
+                self._hand_on(job, process, keep=reply is not None, slow=in_slow_place, again=again)
+            # False where its caller has given it up.
+            if not again and job.result.set_running_or_notify_cancel():
+                job.result.set_result(result)
+
+    def _take_process(self, job: _Job) -> _Process | None:
+        with self._lock:
+            if self._closed or job.is_dropped:
+                return None
+            job.process = self._idle.pop() if self._idle else _Process()
+            self._busy.add(job.process)
+            return job.process
+
+    def _moves_over(self, job: _Job) -> bool:
+        """Take a job that turns out to be slow to a place for such work, if one is free."""
+        with self._lock:
+            job.is_slow = True
+            self._slow_owners[job.owner] += 1
+            if not self._free_slow:
+                return False
+            self._free_slow -= 1
+            self._free += 1
+            self._dispatch()
+            return True
+
+    def _hand_on(
+        self, job: _Job, process: _Process | None, *, keep: bool, slow: bool, again: bool
+    ) -> None:
+        """Free the place of a job; under the lock."""
+        job.process = None
+        if process is not None:
+            self._busy.discard(process)
+            if keep and self._closed:
+                process.bury()
+            elif keep:
+                self._idle.append(process)
+        if slow:
+            self._free_slow += 1
+        else:
+            self._free += 1
+        if again:
+            self._waiting.setdefault(job.owner, deque()).appendleft(job)
+        elif job.is_slow:
+            self._slow_owners[job.owner] -= 1
+        self._slow_owners += Counter()  # forgets those at 0
+        self._dispatch()
 
     def close(self) -> None:
         """Kill all helpers and collect them. Work in progress fails."""
         with self._lock:
             self._closed = True
+            waiting = [job for own in self._waiting.values() for job in own]
+            self._waiting.clear()
             idle, self._idle = self._idle, []
             for process in self._busy:
                 process.kill()  # its thread buries it
+        for job in waiting:
+            if job.result.set_running_or_notify_cancel():
+                job.result.set_result(_CLOSED)
         for process in idle:
             process.bury()
-        self._threads.shutdown(wait=True)  # what still waits its turn fails at once
+        self._threads.shutdown(wait=True)
 
 
-_current: Workbench | None = None
-_current_lock = Lock()
+def _result_of(reply: dict[str, Any] | None, timeout_s: float) -> Result:
+    if reply is None:
+        return Failed(f"no result within {timeout_s:g} s")
+    return Failed(reply["failed"]) if "failed" in reply else reply
 
 
-def workbench() -> Workbench:
-    """The workbench of this process, made on first use."""
-    global _current  # one per process, whatever loop or thread asks
-    with _current_lock:
-        if _current is None:
-            _current = Workbench()
-            atexit.register(_current.close)
-        return _current
+class Bench(Protocol):
+    """Where the work of scorers is done."""
+
+    async def run(self, task: str, *, timeout_s: float, **arguments: object) -> Result:
+        """Do one job; see `Workbench.run`."""
+        ...
+
+    def ask(self, task: str, *, timeout_s: float, **arguments: object) -> Result:
+        """Do one job; see `Workbench.ask`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A place at a workbench in somebody's name."""
+
+    bench: Workbench
+    owner: str
+
+    async def run(self, task: str, *, timeout_s: float, **arguments: object) -> Result:
+        return await self.bench.run(task, timeout_s=timeout_s, owner=self.owner, **arguments)
+
+    def ask(self, task: str, *, timeout_s: float, **arguments: object) -> Result:
+        return self.bench.ask(task, timeout_s=timeout_s, **arguments)
+
+
+Kind = Literal["sessions", "trials"]
+
+_benches: dict[Kind, Workbench] = {}
+_benches_lock = Lock()
+_here: Bench | None = None
+_turn: ContextVar[tuple[Kind, str]] = ContextVar("turn", default=("sessions", ""))
+
+
+@contextmanager
+def working_for(owner: str, *, kind: Kind = "sessions") -> Iterator[None]:
+    """Have the work within done in this owner's turns."""
+    token = _turn.set((kind, owner))
+    try:
+        yield
+    finally:
+        _turn.reset(token)
+
+
+def current_bench() -> Bench:
+    """Where the work of whoever asks is done."""
+    if _here is not None:
+        return _here
+    kind, owner = _turn.get()
+    return _Turn(workbench(kind), owner)
+
+
+def workbench(kind: Kind = "sessions") -> Workbench:
+    """A workbench of this process, made on first use."""
+    with _benches_lock:
+        bench = _benches.get(kind)
+        if bench is None:
+            if kind == "sessions":
+                bench = Workbench()
+            else:  # somebody waits for it: told soon when it is taken
+                bench = Workbench(size=1, slow=0, waiting=4, patience_s=10.0)
+            _benches[kind] = bench
+            atexit.register(bench.close)
+        return bench
+
+
+def work_here(bench: Bench) -> None:
+    """Within a helper process: do all work right here."""
+    global _here  # a helper stays one
+    _here = bench
 
 
 async def aclose() -> None:
     """End the helper processes, if any run. The next use starts new ones."""
-    global _current
-    with _current_lock:
-        closing, _current = _current, None
-    if closing is not None:
-        atexit.unregister(closing.close)
-        await asyncio.to_thread(closing.close)
+    with _benches_lock:
+        closing = list(_benches.values())
+        _benches.clear()
+    for bench in closing:
+        atexit.unregister(bench.close)
+        await asyncio.to_thread(bench.close)

@@ -1,7 +1,7 @@
 """The program of a workbench process: jobs as JSON lines in, results as JSON lines out.
 
-Run by path, never imported by a scorer, so it needs nothing of the rest of the package. Each job
-is answered twice: `{"ready": true}` once its libraries are loaded, then its result. A job that
+Run by path, so that it starts in a moment: what a task needs is imported with its first job. Each
+job is answered twice: `{"ready": true}` once its libraries are loaded, then its result. A job that
 outlives its time is ended by the parent; if the parent is gone by then, by the kernel's timer.
 """
 
@@ -12,6 +12,7 @@ import re
 import resource
 import signal
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,16 +24,39 @@ GRACE_S = 1.0
 
 
 def load_search() -> Callable[[Job], Job]:
-    """Regular expressions: the last match of `pattern` in `text`."""
+    """Regular expressions: the last match of `pattern` in each of `texts`."""
 
     def search(job: Job) -> Job:
-        flags = re.IGNORECASE if job["ignore_case"] else 0
-        last = None
-        for match in re.finditer(job["pattern"], job["text"], flags):
-            last = match
-        return {"found": None if last is None else last[job["group"]] or ""}
+        compiled = _compiled(job)
+
+        def last(text: str) -> str | None:
+            found = None
+            for match in compiled.finditer(text):
+                found = match
+            return None if found is None else found[job["group"]] or ""
+
+        return {"found": [last(text) for text in job["texts"]]}
 
     return search
+
+
+def load_compile() -> Callable[[Job], Job]:
+    """Regular expressions: the groups that `pattern` has, or what is wrong with it."""
+
+    def compile_pattern(job: Job) -> Job:
+        try:
+            compiled = _compiled(job)
+        except (re.error, OverflowError, RecursionError) as exc:
+            return {"fault": str(exc)}
+        return {"groups": compiled.groups, "names": list(compiled.groupindex)}
+
+    return compile_pattern
+
+
+def _compiled(job: Job) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "[[" may change its meaning in some later Python
+        return re.compile(job["pattern"], re.IGNORECASE if job["ignore_case"] else 0)
 
 
 def load_compare() -> Callable[[Job], Job]:
@@ -94,10 +118,45 @@ def _latex(text: str) -> str:
     return text.replace("*", r" \cdot ").replace("×", r" \times ").replace("·", r" \cdot ")
 
 
+def _load_scorers() -> Any:
+    """The scorers themselves, whose work is done right here from now on."""
+    from app.scorers import remote, workbench
+
+    workbench.work_here(_Here())
+    return remote
+
+
+class _Here:
+    """Does the jobs of scorers in this process."""
+
+    async def run(self, task: str, *, timeout_s: float, **arguments: object) -> Job:
+        return self.ask(task, timeout_s=timeout_s, **arguments)
+
+    def ask(self, task: str, *, timeout_s: float, **arguments: object) -> Job:  # noqa: ARG002  the whole job's holds
+        return work({"task": task, **arguments})
+
+
 LOADERS: dict[str, Callable[[], Callable[[Job], Job]]] = {
     "search": load_search,
+    "compile": load_compile,
     "compare": load_compare,
+    "mark": lambda: _load_scorers().mark,
+    "examples": lambda: _load_scorers().examples,
+    "check": lambda: _load_scorers().check,
 }
+_tasks: dict[str, Callable[[Job], Job]] = {}
+
+
+def load(name: str) -> None:
+    """Import what a task needs."""
+    if name not in _tasks:
+        _tasks[name] = LOADERS[name]()
+
+
+def work(job: Job) -> Job:
+    """The result of a job."""
+    load(job["task"])
+    return _tasks[job["task"]](job)
 
 
 def main() -> None:
@@ -107,16 +166,13 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not look like a reply
-    tasks: dict[str, Callable[[Job], Job]] = {}
     for line in sys.stdin:
         job = json.loads(line)
-        name = job["task"]
-        if name not in tasks:
-            tasks[name] = LOADERS[name]()
+        load(job["task"])
         print(json.dumps({"ready": True}), file=replies, flush=True)
         signal.setitimer(signal.ITIMER_REAL, job["timeout_s"] + GRACE_S)
         try:
-            result = tasks[name](job)
+            result = work(job)
         except Exception as exc:  # noqa: BLE001  any library fault is a result, not an end
             result = {"failed": f"{type(exc).__name__}: {exc}"[:200]}
         signal.setitimer(signal.ITIMER_REAL, 0)

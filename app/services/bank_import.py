@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from app import scorers
 from app.demo.bank import DemoBank
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
@@ -28,6 +27,7 @@ from app.exchange.names import match_names
 from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out
+from app.services.scorer_checks import Faults, name_of
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
 
@@ -133,15 +133,15 @@ class MatchedParameters:
 
 
 def new_items(
-    existing: Mapping[str, ItemOutline], records: Sequence[ItemRecord]
+    existing: Mapping[str, ItemOutline], records: Sequence[ItemRecord], faults: Faults
 ) -> tuple[list[NewItem], Tally]:
-    """The records that the bank does not have yet.
+    """The records that the bank does not have yet; `faults` are those of their scorers.
 
     Raises:
         ConflictError: A record's key is taken by an item that differs.
         InvalidInputError: A record names a scorer that does not exist, or gives it wrong params.
     """
-    check_scorers(records)
+    check_scorers(records, faults)
     added: list[NewItem] = []
     unchanged: list[str] = []
     problems: list[FieldProblem] = []
@@ -178,13 +178,19 @@ def new_item(record: ItemRecord, item_id: str) -> NewItem:
     )
 
 
-def batch_line(row: ItemRow, existing: Mapping[str, Item]) -> BatchLine:
-    """What becomes of one line of a batch, given the bank's items of the same keys."""
+def batch_line(row: ItemRow, existing: Mapping[str, Item], faults: Faults) -> BatchLine:
+    """What becomes of one line of a batch.
+
+    Args:
+        row: The line.
+        existing: The bank's items of the same keys.
+        faults: Of the scorers of all lines.
+    """
     try:
         if row.record is None:
             raise InvalidInputError(f"{row.problems[0].detail}.", problems=row.problems)
         refuse_parameters(row.record)
-        check_scorers([row.record])
+        check_scorers([row.record], faults)
         old = existing.get(row.record.key)
         if old is None:
             new = new_item(row.record, new_id("itm"))
@@ -282,23 +288,23 @@ def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
     return [spec for spec in found.values() if calls_out(spec)]
 
 
-def check_scorers(records: Iterable[ItemRecord]) -> None:
-    """Refuse scorers that cannot be built.
+def check_scorers(records: Iterable[ItemRecord], faults: Faults) -> None:
+    """Refuse scorers that cannot be used; `faults` tells which.
 
     Raises:
         InvalidInputError: With the first row of each faulty scorer.
     """
+    if not faults:
+        return
     seen: set[str] = set()
     problems: list[FieldProblem] = []
     for record in records:
-        if record.scorer is None or (spec := json.dumps(asdict(record.scorer))) in seen:
+        if record.scorer is None or (spec := name_of(record.scorer)) in seen:
             continue
         seen.add(spec)
-        try:
-            scorers.build(record.scorer)
-        except SextantError as error:
+        if spec in faults:
             place = f"items:{record.row}:scorer" if record.row else "/scorer"
-            problems.append(FieldProblem(place, error.detail))
+            problems.append(FieldProblem(place, faults[spec].detail))
     if problems:
         raise InvalidInputError(problems[0].detail, problems=problems[:MAX_PROBLEMS])
 

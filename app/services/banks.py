@@ -24,6 +24,7 @@ from app.services.bank_import import (
 )
 from app.services.bank_spec import BankSpec, bank_of, check_spec
 from app.services.loaded_version import LoadedVersion
+from app.services.scorer_checks import Faults, faults_of, require_usable
 from app.services.scorer_endpoints import scorer_endpoints
 from app.services.version_draft import (
     VersionDraft,
@@ -83,6 +84,7 @@ class BankService:
             InvalidInputError: A scorer, prompt or policy that cannot be used.
         """
         bank = bank_of(spec)
+        await require_usable(bank.default_scorer)
         async with self._database.unit_of_work() as uow:
             await scorer_endpoints(uow, [bank.default_scorer])
             await uow.banks.add(bank)
@@ -114,6 +116,8 @@ class BankService:
             AlreadyExistsError: The new name is taken.
             InvalidInputError: As for `create_bank`.
         """
+        if (scorer := changes.get("default_scorer")) is not None:
+            await require_usable(scorer)
         async with self._database.unit_of_work() as uow:
             old = await uow.banks.find(bank, for_update=True)
             spec = BankSpec(**{f.name: getattr(old, f.name) for f in fields(BankSpec)})
@@ -164,9 +168,10 @@ class BankService:
                 not the response model, or no item left to be asked.
             ConflictError: An item of the bank has the key of an imported one but differs from it.
         """
+        faults = await faults_of(record.scorer for record in request.items)
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
-            return await self._import(uow, found, request, dry_run=dry_run)
+            return await self._import(uow, found, request, faults, dry_run=dry_run)
 
     async def create_version(self, bank: str, request: BankImport) -> BankVersion:
         """Make a version from the parameters of `request`.
@@ -183,7 +188,7 @@ class BankService:
         Args:
             uow: Open; commits what belongs together with the version.
             spec: Of the bank, by its id or name; one that is there keeps its own settings.
-            request: The parameters.
+            request: The parameters; it brings no items with scorers.
 
         Raises:
             InvalidInputError: As for `create_version`.
@@ -193,7 +198,7 @@ class BankService:
         except NotFoundError:
             bank = bank_of(spec)
             await uow.banks.add(bank)
-        return _made(await self._import(uow, bank, request, dry_run=False))
+        return _made(await self._import(uow, bank, request, {}, dry_run=False))
 
     async def ensure_demo_bank(self) -> BankVersion:
         """The latest version of the bundled bank, which is installed if it is not there.
@@ -225,14 +230,22 @@ class BankService:
         self, spec: BankSpec, request: BankImport, *, dry_run: bool
     ) -> ImportReport:
         bank = bank_of(spec)
+        await require_usable(bank.default_scorer)
+        faults = await faults_of(record.scorer for record in request.items)
         async with self._database.unit_of_work() as uow:
             await scorer_endpoints(uow, [bank.default_scorer])
             if not dry_run:
                 await uow.banks.add(bank)
-            return await self._import(uow, bank, request, dry_run=dry_run)
+            return await self._import(uow, bank, request, faults, dry_run=dry_run)
 
     async def _import(
-        self, uow: UnitOfWork, bank: Bank, request: BankImport, *, dry_run: bool
+        self,
+        uow: UnitOfWork,
+        bank: Bank,
+        request: BankImport,
+        faults: Faults,
+        *,
+        dry_run: bool,
     ) -> ImportReport:
         if request.from_version is not None:
             request = await _from_version(uow, bank, request)
@@ -241,7 +254,7 @@ class BankService:
             raise InvalidInputError("Expected items or parameters to import, got neither.")
         outlines = await uow.items.outlines(bank.id)
         existing = {item.key: item for item in outlines}
-        added, items = await asyncio.to_thread(new_items, existing, request.items)
+        added, items = await asyncio.to_thread(new_items, existing, request.items, faults)
         await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added))
         if table is not None and not outlines and not added:
             added = bare_items(table)

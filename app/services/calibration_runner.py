@@ -90,10 +90,10 @@ class CalibrationRunner:
                 logger.info("lease_lost", epoch=record.lease_epoch)
             except (CalibrationError, InvalidInputError) as error:
                 logger.info("calibration_failed", detail=error.detail)
-                await self._fail(record, error)
+                await self.fail(record, error)
             except Exception as error:  # any fault must end it, or it is run forever
                 logger.exception("calibration_failed")
-                await self._fail(record, error)
+                await self.fail(record, error)
 
     async def _fit(self, record: CalibrationRecord) -> _Fruit:
         if record.lease_epoch > MAX_CLAIMS:
@@ -172,7 +172,8 @@ class CalibrationRunner:
 
         await patiently(attempt)
 
-    async def _fail(self, record: CalibrationRecord, error: Exception) -> None:
+    async def fail(self, record: CalibrationRecord, error: Exception) -> None:
+        """End claimed work that cannot go on, with the reason."""
         failure: dict[str, Any] = {
             "code": "internal_error",
             "detail": "An unexpected fault ended the calibration; the worker's log has the details "

@@ -14,6 +14,7 @@ from app.services.collection import Collector
 from app.services.comparisons import ComparisonService
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
+from app.services.exposure import close_processes
 from app.services.forms import FormService
 from app.services.gates import GateService
 from app.services.items import ItemService
@@ -148,3 +149,4 @@ async def open_services(
             )
         finally:
             await scorers.aclose()
+            close_processes()

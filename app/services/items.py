@@ -15,6 +15,7 @@ from app.services.bank_import import (
     own_scorers,
     refuse_parameters,
 )
+from app.services.scorer_checks import faults_of
 from app.services.scorer_endpoints import scorer_endpoints
 from app.services.visibility import Sight
 from app.storage.database import Database
@@ -45,7 +46,7 @@ class ItemService:
                 an import or a new version.
         """
         refuse_parameters(record)
-        check_scorers([record])
+        check_scorers([record], await faults_of([record.scorer]))
         item = new_item(record, new_id("itm"))
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank)
@@ -65,11 +66,12 @@ class ItemService:
             raise InvalidInputError(
                 f"Expected at most {MAX_BATCH} lines, got {len(given)}: use an import."
             )
+        faults = await faults_of(row.record.scorer for row in given if row.record is not None)
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
             keys = [row.record.key for row in given if row.record is not None]
             existing = await uow.items.by_key(found.id, keys)
-            lines = [batch_line(row, existing) for row in given]
+            lines = [batch_line(row, existing, faults) for row in given]
             made = [line.new for line in lines if line.new is not None]
             await scorer_endpoints(uow, own_scorers(made))
             await uow.items.add(found.id, made)
@@ -124,7 +126,7 @@ class ItemService:
             found = await uow.banks.find(bank)
             old = await uow.items.find(found.id, item)
             record = parse_item({**item_fields(old), **changes})
-            check_scorers([record])
+            check_scorers([record], await faults_of([record.scorer]))
             new = new_item(record, old.id)
             await scorer_endpoints(uow, own_scorers([new]))
             return await uow.items.replace(found.id, revision, new)

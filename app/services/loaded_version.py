@@ -20,7 +20,6 @@ from app.engine.lint import QUARANTINED
 from app.engine.score_model import Target
 from app.engine.selection.cost import expected_costs
 from app.engine.selection.design import WHOLE_BANK
-from app.engine.simulation import fit_acceptance
 from app.exchange.item_facts import tags_in_ids
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
@@ -296,38 +295,40 @@ class LoadedVersion:
             se = 1.0 / np.sqrt(information)
         return InformationCurve(self.id, self.bank.scale, theta, information, se)
 
-    def adaptive_test(self, design: Design, price: Price | None = None) -> AdaptiveTest:
-        """The test of this design on this version; sessions of one design share it.
+    def kept_test(self, name: str) -> AdaptiveTest | None:
+        """A test that was built before, by its name."""
+        return self._tests.get(name)
 
-        Exposure control is fitted by simulation, which takes seconds to minutes the first time:
-        such a design is not for the event loop.
+    def test_name(self, design: Design, price: Price | None = None) -> str:
+        """Tells tests on this version apart: what the design and the price make different."""
+        by_cost = design.selection.cost_weight > 0
+        return json.dumps(
+            [design.to_dict(), asdict(price) if by_cost and price else None], sort_keys=True
+        )
+
+    def adaptive_test(
+        self, design: Design, price: Price | None = None, acceptance: FloatArray | None = None
+    ) -> AdaptiveTest:
+        """The test of this design on this version; sessions of one design share it.
 
         Args:
             design: How to test.
             price: Of the endpoint; without one, written tokens are the unit of cost. It matters
                 where the design counts cost, and needs the expected tokens, in and out, of every
                 item that may be asked.
+            acceptance: Fitted probabilities of a design that limits exposure.
 
         Raises:
             InvalidInputError: The design cannot be built on this version.
         """
-        by_cost = design.selection.cost_weight > 0
-        name = json.dumps(
-            [design.to_dict(), asdict(price) if by_cost and price else None], sort_keys=True
-        )
+        name = self.test_name(design, price)
         test = self._tests.get(name)
         if test is None:
-            costs, acceptance = self._costs(price) if by_cost else None, None
-            if design.selection.max_exposure is not None:
-                # A fixed seed, so that every worker fits the same and replays stay exact.
-                acceptance = fit_acceptance(
-                    design, self.bank, seed=0, active=self.active, tags=self.tags, costs=costs
-                )
             test = design.build(
                 self.bank,
                 active=self.active,
                 tags=self.tags,
-                costs=costs,
+                costs=self.costs(design, price),
                 exposure=acceptance,
                 learned=self.learned,
                 targets=self.targets,
@@ -340,8 +341,10 @@ class LoadedVersion:
         read, written = self.expected_tokens_in, self.expected_tokens_out
         return np.where(np.isnan(read + written), np.nan, expected_costs(*_paid(read, written)))
 
-    def _costs(self, price: Price | None) -> FloatArray | None:
-        """Of each item, shape (n_items,); None where one that may be asked has none."""
+    def costs(self, design: Design, price: Price | None) -> FloatArray | None:
+        """Of each item, shape (n_items,); None where the design counts none or one has none."""
+        if design.selection.cost_weight <= 0:
+            return None
         counts = np.stack([self.expected_tokens_in, self.expected_tokens_out])
         if np.isnan(counts[:, self.active]).any():
             return None

@@ -166,6 +166,7 @@ class ManualSessions:
             endpoints=self._endpoints,
             transport=self._transport,
             resolved=ids_in(expected.record.provenance),
+            owner=expected.record.id,
             stored=[asked.closing.marking for asked in expected.asked if asked.closing],
         )
         marked = await desk.mark(item, text)

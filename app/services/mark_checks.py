@@ -181,8 +181,9 @@ class MarkChecks:
             endpoints=self._endpoints,
             transport=self._transport,
             resolved=ids_in(source.session.provenance),
+            owner=source.session.id,
         )
-        marked = await desk.mark(source.item, answer)
+        marked = await desk.mark_patiently(source.item, answer)
         return closing_of(marked, answer, unparsed_is_wrong=source.unparsed_is_wrong)
 
     async def _sources(

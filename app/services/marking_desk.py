@@ -1,10 +1,12 @@
 """Marks answers, and makes the calls of the scorers that call out, within their budgets."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+import structlog
 
 from app import adapters, scorers
 from app.adapters.base import CompletionRequest
@@ -13,17 +15,23 @@ from app.adapters.embeddings import embed
 from app.adapters.retry import OnWait, persist
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ScorerBudgetError
-from app.items import Answer, Message
+from app.errors import BusyError, EndpointRejectedError, ScorerBudgetError
+from app.items import Answer, Message, Outcome
+from app.scorers.base import NotScored
 from app.scorers.calling import Budget, CallingScorer, Embedded, Written
+from app.scorers.workbench import Kind
 from app.services.calls import Paced
 from app.services.endpoints import EndpointService, ReadyEndpoint
 from app.services.loaded_version import BankItem
 from app.services.marking import Marked, Spending, hash_of, storable_mark
 from app.services.patience import once_readable
 
+logger = structlog.get_logger(__name__)
+
 T = TypeVar("T")
 
+#: Pauses before marking is tried again where the server has too much to mark, seconds.
+_BUSY_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0)
 #: Of calls that take no tokens for an answer.
 _NOTHING_WRITTEN = GenerationParams(max_tokens=None)
 
@@ -81,6 +89,9 @@ class MarkingDesk:
         endpoints: Opens the scorers' endpoints.
         transport: The client that calls them.
         resolved: Endpoint as scorers name it -> its id, settled when the session was made.
+        owner: The session, or the key that tries a scorer: owners take turns where marking takes
+            computing.
+        kind: Whether it is a trial, which has no part in what sessions have to mark with.
         seed: For the jitter of waits.
         stored: What earlier answers of the session have stored of their marking: it counts against
             the budgets.
@@ -92,12 +103,15 @@ class MarkingDesk:
         endpoints: EndpointService,
         transport: Transport,
         resolved: Mapping[str, str],
+        owner: str,
+        kind: Kind = "sessions",
         seed: int = 0,
         stored: Iterable[Mapping[str, Any] | None] = (),
     ) -> None:
         self._endpoints = endpoints
         self.transport = transport
         self._resolved = resolved
+        self._owner, self._kind = owner, kind
         self.rng = np.random.default_rng(seed)
         self._opened: dict[str, tuple[ReadyEndpoint, Paced]] = {}
         self._purses: dict[str, _Purse] = {}
@@ -113,12 +127,14 @@ class MarkingDesk:
         """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait.
 
         Raises:
+            BusyError: Too much is being marked, see `app.scorers.mark`.
             SecretsError: The key of a scorer's endpoint cannot be decrypted, and nobody is told of
                 waits.
         """
         scorer, spec_hash = scorers.build(item.scorer), hash_of(item.scorer)
         if not isinstance(scorer, CallingScorer):
-            return storable_mark(await scorers.mark(scorer, item.content, answer), spec_hash)
+            with scorers.working_for(self._owner, kind=self._kind):
+                return storable_mark(await scorers.mark(scorer, item.content, answer), spec_hash)
         purse = self._purses.get(spec_hash)
         if purse is None:
             purse = _Purse(item.scorer.name, scorer.budget)
@@ -136,6 +152,25 @@ class MarkingDesk:
             "usage": asdict(tools.spent),
         }
         return storable_mark(mark, spec_hash, marking)
+
+    async def mark_patiently(
+        self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None
+    ) -> Marked:
+        """As `mark`; what finds no room waits, and in the end is no mark."""
+        for pause_s in _BUSY_PAUSES_S:
+            try:
+                return await self.mark(item, answer, on_wait=on_wait)
+            except BusyError:
+                logger.warning("marking_waits", owner=self._owner, retry_in_s=pause_s)
+                await asyncio.sleep(pause_s)
+        try:
+            return await self.mark(item, answer, on_wait=on_wait)
+        except BusyError as error:
+            reason = f"{error.detail} Rescore the session to mark it."
+            return storable_mark(
+                NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
+                hash_of(item.scorer),
+            )
 
     async def open(self, endpoint: str, on_wait: OnWait | None) -> tuple[ReadyEndpoint, Paced]:
         """An endpoint as a scorer names it, opened once a session.

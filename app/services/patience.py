@@ -1,4 +1,4 @@
-"""How a worker sits out what is not the fault of its work: a database away, a wrong secret key."""
+"""How a worker sits out what is not its work's fault: no database, a full house, a wrong key."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 
 from app.adapters.retry import OnWait, Waiting
-from app.errors import DatabaseUnavailableError, SecretsError
+from app.errors import BusyError, DatabaseUnavailableError, SecretsError
 
 logger = structlog.get_logger(__name__)
 
@@ -21,13 +21,13 @@ _KEY_LOOK_S = 2.0
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Do it again while Postgres is away: work in hand is worth more than a fast error."""
+    """Do it again while Postgres is away or helpers are busy: work in hand is worth the wait."""
     pause, longest = _RETRY_S
     while True:
         try:
             return await attempt()
-        except DatabaseUnavailableError:
-            logger.warning("database_away", retry_in_s=pause)
+        except (BusyError, DatabaseUnavailableError) as error:
+            logger.warning("waits_for_better_times", reason=error.code, retry_in_s=pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, longest)
 

@@ -92,7 +92,7 @@ class RankingRunner:
                     logger.warning("ranking_failed", code=error.code)
                 else:
                     logger.exception("ranking_failed")
-                await self._fail(record, error)
+                await self.fail(record, error)
 
     def _waiting_note(self, record: RankingRecord) -> OnWait:
         """Shows waits of a ranking before it goes on; its next stored step ends them."""
@@ -227,7 +227,8 @@ class RankingRunner:
 
         await patiently(write)
 
-    async def _fail(self, record: RankingRecord, error: Exception) -> None:
+    async def fail(self, record: RankingRecord, error: Exception) -> None:
+        """End claimed work that cannot go on, with the reason."""
         if isinstance(error, SextantError):
             code, detail = error.code, error.detail
         else:

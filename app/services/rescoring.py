@@ -97,6 +97,7 @@ class Rescoring:
             endpoints=self.endpoints,
             transport=self.transport,
             resolved=ids_in(record.provenance),
+            owner=record.id,
             seed=record.seed,
             stored=[item.closing.marking for item in administrations if item.closing],
         )
@@ -190,7 +191,7 @@ class Rescoring:
             finish=FinishReason(old.finish_reason or FinishReason.STOP),
         )
         return closing_of(
-            await desk.mark(item, answer, on_wait=self.on_wait),
+            await desk.mark_patiently(item, answer, on_wait=self.on_wait),
             answer,
             unparsed_is_wrong=version.unparsed_policy == "wrong",
             tokens_in=old.tokens_in,

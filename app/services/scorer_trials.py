@@ -1,5 +1,6 @@
 """One answer marked for a trial, outside any session."""
 
+from app import scorers
 from app.adapters.transport import Transport
 from app.items import Answer, ItemContent, ScorerSpec
 from app.services.endpoints import EndpointService
@@ -26,18 +27,31 @@ class ScorerTrials:
         self._endpoints = endpoints
         self._transport = transport
 
-    async def mark(self, spec: ScorerSpec, content: ItemContent, answer: Answer) -> Marked:
+    async def mark(
+        self, spec: ScorerSpec, content: ItemContent, answer: Answer, *, caller: str
+    ) -> Marked:
         """Mark one answer; scorers that call out do so.
 
+        Args:
+            spec: The scorer.
+            content: The item.
+            answer: To the item.
+            caller: Id of the key whose trial it is: keys take turns.
+
         Raises:
-            InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
+            InvalidInputError: The scorer cannot be used, or its endpoint could not serve.
+            BusyError: Too many trials are under way.
         """
+        with scorers.working_for(caller, kind="trials"):
+            await scorers.check(spec)
         async with self._database.reading() as uow:
             found = await scorer_endpoints(uow, [spec])
         desk = MarkingDesk(
             endpoints=self._endpoints,
             transport=self._transport,
             resolved={reference: endpoint.id for reference, endpoint in found.items()},
+            owner=caller,
+            kind="trials",
         )
         item = BankItem(position=0, id="", key="", content=content, scorer=spec)
         return await desk.mark(item, answer)

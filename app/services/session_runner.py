@@ -146,7 +146,7 @@ class SessionRunner:
                     logger.warning("session_failed", code=error.code)
                 else:
                     logger.exception("session_failed")
-                await self._fail(record, error)
+                await self.fail(record, error)
 
     def _rescoring(self, record: SessionRecord) -> Rescoring:
         return Rescoring(
@@ -202,6 +202,7 @@ class SessionRunner:
                 endpoints=self._endpoints,
                 transport=self._networks.of(record),
                 resolved=ids_in(record.provenance),
+                owner=record.id,
                 seed=record.seed,
                 stored=[item.closing.marking for item in administrations if item.closing],
             ),
@@ -263,7 +264,7 @@ class SessionRunner:
         request = CompletionRequest(
             messages=build_messages(item.content, live.style),
             params=live.endpoint.config.sampling,
-            hints=_hints(live, item, position),
+            hints=await _hints(live, item, position),
         )
         ITEMS_ASKED.inc()
         try:
@@ -306,7 +307,7 @@ class SessionRunner:
             reasoning=completion.reasoning,
             finish=completion.finish,
         )
-        marked = await live.desk.mark(item, answer, on_wait=on_wait)
+        marked = await live.desk.mark_patiently(item, answer, on_wait=on_wait)
         return closing_of(
             marked,
             answer,
@@ -377,7 +378,8 @@ class SessionRunner:
 
         await patiently(write)
 
-    async def _fail(self, record: SessionRecord, error: Exception) -> None:
+    async def fail(self, record: SessionRecord, error: Exception) -> None:
+        """End claimed work that cannot go on, with the reason."""
         known = isinstance(error, SextantError)
         detail = error.detail if isinstance(error, SextantError) else FAULT
         async with self._database.unit_of_work() as uow:
@@ -402,14 +404,15 @@ class SessionRunner:
             SESSIONS_FINISHED.labels("failed").inc()
 
 
-def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
+async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:
     """What a scripted examinee needs; nothing for a real one."""
     if live.endpoint.config.kind != "scripted":
         return None
     bank = live.version.bank
-    right, wrong = scorers.reference_answers(
-        item.content, item.scorer, np.random.default_rng([live.record.seed, position])
-    )
+    with scorers.working_for(live.record.id):
+        right, wrong = await scorers.examples(
+            item.scorer, item.content, [live.record.seed, position]
+        )
 
     def probability_right(theta: float) -> float:
         if live.version.is_pretest(position):  # of average difficulty, until somebody knows better

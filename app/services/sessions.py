@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
-from app import scorers
 from app.errors import (
     InvalidInputError,
     InvalidStateError,
+    LeaseLapsedError,
 )
 from app.items import Outcome, ScorerSpec
 from app.services.endpoints import EndpointService, EndpointSpec, price_in, public
@@ -17,6 +17,7 @@ from app.services.loaded_version import LoadedVersion
 from app.services.manual_sessions import ask_next
 from app.services.pretest import PretestPlan
 from app.services.rescoring import RESCORE, Change, changes, old_closings
+from app.services.scorer_checks import require_usable
 from app.services.scorer_endpoints import described, scorer_endpoints
 from app.services.session_checks import (
     check_plan,
@@ -275,7 +276,9 @@ class SessionService:
         )
 
     async def resume(self, session_id: str) -> SessionRecord:
-        """Go on with a paused session. Resuming a live one changes nothing.
+        """Go on with a paused session, or one that failed because its lease ran out too often.
+
+        Resuming a live one changes nothing.
 
         Raises:
             InvalidStateError: It has ended or waits for a manual answer.
@@ -283,10 +286,11 @@ class SessionService:
         record = await self.get(session_id)
         if record.status in LIVE:
             return record
+        lapsed = (record.failure or {}).get("code") == LeaseLapsedError.code
         async with self._database.unit_of_work() as uow:
             record = await uow.sessions.transition(
                 session_id,
-                allowed=("paused",),
+                allowed=("failed",) if lapsed else ("paused",),
                 status="queued",
                 event=SessionEvent("session.resumed", {}),
             )
@@ -445,7 +449,7 @@ class SessionService:
             InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
         """
         if scorer is not None:
-            scorers.build(scorer)
+            await require_usable(scorer)
         parent, administrations = await self._ended(session_id)
         closed = renumbered([item for item in administrations if item.closing is not None])
         if not closed:

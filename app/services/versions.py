@@ -12,6 +12,8 @@ from app.engine.bank import FloatArray
 from app.engine.design import Design
 from app.engine.lint import Finding
 from app.errors import InvalidStateError
+from app.services.exposure import fitted_acceptance
+from app.services.in_progress import InProgress
 from app.services.loaded_version import BankItem, InformationCurve, KeptItem, LoadedVersion
 from app.services.lru import Lru
 from app.services.version_draft import quarantined
@@ -24,6 +26,8 @@ _CACHED_VERSIONS = 8
 #: Banks of up to so many items are fetched at once: one query instead of hundreds.
 _FETCHED_WHOLE = 1024
 _CACHED_ITEMS = 20_000
+#: Tests of larger banks are built in a thread.
+_BUILT_AT_ONCE = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class VersionService:
         # be marked by different scorers.
         self._items: Lru[tuple[str, int], KeptItem] = Lru(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
+        self._building: InProgress[tuple[str, str], AdaptiveTest] = InProgress()
         self._fetching = asyncio.Lock()
 
     async def list_page(self, bank: str, request: PageRequest) -> Page[BankVersion]:
@@ -204,13 +209,20 @@ class VersionService:
             design: How.
             price: Of the endpoint, where items are chosen by value for money.
 
+        Exposure control is fitted by simulation, which takes seconds to minutes the first time;
+        who wants the same test meanwhile waits for that, and nobody else does.
+
         Raises:
             InvalidInputError: The design cannot be built on this version.
+            BusyError: Too many designs are being fitted.
         """
-        if design.selection.max_exposure is None:
-            return version.adaptive_test(design, price)
-        async with self._loading:
-            return await asyncio.to_thread(version.adaptive_test, design, price)
+        name = version.test_name(design, price)
+        test = version.kept_test(name)
+        if test is None:
+            test = await self._building.once(
+                (version.id, name), lambda: _built(version, design, price)
+            )
+        return test
 
     async def items_at(
         self, version: LoadedVersion, positions: Sequence[int]
@@ -243,3 +255,18 @@ class VersionService:
             for position in positions
             if (item := self._items.get((version_id, position)))
         }
+
+
+async def _built(version: LoadedVersion, design: Design, price: Price | None) -> AdaptiveTest:
+    acceptance = None
+    if design.selection.max_exposure is not None:
+        acceptance = await fitted_acceptance(
+            design,
+            version.bank,
+            active=version.active,
+            tags=version.tags,
+            costs=version.costs(design, price),
+        )
+    if version.bank.n_items <= _BUILT_AT_ONCE:
+        return version.adaptive_test(design, price, acceptance)
+    return await asyncio.to_thread(version.adaptive_test, design, price, acceptance)

@@ -65,6 +65,11 @@ class Database:
         )
 
     @property
+    def url(self) -> str:
+        """The same database for another process of Sextant. Holds the password."""
+        return self._url.render_as_string(hide_password=False)
+
+    @property
     def conninfo(self) -> str:
         """The same database for libpq clients, such as the queue's own pool. Holds the password."""
         # Keywords, not a URL: libpq does not read a + in a URL as the space that it stands for.

@@ -228,6 +228,8 @@ class SessionRow(Base):
     provenance: Mapped[Json] = mapped_column(server_default=_EMPTY_OBJECT)
 
     lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    #: How often in a row the lease ran out without a step.
+    lapses: Mapped[int] = mapped_column(server_default=text("0"))
     lease_expires_at: Mapped[datetime | None]
     worker_id: Mapped[str | None]
     waiting_until: Mapped[datetime | None]
@@ -270,6 +272,8 @@ class RankingRow(Base):
     status: Mapped[str]
 
     lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    #: How often in a row the lease ran out without a step.
+    lapses: Mapped[int] = mapped_column(server_default=text("0"))
     lease_expires_at: Mapped[datetime | None]
     worker_id: Mapped[str | None]
 
@@ -490,6 +494,8 @@ class CalibrationRow(Base):
     status: Mapped[str]
 
     lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    #: How often in a row the lease ran out without a step.
+    lapses: Mapped[int] = mapped_column(server_default=text("0"))
     lease_expires_at: Mapped[datetime | None]
     worker_id: Mapped[str | None]
 

@@ -3,15 +3,23 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from app.errors import DatabaseUnavailableError
+from app.errors import DatabaseUnavailableError, LeaseLapsedError
 from app.storage.database import Database
+from app.storage.lapses import MAX_LAPSES
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
+
+_NO_END = (
+    f"It was begun {MAX_LAPSES + 1} times, the last time alone, and each time its worker showed no "
+    "sign of life until the lease ran out: something in it stops the process that runs it, such as "
+    "a scorer that never ends. The answers so far are kept."
+)
 
 
 class Leased(Protocol):
@@ -20,6 +28,11 @@ class Leased(Protocol):
     @property
     def lease_epoch(self) -> int:
         """Number of the lease, counted up by each claim."""
+        ...
+
+    @property
+    def lapses(self) -> int:
+        """How often in a row its lease ran out without a step."""
         ...
 
 
@@ -37,6 +50,10 @@ class Runner(Protocol[R]):
         """Go on with claimed work until it ends or the lease is lost."""
         ...
 
+    def fail(self, record: R, error: Exception, /) -> Coroutine[Any, Any, None]:
+        """End claimed work that cannot go on, with the reason."""
+        ...
+
 
 class Leases(Protocol):
     """The leases of one kind of work, within one transaction."""
@@ -50,6 +67,11 @@ class Leases(Protocol):
         ...
 
 
+#: Does claimed work, by its id and lease, in a process of its own; calls back once that has started
+#: and keeps the lease itself.
+Alone = Callable[[str, int, Callable[[], object]], Coroutine[Any, Any, None]]
+
+
 class Fleet(Generic[R]):
     """Runs claimed work of one kind as tasks; a lost lease stops its task.
 
@@ -59,6 +81,8 @@ class Fleet(Generic[R]):
         leases: The table that holds the leases.
         lease: How long it stays ours without a heartbeat.
         heartbeat_s: Seconds between heartbeats; a fraction of `lease`.
+        alone: Does what has lapsed too often once more; None where work has its own process anyhow.
+        on_heartbeat: Told of each renewal.
     """
 
     def __init__(
@@ -69,6 +93,8 @@ class Fleet(Generic[R]):
         leases: Callable[[UnitOfWork], Leases],
         lease: timedelta,
         heartbeat_s: float,
+        alone: Alone | None = None,
+        on_heartbeat: Callable[[], object] = lambda: None,
     ) -> None:
         self._database = database
         self._runner = runner
@@ -77,6 +103,9 @@ class Fleet(Generic[R]):
         self._heartbeat_s = heartbeat_s
         self._running: dict[str, asyncio.Task[None]] = {}
         self._epochs: dict[str, int] = {}
+        self._alone = alone
+        self._on_heartbeat = on_heartbeat
+        self._apart: set[str] = set()
 
     async def run(self, resource_id: str) -> None:
         """Claim a session and see it through, unless it has ended or somebody else has it.
@@ -87,11 +116,29 @@ class Fleet(Generic[R]):
         record = await self._runner.claim(resource_id)
         if record is None:
             return
-        task = asyncio.create_task(self._runner.drive(record), name=resource_id)
+        await self.take_on(resource_id, record)
+
+    async def take_on(self, resource_id: str, record: R) -> None:
+        """See claimed work through."""
+        task = asyncio.create_task(self._see_through(resource_id, record), name=resource_id)
         self._running[resource_id] = task
         self._epochs[resource_id] = record.lease_epoch
         task.add_done_callback(lambda done: self._forget(resource_id, done))
         await asyncio.shield(task)
+
+    async def _see_through(self, resource_id: str, record: R) -> None:
+        if record.lapses > MAX_LAPSES:
+            logger.error("lapsed_too_often", id=resource_id, lapses=record.lapses)
+            await self._runner.fail(record, LeaseLapsedError(_NO_END))
+        elif record.lapses == MAX_LAPSES and self._alone is not None:
+            logger.warning("runs_alone", id=resource_id, lapses=record.lapses)
+            try:
+                started = partial(self._apart.add, resource_id)
+                await self._alone(resource_id, record.lease_epoch, started)
+            finally:
+                self._apart.discard(resource_id)
+        else:
+            await self._runner.drive(record)
 
     def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
         # After a lease was lost and won again, the name may stand for a newer task.
@@ -102,7 +149,7 @@ class Fleet(Generic[R]):
         """Renew all leases at every heartbeat; stop what is no longer ours."""
         while True:
             await asyncio.sleep(self._heartbeat_s)
-            mine = dict(self._epochs)
+            mine = {id_: epoch for id_, epoch in self._epochs.items() if id_ not in self._apart}
             if not mine:
                 continue
             try:
@@ -115,6 +162,7 @@ class Fleet(Generic[R]):
             except Exception:  # it must not take the worker with it
                 logger.exception("heartbeat_failed")
                 continue
+            self._on_heartbeat()
             for resource_id in mine.keys() - kept:
                 task = self._running.get(resource_id)
                 if task is not None and self._epochs[resource_id] == mine[resource_id]:

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import procrastinate
 import psycopg
@@ -23,7 +26,11 @@ from app.services.container import Services
 from app.services.ranking_runner import RankingRunner
 from app.services.session_runner import Networks, SessionRunner
 from app.settings import Settings
-from app.worker.fleet import Fleet, Leased
+from app.storage.repositories.calibration_values import CalibrationRecord
+from app.storage.repositories.rankings import RankingRecord
+from app.storage.repositories.session_values import SessionRecord
+from app.worker.alone import run_alone
+from app.worker.fleet import Alone, Fleet, Leased
 from app.worker.queue import CALIBRATION, RANKING, SESSION, JobKind, JobQueue, queue_app
 
 logger = structlog.get_logger(__name__)
@@ -60,12 +67,38 @@ async def running_worker(services: Services) -> AsyncIterator[None]:
             await task
 
 
-async def work(services: Services) -> None:
-    """Run sessions, rankings and calibrations until cancelled."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleets:
+    """The three kinds of work of one process."""
+
+    sessions: Fleet[SessionRecord]
+    rankings: Fleet[RankingRecord]
+    calibrations: Fleet[CalibrationRecord]
+
+
+@contextlib.asynccontextmanager
+async def open_fleets(
+    services: Services,
+    *,
+    alone: Alone | None = None,
+    on_heartbeat: Callable[[], object] = lambda: None,
+) -> AsyncIterator[Fleets]:
+    """The runners of this process; what they run is stopped and given back at the end.
+
+    Args:
+        services: What they work with.
+        alone: See `Fleet`.
+        on_heartbeat: See `Fleet`.
+    """
     settings = services.settings
     lease = timedelta(seconds=settings.lease_s)
     worker_id = worker_name()
-    queue = JobQueue(services.database)
+    common: dict[str, Any] = {
+        "database": services.database,
+        "lease": lease,
+        "heartbeat_s": settings.heartbeat_s,
+        "on_heartbeat": on_heartbeat,
+    }
     async with (
         Transport(guard=_guard(settings, allow_private=False)) as public,
         Transport(guard=_guard(settings, allow_private=True)) as private,
@@ -78,52 +111,46 @@ async def work(services: Services) -> None:
             worker_id=worker_id,
             lease=lease,
         )
-        sessions = Fleet(
+        ranker = RankingRunner(
             database=services.database,
-            runner=runner,
-            leases=lambda uow: uow.sessions,
+            versions=services.versions,
+            sessions=runner,
+            worker_id=worker_id,
             lease=lease,
-            heartbeat_s=settings.heartbeat_s,
         )
-        rankings = Fleet(
+        calibrator = CalibrationRunner(
             database=services.database,
-            runner=RankingRunner(
-                database=services.database,
-                versions=services.versions,
-                sessions=runner,
-                worker_id=worker_id,
-                lease=lease,
-            ),
-            leases=lambda uow: uow.rankings,
+            response_sets=services.response_sets,
+            versions=services.versions,
+            queue=JobQueue(services.database),
+            worker_id=worker_id,
             lease=lease,
-            heartbeat_s=settings.heartbeat_s,
         )
-        calibrations = Fleet(
-            database=services.database,
-            runner=CalibrationRunner(
-                database=services.database,
-                response_sets=services.response_sets,
-                versions=services.versions,
-                queue=queue,
-                worker_id=worker_id,
-                lease=lease,
-            ),
-            leases=lambda uow: uow.calibrations,
-            lease=lease,
-            heartbeat_s=settings.heartbeat_s,
+        fleets = Fleets(
+            sessions=Fleet(runner=runner, leases=lambda uow: uow.sessions, alone=alone, **common),
+            rankings=Fleet(runner=ranker, leases=lambda uow: uow.rankings, alone=alone, **common),
+            calibrations=Fleet(runner=calibrator, leases=lambda uow: uow.calibrations, **common),
         )
         try:
-            async with asyncio.TaskGroup() as tasks:
-                n_sessions = settings.worker_concurrency
-                tasks.create_task(_take_jobs(services, SESSION, sessions, n_sessions))
-                tasks.create_task(_take_jobs(services, RANKING, rankings, _RANKINGS))
-                tasks.create_task(_take_jobs(services, CALIBRATION, calibrations, _CALIBRATIONS))
-                tasks.create_task(sessions.keep_leases())
-                tasks.create_task(rankings.keep_leases())
-                tasks.create_task(calibrations.keep_leases())
-                tasks.create_task(_rescue(services, queue))
+            yield fleets
         finally:
-            await asyncio.gather(sessions.stop(), rankings.stop(), calibrations.stop())
+            await asyncio.gather(
+                fleets.sessions.stop(), fleets.rankings.stop(), fleets.calibrations.stop()
+            )
+
+
+async def work(services: Services) -> None:
+    """Run sessions, rankings and calibrations until cancelled."""
+    alone = partial(run_alone, services)
+    async with open_fleets(services, alone=alone) as fleets, asyncio.TaskGroup() as tasks:
+        n_sessions = services.settings.worker_concurrency
+        tasks.create_task(_take_jobs(services, SESSION, fleets.sessions, n_sessions))
+        tasks.create_task(_take_jobs(services, RANKING, fleets.rankings, _RANKINGS))
+        tasks.create_task(_take_jobs(services, CALIBRATION, fleets.calibrations, _CALIBRATIONS))
+        tasks.create_task(fleets.sessions.keep_leases())
+        tasks.create_task(fleets.rankings.keep_leases())
+        tasks.create_task(fleets.calibrations.keep_leases())
+        tasks.create_task(_rescue(services, JobQueue(services.database)))
 
 
 def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
@@ -167,13 +194,16 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
     settings = services.settings
     grace = timedelta(seconds=settings.heartbeat_s)
     next_purge = time.monotonic()
+    #: Leases that ran out while the database was away say nothing about who held them.
+    counts_from = -math.inf
     while True:
         await asyncio.sleep(settings.heartbeat_s)
         try:
             async with services.database.unit_of_work() as uow:
-                stalled = await uow.sessions.stalled(grace=grace)
-                stalled += await uow.rankings.stalled(grace=grace)
-                stalled += await uow.calibrations.stalled(grace=grace)
+                counts = time.monotonic() >= counts_from
+                stalled = await uow.sessions.stalled(grace=grace, counts=counts)
+                stalled += await uow.rankings.stalled(grace=grace, counts=counts)
+                stalled += await uow.calibrations.stalled(grace=grace, counts=counts)
             for resource_id in stalled:
                 logger.info("rescued", id=resource_id)
                 await queue.enqueue_again(resource_id)
@@ -183,6 +213,7 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
                 next_purge = time.monotonic() + _PURGE_S
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")
+            counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s
         except Exception:  # it must not take the worker with it
             logger.exception("rescue_failed")
 

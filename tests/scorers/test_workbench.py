@@ -14,8 +14,8 @@ from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, aclose, build, mark
 from app.scorers.workbench import Failed, Workbench, workbench
 
-HANGING = {"pattern": r"^(a+)+$", "ignore_case": False, "group": 0, "text": "a" * 40 + "!"}
-QUICK = {"pattern": "b", "ignore_case": False, "group": 0, "text": "abc"}
+HANGING = {"pattern": r"^(a+)+$", "ignore_case": False, "group": 0, "texts": ["a" * 40 + "!"]}
+QUICK = {"pattern": "b", "ignore_case": False, "group": 0, "texts": ["abc"]}
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ async def test_no_process_runs_before_there_is_work(bench: Workbench) -> None:
 
 
 async def test_one_process_does_job_after_job(bench: Workbench) -> None:
-    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": "b"}
+    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": ["b"]}
     pids = bench.pids
-    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": "b"}
+    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": ["b"]}
     assert bench.pids == pids
 
 
@@ -47,7 +47,7 @@ async def test_a_hung_process_is_killed_collected_and_replaced(bench: Workbench)
     result = await bench.run("search", timeout_s=0.2, **HANGING)
     assert result == Failed("no result within 0.2 s")
     assert not _exists(hung)
-    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": "b"}
+    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": ["b"]}
     assert bench.pids != (hung,)
 
 
@@ -55,7 +55,7 @@ async def test_a_process_that_dies_is_replaced(bench: Workbench) -> None:
     await bench.run("search", timeout_s=5, **QUICK)
     os.kill(bench.pids[0], signal.SIGKILL)
     assert isinstance(await bench.run("search", timeout_s=5, **QUICK), Failed)
-    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": "b"}
+    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": ["b"]}
 
 
 async def test_the_event_loop_goes_on_while_a_job_hangs(bench: Workbench) -> None:
@@ -71,7 +71,7 @@ async def test_the_event_loop_goes_on_while_a_job_hangs(bench: Workbench) -> Non
 
 async def test_work_beyond_the_processes_waits_its_turn(bench: Workbench) -> None:
     jobs = [bench.run("search", timeout_s=5, **QUICK) for _ in range(20)]
-    assert await asyncio.gather(*jobs) == [{"found": "b"}] * 20
+    assert await asyncio.gather(*jobs) == [{"found": ["b"]}] * 20
     assert len(bench.pids) == 1
 
 

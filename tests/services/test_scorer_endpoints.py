@@ -92,6 +92,7 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
         endpoints=services.endpoints,
         transport=services.transport,
         resolved={},
+        owner="test",
         stored=[{"spec_hash": hash_of(scorer), "usage": usage}, None],
     )
     content = ItemContent(prompt="?", target=("!",))

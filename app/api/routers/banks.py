@@ -4,6 +4,7 @@ import asyncio
 
 from fastapi import Response
 
+from app.api.bodies import LARGE, up_to
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
@@ -93,6 +94,7 @@ async def delete_bank(bank: BankRef, revision: ExpectedRevision, banks: Banks) -
         200: {"model": ImportRead, "description": "A dry run: nothing was written."},
         **errors(ConflictError, FileFormatError, ItemBankError, UnknownNameError),
     },
+    openapi_extra=up_to(LARGE),
 )
 async def import_into_bank(
     bank: BankRef, body: ImportCreate, response: Response, banks: Banks

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
+from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
 from app.api.events import StoredEvent, event_list, event_stream, wants_stream
 from app.api.idempotency import IDEMPOTENT
@@ -51,6 +52,7 @@ ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
     status_code=202,
     dependencies=[caller("banks:write"), IDEMPOTENT],
     responses=errors(NotFoundError, CalibrationError, UnknownNameError),
+    openapi_extra=up_to(MEDIUM),
 )
 async def create_calibration(
     body: CalibrationCreate, response: Response, calibrations: Calibrations
@@ -184,6 +186,7 @@ async def cancel_calibration(
     status_code=201,
     dependencies=[caller("banks:write"), IDEMPOTENT],
     responses=errors(InvalidStateError, AlreadyExistsError, ItemBankError, UnknownNameError),
+    openapi_extra=up_to(MEDIUM),
 )
 async def publish_calibration(
     calibration_id: CalibrationId,

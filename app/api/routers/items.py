@@ -1,10 +1,12 @@
 """Items of banks."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Path, Request, Response
 from starlette.exceptions import HTTPException
 
+from app.api.bodies import MEDIUM, refuse_too_many_values, up_to
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
@@ -15,7 +17,7 @@ from app.api.schemas.common import ListRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
 from app.deps import Items, Seen, caller
 from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError
-from app.exchange.items import scan_items
+from app.exchange.items import ItemRow, scan_items
 
 router = make_router("/banks", tag="banks")
 
@@ -45,6 +47,7 @@ _NDJSON_BODY = {
     status_code=201,
     dependencies=[caller("banks:write"), IDEMPOTENT],
     responses=errors(AlreadyExistsError),
+    openapi_extra=up_to(MEDIUM),
 )
 async def create_item(
     bank: BankRef, body: ItemCreate, response: Response, items: Items
@@ -79,6 +82,7 @@ async def get_item(
     "/{bank}/items/{item}",
     dependencies=[caller("banks:write")],
     responses={**errors(AlreadyExistsError, InvalidStateError), **CONDITIONAL},
+    openapi_extra=up_to(MEDIUM),
 )
 async def update_item(
     bank: BankRef,
@@ -115,7 +119,7 @@ async def delete_item(
         **documented(413, [HTTP_CODES[413]]),
         **documented(415, [HTTP_CODES[415]]),
     },
-    openapi_extra=_NDJSON_BODY,
+    openapi_extra={**_NDJSON_BODY, **up_to(MEDIUM)},
 )
 async def add_items(bank: BankRef, request: Request, items: Items) -> BatchRead:
     """Add items line by line: each line succeeds or fails by itself."""
@@ -124,5 +128,11 @@ async def add_items(bank: BankRef, request: Request, items: Items) -> BatchRead:
         raise HTTPException(
             415, f"Content-Type {media_type or '(none)'} cannot be read; send {_NDJSON[0]}."
         )
-    rows = scan_items(await request.body(), name="body", file_format="jsonl")
+    body = await request.body()
+    rows = await asyncio.to_thread(_rows, body)
     return BatchRead.of(await items.add_batch(bank, rows))
+
+
+def _rows(body: bytes) -> list[ItemRow]:
+    refuse_too_many_values(body)
+    return list(scan_items(body, name="body", file_format="jsonl"))

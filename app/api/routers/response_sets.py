@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Path, Query, Response
 from fastapi.responses import StreamingResponse
 
+from app.api.bodies import LARGE, up_to
 from app.api.downloads import attachment, file_responses
 from app.api.errors import errors
 from app.api.etags import ExpectedRevision, etag
@@ -99,6 +100,7 @@ async def delete_response_set(
         200: {"model": AnswerImportRead, "description": "A dry run: nothing was written."},
         **errors(FileFormatError),
     },
+    openapi_extra=up_to(LARGE),
 )
 async def import_answers(
     response_set: SetRef, body: AnswerImportCreate, response: Response, sets: ResponseSets

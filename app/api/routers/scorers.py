@@ -2,17 +2,17 @@
 
 from typing import Annotated, Any
 
-from fastapi import Path
+from fastapi import Path, Request
 
 from app import scorers
+from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
+from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.scorers import MarkRead, ScorerList, ScorerRead, ScorerTest
 from app.deps import Caller, ScorerTrialsDep, caller
-from app.errors import InvalidInputError, MissingScopeError, NotFoundError, SecretsError
+from app.errors import InvalidInputError, NotFoundError, SecretsError
 from app.items import ScorerSpec
-from app.services.bank_spec import calls_out
-from app.storage.repositories.api_keys import Scope
 
 router = make_router("/scorers", tag="scorers")
 
@@ -31,25 +31,26 @@ async def get_scorer(name: ScorerName) -> ScorerRead:
     return ScorerRead(**_described(name))
 
 
-@router.post("/{name}:test", responses=errors(InvalidInputError, SecretsError))
+@router.post(
+    "/{name}:test",
+    responses=errors(InvalidInputError, SecretsError),
+    openapi_extra=up_to(MEDIUM),
+)
 async def try_scorer(
     name: ScorerName,
     body: ScorerTest,
-    who: Annotated[Caller, caller("read")],
+    who: Annotated[Caller, caller("run")],
     trials: ScorerTrialsDep,
+    request: Request,
 ) -> MarkRead:
     """Mark one answer, to see what the scorer makes of it. Nothing is stored.
 
-    A judge, or another scorer that calls out, is really called, and paid; that needs a key with the
-    scope `run`.
+    A judge, or another scorer that calls out, is really called, and paid. Who hangs up ends it.
     """
     _described(name)
     spec = ScorerSpec(name=name, params=body.params)
-    if calls_out(spec) and not who.may(Scope.RUN):
-        raise MissingScopeError(
-            f"Scorer {name!r} calls out: this needs a key with the scope 'run'."
-        )
-    return MarkRead.of(await trials.mark(spec, body.item.to_domain(), body.to_answer()))
+    marking = trials.mark(spec, body.item.to_domain(), body.to_answer(), caller=who.key_id)
+    return MarkRead.of(await while_connected(request, marking))
 
 
 def _described(name: str) -> dict[str, Any]:

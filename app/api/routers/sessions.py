@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
 
+from app.api.bodies import MEDIUM, up_to
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.events import event_list, event_stream, wants_stream
@@ -364,6 +365,7 @@ async def get_next_item(
     status_code=201,
     dependencies=[caller("run"), IDEMPOTENT],
     responses=errors(InvalidStateError, SecretsError, StaleStepError),
+    openapi_extra=up_to(MEDIUM),
 )
 async def answer_item(
     session_id: SessionId, body: ManualResponse, sessions: ManualSessionsDep, sight: Seen

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from app.api.bodies import LARGE, MEDIUM, up_to
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
@@ -43,6 +44,7 @@ _THETA_RANGE = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
     status_code=201,
     dependencies=[caller("banks:write"), IDEMPOTENT],
     responses=errors(ItemBankError, UnknownNameError),
+    openapi_extra=up_to(LARGE),
 )
 async def create_version(
     bank: BankRef, body: VersionCreate, response: Response, banks: Banks
@@ -221,6 +223,7 @@ async def get_drift(
     "/{bank}/versions/{version}:validate",
     dependencies=[caller("read")],
     responses=errors(UnknownNameError),
+    openapi_extra=up_to(MEDIUM),
 )
 async def validate_version(
     bank: BankRef, version: VersionRef, body: ValidationCreate, versions: Versions
@@ -241,6 +244,7 @@ async def validate_version(
             "content": {"text/csv": {"schema": {"type": "string"}}},
         },
     },
+    openapi_extra=up_to(MEDIUM),
 )
 async def compose_form(
     bank: BankRef,

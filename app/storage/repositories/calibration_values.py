@@ -48,6 +48,7 @@ class CalibrationRecord:
     settings: dict[str, Any]
     status: str
     lease_epoch: int
+    lapses: int
     progress: dict[str, Any]
     result: dict[str, Any] | None
     failure: dict[str, Any] | None

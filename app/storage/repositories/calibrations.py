@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
+from app.storage.lapses import lapsed
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.calibration_values import (
     COLUMNS,
@@ -211,10 +212,13 @@ class CalibrationRepository:
             .values(status="queued", lease_expires_at=None, worker_id=None)
         )
 
-    async def stalled(self, *, grace: timedelta, limit: int = 100) -> list[str]:
+    async def stalled(
+        self, *, grace: timedelta, counts: bool = True, limit: int = 100
+    ) -> list[str]:
         """Live calibrations that nobody runs: their lease, or their wait in the queue, ran out.
 
-        Each is marked as queued from now, so that it is reported once per grace period.
+        Each is marked as queued from now, so that it is reported once per grace period; `counts`
+        as for `lapsed`.
         """
         due = (
             select(CalibrationRow.id)
@@ -230,11 +234,10 @@ class CalibrationRepository:
         )
         ids = list((await self._db.execute(due)).scalars())
         if ids:
-            # A lease that ends now is over: the next worker may claim the calibration.
             await self._db.execute(
                 update(CalibrationRow)
                 .where(CalibrationRow.id.in_(ids))
-                .values(lease_expires_at=func.now(), status="queued")
+                .values(**lapsed(CalibrationRow, counts=counts))
             )
         return ids
 
@@ -244,7 +247,7 @@ class CalibrationRepository:
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        is_part = await self._write(calibration_id, epoch, progress=dict(progress))
+        is_part = await self._write(calibration_id, epoch, progress=dict(progress), lapses=0)
         if not is_part:
             await self._note(calibration_id, "progress", progress)
 

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, delete, func, insert, select, tuple_, upda
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
+from app.storage.lapses import lapsed
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories import session_values
 from app.storage.repositories.bank_values import OPEN
@@ -48,6 +49,7 @@ class RankingRecord:
     metadata: dict[str, str]
     status: str
     lease_epoch: int
+    lapses: int
     summary: dict[str, Any]
     stop_reason: str | None
     stop_detail: str | None
@@ -209,10 +211,13 @@ class RankingRepository:
             .values(status="queued", lease_expires_at=None, worker_id=None)
         )
 
-    async def stalled(self, *, grace: timedelta, limit: int = 100) -> list[str]:
+    async def stalled(
+        self, *, grace: timedelta, counts: bool = True, limit: int = 100
+    ) -> list[str]:
         """Live rankings that nobody runs: their lease, or their wait in the queue, ran out.
 
-        Each is marked as queued from now, so that it is reported once per grace period.
+        Each is marked as queued from now, so that it is reported once per grace period; `counts`
+        as for `lapsed`.
         """
         waiting_since = func.coalesce(RankingRow.lease_expires_at, RankingRow.created_at)
         due = (
@@ -224,11 +229,10 @@ class RankingRepository:
         )
         ids = list((await self._db.execute(due)).scalars())
         if ids:
-            # A lease that ends now is over: the next worker may claim the ranking.
             await self._db.execute(
                 update(RankingRow)
                 .where(RankingRow.id.in_(ids))
-                .values(lease_expires_at=func.now(), status="queued")
+                .values(**lapsed(RankingRow, counts=counts))
             )
         return ids
 
@@ -246,7 +250,7 @@ class RankingRepository:
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        values: dict[str, Any] = {"summary": dict(summary)}
+        values: dict[str, Any] = {"summary": dict(summary), "lapses": 0}
         if end is not None:
             values |= {f.name: getattr(end, f.name) for f in fields(end)}
             values |= {"lease_expires_at": None, "finished_at": func.now()}

@@ -39,6 +39,7 @@ class SessionRecord:
     metadata: dict[str, str]
     provenance: dict[str, Any]
     lease_epoch: int
+    lapses: int
     waiting_until: datetime | None
     waiting_reason: str | None
     summary: dict[str, Any]

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
+from app.storage.lapses import lapsed
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import OPEN
 from app.storage.repositories.session_values import (
@@ -77,7 +78,8 @@ _ADVANCE = text(f"""
             stop_reason = :stop_reason, stop_detail = :stop_detail,
             precision_reached = :precision_reached, failure = CAST(:failure AS jsonb),
             finished_at = CASE WHEN :ended THEN now() END,
-            lease_expires_at = CASE WHEN :ended THEN NULL ELSE lease_expires_at END
+            lease_expires_at = CASE WHEN :ended THEN NULL ELSE lease_expires_at END,
+            lapses = CASE WHEN :n_closed > 0 THEN 0 ELSE lapses END
         WHERE id = :id AND lease_epoch = :epoch
           AND status IN ('running', 'waiting', 'awaiting_response')
         RETURNING id, arrivals - :n_closed AS arrivals, event_seq - :n_events AS event_seq
@@ -252,10 +254,13 @@ class SessionRepository:
             {"ids": list(leases), "epochs": list(leases.values())},
         )
 
-    async def stalled(self, *, grace: timedelta, limit: int = 100) -> list[str]:
+    async def stalled(
+        self, *, grace: timedelta, counts: bool = True, limit: int = 100
+    ) -> list[str]:
         """Live sessions that nobody runs: their lease, or their wait in the queue, ran out.
 
-        Each is marked as queued from now, so that it is reported once per grace period.
+        Each is marked as queued from now, so that it is reported once per grace period; `counts`
+        as for `lapsed`.
         """
         due = (
             select(SessionRow.id)
@@ -271,16 +276,10 @@ class SessionRepository:
         )
         ids = list((await self._db.execute(due)).scalars())
         if ids:
-            # A lease that ends now is over: the next worker may claim the session.
+            values = lapsed(SessionRow, counts=counts)
+            values |= {"waiting_until": None, "waiting_reason": None}
             await self._db.execute(
-                update(SessionRow)
-                .where(SessionRow.id.in_(ids))
-                .values(
-                    lease_expires_at=func.now(),
-                    status="queued",
-                    waiting_until=None,
-                    waiting_reason=None,
-                )
+                update(SessionRow).where(SessionRow.id.in_(ids)).values(**values)
             )
         return ids
 
@@ -416,6 +415,8 @@ class SessionRepository:
                 waiting_reason=None,
                 stop_reason=stop_reason,
                 stop_detail=stop_detail,
+                failure=None,
+                lapses=0,
                 event_seq=SessionRow.event_seq + 1,
                 revision=SessionRow.revision + 1,
                 finished_at=func.now() if status in ENDED else None,

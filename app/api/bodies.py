@@ -1,0 +1,225 @@
+"""Request bodies: how large each may be, and how a large one is read without holding others up.
+
+A body beyond `SMALL` is parsed and validated in a thread, in slices: one call of a C library on
+megabytes would stop every other request for its whole time. Faults are looked for slice by slice,
+and those of the first slice that has any are reported.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # missing in the stubs
+from typing import Any, NoReturn, Union, get_args, get_origin
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+
+from app.errors import BusyError
+
+#: Bytes of a body where the route says nothing else.
+SMALL = 64 * 1024
+#: One item, one answer, a set of overrides by item.
+MEDIUM = 8 * 1024 * 1024
+#: Files, and rows of item parameters.
+LARGE = 16 * 1024 * 1024
+#: Of the largest body; a row of parameters has up to seven.
+MAX_VALUES = 700_000
+#: Of all bodies beyond `SMALL` that are being worked on at a time.
+_MAX_HELD = 64 * 1024 * 1024
+#: Entries validated in one go, which takes a few milliseconds.
+_SLICE = 500
+
+LIMIT_KEY = "x-max-body-bytes"
+
+
+def up_to(size: int) -> dict[str, Any]:
+    """`openapi_extra` of a route that takes bodies of so many bytes."""
+    return {LIMIT_KEY: size}
+
+
+class _Held:
+    """Bytes of the large bodies in this process."""
+
+    total = 0
+
+
+class Body:
+    """The body of one request, kept within its limit; `release` once it has been worked on."""
+
+    def __init__(self, request: Request, limit: int) -> None:
+        self._request = request
+        self._limit = limit
+        self._held = 0
+
+    async def read(self) -> bytes:
+        """All of it.
+
+        Raises:
+            HTTPException: 413, it is larger than its limit.
+            BusyError: Too many large bodies are being worked on.
+        """
+        announced = self._request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > self._limit:
+            raise self._too_large()
+        parts: list[bytes] = []
+        size = 0
+        async for part in self._request.stream():
+            size += len(part)
+            if size > self._limit:
+                raise self._too_large()
+            self._hold(size)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _hold(self, size: int) -> None:
+        more = size - self._held
+        if size > SMALL:
+            if _Held.total + more > _MAX_HELD:
+                raise BusyError("The server reads as many large bodies as it can at present.")
+            _Held.total += more
+            self._held += more
+
+    def release(self) -> None:
+        """Make room for others."""
+        _Held.total -= self._held
+        self._held = 0
+
+    def _too_large(self) -> HTTPException:
+        # The rest of the body is not read, so the connection cannot be used again.
+        return HTTPException(
+            413,
+            f"The request body is larger than {self._limit} bytes, the limit here.",
+            headers={"Connection": "close"},
+        )
+
+
+async def parsed(body: bytes, model: object) -> Any:
+    """The JSON in `body`; large parts of a large one are validated for `model` already.
+
+    Raises:
+        HTTPException: 400, the bytes are not JSON; 413, it holds too many values.
+        RequestValidationError: A part does not fit the model.
+    """
+    if len(body) <= SMALL:
+        return parse_json(body)
+    return await asyncio.to_thread(_parsed_in_slices, body, model)
+
+
+def parse_json(body: bytes, *, decoder: type[json.JSONDecoder] = json.JSONDecoder) -> Any:
+    """JSON without NaN and infinities.
+
+    Raises:
+        HTTPException: 400, the bytes are not JSON.
+    """
+    try:
+        return json.loads(body, cls=decoder, parse_constant=_refuse_constant)
+    except RecursionError as exc:
+        raise HTTPException(400, "The body is nested too deeply.") from exc
+    except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
+        raise HTTPException(400, f"The body is not JSON: {exc}") from exc
+
+
+class _InSlices(json.JSONDecoder):
+    """Lets other threads run while it decodes, which the decoder in C does not."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.scan_once = py_make_scanner(self)
+
+
+def refuse_too_many_values(body: bytes) -> None:
+    """Refuse JSON that holds more values than any request needs: each costs far more than a byte.
+
+    Raises:
+        HTTPException: 413, it does.
+    """
+    if _marks(body, 0, len(body)) <= MAX_VALUES:
+        return
+    # Texts may hold any number of commas: only what stands outside of them counts.
+    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    found = at = 0
+    while found <= MAX_VALUES:
+        opened = plain.find(b'"', at)
+        found += _marks(plain, at, len(plain) if opened < 0 else opened)
+        closed = plain.find(b'"', opened + 1)
+        if opened < 0 or closed < 0:
+            break
+        at = closed + 1
+    if found > MAX_VALUES:
+        raise HTTPException(413, f"The request body holds more than {MAX_VALUES} values.")
+
+
+def _marks(body: bytes, start: int, end: int) -> int:
+    return sum(body.count(mark, start, end) for mark in (b",", b"[", b"{"))
+
+
+def _parsed_in_slices(body: bytes, model: object) -> Any:
+    refuse_too_many_values(body)
+    value = parse_json(body, decoder=_InSlices)
+    if not (isinstance(value, dict) and isinstance(model, type) and issubclass(model, BaseModel)):
+        return value
+    for name, given in value.items():
+        if isinstance(given, list | dict) and len(given) > _SLICE and name in model.model_fields:
+            adapter = _container(model, name, type(given))
+            if adapter is not None:
+                value[name] = _validated(name, given, adapter)
+    return value
+
+
+@cache
+def _container(model: type[BaseModel], name: str, kind: type) -> TypeAdapter[Any] | None:
+    """What checks a part of the list or dict that a field takes; None where it takes none."""
+    strict = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+    for option in _options(model.model_fields[name].annotation):
+        if get_origin(option) is kind:
+            return TypeAdapter(option, config=strict)
+    return None
+
+
+def _options(annotation: Any) -> Iterator[Any]:
+    """The types that an annotation allows, without what is said about them."""
+    if get_origin(annotation) is Union or type(annotation).__name__ == "UnionType":
+        for option in get_args(annotation):
+            yield from _options(option)
+    elif hasattr(annotation, "__metadata__"):
+        yield from _options(annotation.__origin__)
+    else:
+        yield annotation
+
+
+def _validated(name: str, given: Any, adapter: TypeAdapter[Any]) -> Any:
+    made: Any = type(given)()
+    entries = list(given.items()) if isinstance(given, dict) else given
+    for start in range(0, len(entries), _SLICE):
+        part = type(given)(entries[start : start + _SLICE])
+        try:
+            valid = adapter.validate_python(part)
+        except ValidationError as error:
+            raise RequestValidationError(_placed(error, name, start)) from error
+        if isinstance(given, dict):
+            made.update(valid)
+        else:
+            made.extend(valid)
+    return made
+
+
+def _placed(error: ValidationError, name: str, start: int) -> list[Mapping[str, Any]]:
+    """The faults of a slice, by their places in the body."""
+    return [
+        {
+            **fault,
+            "loc": (
+                *("body", name),
+                *(first + start if isinstance(first, int) else first for first in fault["loc"][:1]),
+                *fault["loc"][1:],
+            ),
+        }
+        for fault in error.errors(include_url=False, include_input=False)
+    ]
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")

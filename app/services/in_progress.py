@@ -1,0 +1,38 @@
+"""Work that several want at once is done once."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class _Shared(Generic[V]):
+    task: "asyncio.Task[V]"
+    waiting: int = 0
+
+
+class InProgress(Generic[K, V]):
+    """Work under way, by what tells it apart. It ends when nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        self._shared: dict[K, _Shared[V]] = {}
+
+    async def once(self, key: K, work: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """The result of `work`, begun now or by somebody who wants the same."""
+        shared = self._shared.get(key)
+        if shared is None:
+            shared = _Shared(asyncio.create_task(work()))
+            self._shared[key] = shared
+        shared.waiting += 1
+        try:
+            return await asyncio.shield(shared.task)
+        finally:
+            shared.waiting -= 1
+            if not shared.waiting:
+                if self._shared.get(key) is shared:
+                    del self._shared[key]
+                shared.task.cancel()

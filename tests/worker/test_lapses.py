@@ -1,0 +1,87 @@
+"""Sessions and rankings whose worker shows no sign of life, again and again."""
+
+from datetime import timedelta
+
+from sqlalchemy import text
+
+from app.services.container import Services
+from app.storage.lapses import MAX_LAPSES
+from app.worker.loop import running_worker
+from tests.services.sessions import scripted, spec, until
+
+LEASE, GRACE = timedelta(seconds=60), timedelta(0)
+
+
+async def _claimed(services: Services, session_id: str) -> None:
+    async with services.database.unit_of_work() as uow:
+        assert await uow.sessions.claim(session_id, worker_id="frozen", lease=LEASE)
+
+
+async def _run_out(services: Services, session_id: str, *, counts: bool = True) -> int:
+    """Let the lease run out and be found; how often it has in a row."""
+    async with services.database.unit_of_work() as uow:
+        await uow._db.execute(
+            text("UPDATE sessions SET lease_expires_at = now() - interval '1 s' WHERE id = :id"),
+            {"id": session_id},
+        )
+    async with services.database.unit_of_work() as uow:
+        assert session_id in await uow.sessions.stalled(grace=GRACE, counts=counts)
+        return (await uow.sessions.get(session_id)).lapses
+
+
+async def _created(services: Services) -> str:
+    made = await services.sessions.create(
+        spec(endpoint=scripted(), plan={"stopping": {"se": None, "max_items": 3}})
+    )
+    return made.id
+
+
+async def test_only_leases_of_work_that_was_run_lapse(services: Services) -> None:
+    session = await _created(services)
+    assert await _run_out(services, session) == 0  # it waited in the queue
+    await _claimed(services, session)
+    assert await _run_out(services, session, counts=False) == 0  # the database was away
+    await _claimed(services, session)
+    async with services.database.unit_of_work() as uow:
+        epoch = (await uow.sessions.get(session)).lease_epoch
+        await uow.sessions.release({session: epoch})
+    assert await _run_out(services, session) == 0  # it was handed back
+    await _claimed(services, session)
+    async with services.database.unit_of_work() as uow:
+        await uow._db.execute(text("UPDATE sessions SET status = 'waiting'"))
+    assert await _run_out(services, session) == 0  # it waited for a rate limit
+    await _claimed(services, session)
+    assert await _run_out(services, session) == 1
+    assert await _run_out(services, session) == 1  # nobody has taken it up since
+
+
+async def test_what_lapsed_three_times_is_run_by_a_process_of_its_own(services: Services) -> None:
+    session = await _created(services)
+    for _ in range(MAX_LAPSES):
+        await _claimed(services, session)
+        await _run_out(services, session)
+    async with running_worker(services):
+        ended = await until(services, session)
+    assert ended.status == "completed", ended.failure
+    assert ended.lapses == 0
+
+
+async def test_what_lapses_alone_too_fails_with_its_reason_and_can_be_resumed(
+    services: Services,
+) -> None:
+    session = await _created(services)
+    lapses = 0
+    for _ in range(MAX_LAPSES + 1):
+        await _claimed(services, session)
+        lapses = await _run_out(services, session)
+    assert lapses == MAX_LAPSES + 1
+    async with running_worker(services):
+        ended = await until(services, session)
+        assert ended.status == "failed"
+        assert ended.failure is not None
+        assert ended.failure["code"] == "lease_lapsed"
+        assert "until the lease ran out" in ended.failure["detail"]
+        resumed = await services.sessions.resume(session)
+        assert (resumed.failure, resumed.lapses) == (None, 0)
+        done = await until(services, session)
+    assert done.status == "completed", done.failure
