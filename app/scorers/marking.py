@@ -63,12 +63,14 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
         UnknownNameError: No scorer of that name is installed.
         BusyError: The helper processes have too much to do.
     """
-    scorer = default_registry().build(spec)
-    searches = isinstance(scorer, ScorerParams) and scorer.searches
-    if not searches and _size(spec, item) <= MAX_CHARS_HERE:
+    scorer = default_registry().build_checked(spec)
+    if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
         return scorer.examples(item, np.random.default_rng(seed))
     result = await current_bench().run(
-        "examples", timeout_s=CHECK_TIMEOUT_S, seed=list(seed), **sent(spec, item)
+        "examples",
+        timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
+        seed=list(seed),
+        **sent(spec, item),
     )
     if isinstance(result, Failed):
         raise InvalidInputError(

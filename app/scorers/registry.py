@@ -104,8 +104,8 @@ class ScorerRegistry:
     def build_checked(self, spec: ScorerSpec) -> ScorerParams:
         """As `build` without tools, by its own class."""
         scorer = self.build(spec)
-        if not isinstance(scorer, ScorerParams):  # `register` has checked the class
-            raise TypeError(f"{scorer!r} is not a ScorerParams")
+        if not (isinstance(scorer, ScorerParams) and isinstance(scorer, Scorer)):
+            raise TypeError(f"{scorer!r} is not a ScorerParams")  # `register` has checked the class
         return scorer
 
     def name_of(self, scorer_class: type) -> str | None:

@@ -18,9 +18,7 @@ _TABLES = ("sessions", "rankings", "calibrations")
 def upgrade() -> None:
     op.execute("SET LOCAL lock_timeout = '5s'")
     for table in _TABLES:
-        op.add_column(
-            table, sa.Column("lapses", sa.Integer(), nullable=False, server_default="0")
-        )
+        op.add_column(table, sa.Column("lapses", sa.Integer(), nullable=False, server_default="0"))
 
 
 def downgrade() -> None:

@@ -91,7 +91,7 @@ async def test_an_unknown_verb_is_not_taken_for_an_id(client: Client) -> None:
         b'{"name": "\xff\xfe"}',
         b'{"timeout_s": NaN}',
         b'{"timeout_s": ' + b"1" * 5000 + b"}",
-        b"[" * 100_000,
+        b"[" * 60_000,
     ],
     ids=["cut off", "not utf-8", "NaN", "too many digits", "too deep"],
 )

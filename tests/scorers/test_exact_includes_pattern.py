@@ -3,7 +3,15 @@ import pytest
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
-from app.scorers import NotScored, Scored, build, mark, reference_answers
+from app.scorers import (
+    NotScored,
+    Scored,
+    build,
+    check,
+    examples,
+    mark,
+    reference_answers,
+)
 
 
 async def _score(spec: ScorerSpec, text: str, *targets: str) -> float | str:
@@ -144,9 +152,21 @@ async def test_a_catastrophic_pattern_is_unparsed_and_the_reason_says_why() -> N
         {"pattern": "a", "timeout_s": 0},
     ],
 )
-def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object]) -> None:
+async def test_a_pattern_that_cannot_be_used_is_refused(params: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError, match="pattern"):
-        build(ScorerSpec("pattern", params))
+        await check(ScorerSpec("pattern", params))
+
+
+async def test_a_pattern_that_takes_long_to_compile_is_refused() -> None:
+    params = {"pattern": "[!-\uffff]" * 399, "ignore_case": True}
+    with pytest.raises(InvalidInputError, match="cannot be compiled: no result within 2 s"):
+        await check(ScorerSpec("pattern", params))
+
+
+async def test_no_answer_is_made_by_a_pattern_that_never_ends() -> None:
+    spec = ScorerSpec("pattern", {"pattern": r"(x+x+)+y", "timeout_s": 0.3})
+    with pytest.raises(InvalidInputError, match="no result within 0.3 s"):
+        await examples(spec, ItemContent(target=("x" * 60,)), [1])
 
 
 async def test_a_pattern_that_python_warns_of_can_be_used() -> None:

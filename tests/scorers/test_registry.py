@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import AlreadyExistsError, InvalidInputError, UnknownNameError
 from app.items import Answer, ItemContent, ScorerSpec
-from app.scorers import Mark, Scored, build, describe
+from app.scorers import Mark, Scored, build, check, describe
 from app.scorers.base import Scorer, ScorerParams
 from app.scorers.registry import ENTRY_POINT_GROUP, ScorerRegistry
 
@@ -56,9 +56,9 @@ def test_all_faulty_parameters_are_reported_at_once() -> None:
     assert {p.pointer for p in caught.value.problems} == {"/params/abs_tol", "/params/rel_tol"}
 
 
-def test_a_fault_is_told_in_our_words_alone() -> None:
+async def test_a_fault_is_told_in_our_words_alone() -> None:
     with pytest.raises(InvalidInputError) as caught:
-        build(ScorerSpec("pattern", {"pattern": "("}))
+        await check(ScorerSpec("pattern", {"pattern": "("}))
     assert "Value error" not in caught.value.detail
     assert caught.value.problems[0].detail.startswith("pattern is not a regular expression")
 

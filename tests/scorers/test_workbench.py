@@ -10,6 +10,7 @@ from threading import Thread
 
 import pytest
 
+from app.errors import BusyError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, aclose, build, mark
 from app.scorers.workbench import Failed, Workbench, workbench
@@ -183,3 +184,69 @@ def _is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+async def test_owners_take_turns(bench: Workbench) -> None:
+    await bench.run("search", timeout_s=5, **QUICK)
+    held = asyncio.create_task(bench.run("search", timeout_s=0.4, owner="a", **HANGING))
+    ended: list[str] = []
+
+    async def job(owner: str) -> None:
+        await bench.run("search", timeout_s=5, owner=owner, **QUICK)
+        ended.append(owner)
+
+    await asyncio.sleep(0)
+    await asyncio.gather(held, *(job(owner) for owner in ("a", "a", "a", "b")))
+    assert ended.index("b") < 2
+
+
+async def test_slow_work_of_others_does_not_hold_up_quick_work(bench: Workbench) -> None:
+    """Eight jobs that never end, of eight owners: a ninth owner's is done before any of them."""
+    slow = [
+        asyncio.create_task(bench.run("search", timeout_s=30, owner=f"slow {i}", **HANGING))
+        for i in range(8)
+    ]
+    await asyncio.sleep(0)
+    for _ in range(3):
+        assert await bench.run("search", timeout_s=5, owner="b", **QUICK) == {"found": ["b"]}
+    assert not any(job.done() for job in slow)
+    for job in slow:
+        job.cancel()
+    await asyncio.gather(*slow, return_exceptions=True)
+
+
+async def test_cancelled_work_ends(bench: Workbench) -> None:
+    await bench.run("search", timeout_s=5, **QUICK)
+    (pid,) = bench.pids
+    job = asyncio.create_task(bench.run("search", timeout_s=60, **HANGING))
+    while not bench._busy:
+        await asyncio.sleep(0.01)
+    job.cancel()
+    await asyncio.gather(job, return_exceptions=True)
+    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": ["b"]}
+    assert not _exists(pid)
+
+
+async def test_a_full_queue_says_so() -> None:
+    bench = Workbench(size=1, slow=0, waiting=1)
+    try:
+        jobs = [asyncio.create_task(bench.run("search", timeout_s=60, **HANGING)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await bench.run("search", timeout_s=5, **QUICK)
+    finally:
+        for job in jobs:
+            job.cancel()
+        await asyncio.to_thread(bench.close)
+
+
+async def test_who_has_waited_too_long_is_told() -> None:
+    bench = Workbench(size=1, slow=0, patience_s=0.05)
+    job = asyncio.create_task(bench.run("search", timeout_s=60, **HANGING))
+    try:
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await bench.run("search", timeout_s=5, **QUICK)
+    finally:
+        job.cancel()
+        await asyncio.to_thread(bench.close)

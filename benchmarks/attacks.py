@@ -1,0 +1,449 @@
+"""What hostile requests do to a server: whether it answers meanwhile, and the memory it takes.
+
+Starts `sextant serve` with its embedded Postgres as a user would, then runs one attack after the
+other, several clients each. A process of its own asks `/healthz` all the while and adds up the
+memory (PSS) of the server and its children, Postgres left out. Every attack has to leave the
+longest answer of `/healthz` below 250 ms and the memory below 1.5 GB.
+
+    uv run python benchmarks/attacks.py [--only NAME] [--seconds 20] [--list]
+
+An attack is a coroutine function in `ATTACKS`: add one with `@attack("name")`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import gzip
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+HEALTH_MS = 250.0
+MEMORY_MB = 1536.0
+#: Seconds between two questions of the probe; memory is looked at every so many of them.
+ASK_EVERY_S, LOOK_EVERY = 0.05, 5
+CATASTROPHE = r"(x+x+)+y"
+WIDE = {"pattern": "[!-\uffff]" * 399, "ignore_case": True}
+BIG = "big"
+N_BIG = 50_000
+
+Client = httpx2.AsyncClient
+Run = Callable[[Client], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class Attack:
+    name: str
+    run: Run
+    clients: int
+
+
+ATTACKS: list[Attack] = []
+
+
+def attack(name: str, *, clients: int = 4) -> Callable[[Run], Run]:
+    """Register an attack, which so many clients make at the same time."""
+
+    def register(run: Run) -> Run:
+        ATTACKS.append(Attack(name, run, clients))
+        return run
+
+    return register
+
+
+async def post(client: Client, path: str, body: Any) -> httpx2.Response:
+    return await client.post(f"/v1{path}", json=body)
+
+
+async def raw(client: Client, path: str, body: bytes, kind: str = "application/json") -> object:
+    return await client.post(f"/v1{path}", content=body, headers={"content-type": kind})
+
+
+def trial(name: str, answer: str, target: list[str] | None = None, **params: Any) -> Run:
+    body = {"item": {"prompt": "?", "target": target or ["a"]}, "answer": answer, "params": params}
+
+    async def run(client: Client) -> object:
+        return await post(client, f"/scorers/{name}:test", body)
+
+    return run
+
+
+def add(name: str, run: Run, clients: int = 4) -> None:
+    attack(name, clients=clients)(run)
+
+
+# --- patterns ------------------------------------------------------------------------------------
+
+add("pattern: catastrophic search", trial("pattern", "x" * 60, pattern=CATASTROPHE, timeout_s=60))
+add("pattern: slow to compile", trial("pattern", "a", **WIDE))
+add("pattern: nested repeats", trial("pattern", "a" * 5000, pattern="((a{0,99}){0,99}){0,99}b"))
+add("pattern: backreferences", trial("pattern", "a" * 20_000, pattern=r"(a*)*\1\1\1b"))
+add("pattern: lookbehinds", trial("pattern", "a" * 20_000, pattern="(?<=" + "a" * 900 + ")+b"))
+add("pattern: many groups", trial("pattern", "a" * 99, pattern="(a|" * 90 + "b" + ")*" * 90))
+add("pattern: quadratic", trial("pattern", " " * 20_000, pattern=r"\s+$x"))
+
+
+@attack("pattern: clients that hang up", clients=8)
+async def hang_up(client: Client) -> None:
+    with contextlib.suppress(httpx2.TimeoutException):
+        body = {"item": {"target": ["a"]}, "answer": "x" * 60}
+        body["params"] = {"pattern": CATASTROPHE, "timeout_s": 60}
+        await client.post("/v1/scorers/pattern:test", json=body, timeout=1.0)
+
+
+async def bank_of(client: Client, target: str, **params: Any) -> str:
+    """A bank of one hostile item, by its name."""
+    name = f"hostile-{time.monotonic_ns()}"
+    scorer = {"name": "pattern", "params": params}
+    await post(client, "/banks", {"name": name, "default_scorer": scorer})
+    item = {"key": "q", "prompt": "?", "target": target}
+    await post(client, f"/banks/{name}/items", item)
+    await post(client, f"/banks/{name}/versions", {"parameters": [{"key": "q", "a": 1, "b": 0}]})
+    return name
+
+
+async def scripted(client: Client, bank: str, **design: Any) -> httpx2.Response:
+    endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 50}}
+    return await post(client, "/sessions", {"bank": bank, "endpoint": endpoint, **design})
+
+
+@attack("session: scripted answers to a catastrophic pattern")
+async def scripted_pattern(client: Client) -> None:
+    await scripted(client, await bank_of(client, "x" * 60, pattern=CATASTROPHE, timeout_s=60))
+
+
+@attack("session: manual answer to a catastrophic pattern")
+async def manual_pattern(client: Client) -> None:
+    bank = await bank_of(client, "a", pattern=CATASTROPHE, timeout_s=20)
+    made = await post(client, "/sessions", {"bank": bank, "mode": "manual"})
+    session = made.json()["id"]
+    step = (await client.get(f"/v1/sessions/{session}/next-item")).json()
+    answer = {"step_token": step["step_token"], "response": "x" * 60}
+    await post(client, f"/sessions/{session}/responses", answer)
+
+
+@attack("bank: default scorer slow to compile")
+async def wide_bank(client: Client) -> None:
+    name = f"wide-{time.monotonic_ns()}"
+    await post(
+        client, "/banks", {"name": name, "default_scorer": {"name": "pattern", "params": WIDE}}
+    )
+
+
+@attack("items: a thousand slow patterns")
+async def many_patterns(client: Client) -> object:
+    bank = await bank_of(client, "a", pattern="a")
+    scorer = {"name": "pattern", "params": WIDE}
+    lines = [
+        json.dumps({"key": f"k{i}", "prompt": "?", "target": "a", "scorer": scorer | {
+            "params": WIDE | {"timeout_s": 1 + i / 1000}}})
+        for i in range(1000)
+    ]  # fmt: skip
+    body = "\n".join(lines).encode()
+    return await raw(client, f"/banks/{bank}/items:batch", body, "application/x-ndjson")
+
+
+# --- other scorers -------------------------------------------------------------------------------
+
+LONG = [("word " * 2000)[:10_000]] * 100
+add("differential", trial("differential", "word " * 100_000, LONG, incorrect=LONG))
+add("differential: chrf", trial("differential", "ab" * 9999, LONG, incorrect=LONG, metric="chrf"))
+add("rouge_l", trial("rouge_l", "word " * 100_000, LONG))
+add("bleu", trial("bleu", "word " * 100_000, LONG))
+add("chrf++", trial("chrf", "word " * 100_000, LONG, word_order=2))
+add("similarity", trial("similarity", "ab" * 99_999, LONG))
+add("exact: answers in a loop", trial("exact", "answer to a " * 80_000))
+add("choice-like text", trial("includes", "½" * 999_999, LONG))
+add("readability: empty lines", trial("readability", "\n" * 999_999))
+add("numeric: digits", trial("numeric", "1 " * 499_999, ["5"]))
+add("numeric: power tower", trial("numeric", "The answer is 9**9**9**9**9", ["5"]))
+add("numeric: factorials", trial("numeric", r"\boxed{99999999!!!}", ["5"]))
+add("numeric: nested braces", trial("numeric", r"\boxed{" * 99_999, ["5"]))
+add("span_f1: an open list", trial("span_f1", '["' + '\\"' * 400_000, LONG))
+add("exact: invisible characters", trial("exact", "\u200b" * 999_999))
+
+# --- bodies --------------------------------------------------------------------------------------
+
+LISTS = b"[" + b"[]," * 10_000_000 + b"[]]"
+DEEP = b"[" * 60_000
+
+
+def body_of(path: str, body: bytes, kind: str = "application/json") -> Run:
+    async def run(client: Client) -> object:
+        return await raw(client, path, body, kind)
+
+    return run
+
+
+add("body: lists, 29 MB, sessions", body_of("/sessions", LISTS))
+add("body: lists, 29 MB, versions", body_of(f"/banks/{BIG}/versions", LISTS))
+add(
+    "body: 600,000 faulty rows",
+    body_of(f"/banks/{BIG}/versions", b'{"parameters":[' + b"[]," * 600_000 + b"[]]}"),
+)
+add("body: costs", body_of(
+    f"/banks/{BIG}/versions/latest:compose",
+    b'{"items":5,"costs":{' + b",".join(b'"k%d":"x"' % i for i in range(500_000)) + b"}}",
+))  # fmt: skip
+add("body: deep", body_of("/sessions", DEEP))
+add("body: deep, large", body_of(f"/banks/{BIG}/versions", DEEP * 200))
+add("body: a file of 15 MB", body_of(
+    f"/banks/{BIG}/imports", b'{"dry_run":true,"items":{"content":"' + b"1,2\\n" * 3_000_000 + b'"}}'
+))  # fmt: skip
+add("body: an answer of 1 MB and escapes", body_of(
+    "/scorers/exact:test", b'{"item":{"target":["a"]},"answer":"' + b"\\u00e9" * 999_999 + b'"}'
+))  # fmt: skip
+add("body: unknown fields", body_of(
+    "/sessions", b"{" + b",".join(b'"a%d":0' % i for i in range(5500)) + b"}"
+))  # fmt: skip
+add("items: one line of 8 MB", body_of(
+    f"/banks/{BIG}/items:batch", LISTS[: 8 * 2**20 - 1], "application/x-ndjson"
+))  # fmt: skip
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def simulation(**design: Any) -> Run:
+    async def run(client: Client) -> object:
+        return await post(client, "/simulations", {"bank": BIG, **design})
+
+    return run
+
+
+EXPOSED = {"selection": {"exposure": {"max_rate": 0.2}}, "stopping": {"max_items": 20}}
+add("simulation: exposure on 50,000 items", simulation(**EXPOSED))
+add("simulation: 40,000 items", simulation(n_examinees=400, stopping={"max_items": 100}))
+add(
+    "simulation: one long test",
+    simulation(n_examinees=1, stopping={"se": None, "max_items": 39_999}),
+)
+
+
+@attack("session: exposure on 50,000 items")
+async def exposed_session(client: Client) -> object:
+    return await scripted(client, BIG, **EXPOSED)
+
+
+@attack("session: 64 in flight on 50,000 items")
+async def wide_session(client: Client) -> object:
+    return await scripted(client, BIG, concurrency=64, stopping={"se": None, "max_items": 500})
+
+
+@attack("information curve")
+async def information(client: Client) -> object:
+    path = f"/v1/banks/{BIG}/versions/latest/information"
+    return await client.get(path, params={"theta_lo": -6, "theta_hi": 6, "points": 1001})
+
+
+@attack("report of 50,000 items")
+async def report(client: Client) -> object:
+    return await client.get(f"/v1/banks/{BIG}/versions/latest/report")
+
+
+# --- imports: attacks on files are added here ----------------------------------------------------
+
+
+@attack("import: gzip of one short row")
+async def gzip_bomb(client: Client) -> object:
+    import base64
+
+    made = await post(client, "/response-sets", {"name": f"bomb-{time.monotonic_ns()}"})
+    content = base64.b64encode(gzip.compress(b"a,b,1\n" * 20_000_000)).decode()
+    files = [{"name": "a.csv.gz", "content_base64": content}]
+    path = f"/response-sets/{made.json().get('id', 'none')}/imports"
+    return await post(client, path, {"files": files, "dry_run": True})
+
+
+# --- the server, and what watches it -------------------------------------------------------------
+
+
+@dataclass
+class Watch:
+    """What the probe has seen since the last `take`."""
+
+    process: "subprocess.Popen[str]"
+    slowest_ms: float = 0.0
+    memory_mb: float = 0.0
+    asked: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            seen = json.loads(line)
+            with self.lock:
+                self.asked += 1
+                self.slowest_ms = max(self.slowest_ms, seen["ms"])
+                self.memory_mb = max(self.memory_mb, seen["mb"])
+
+    def take(self) -> tuple[float, float, int]:
+        with self.lock:
+            taken = self.slowest_ms, self.memory_mb, self.asked
+            self.slowest_ms = self.memory_mb = 0.0
+            self.asked = 0
+            return taken
+
+
+def probe(url: str, pid: int) -> None:
+    """Ask for health and look at the memory until killed."""
+    looks = 0
+    memory = 0.0
+    while True:
+        began = time.perf_counter()
+        try:
+            with urllib.request.urlopen(f"{url}/healthz", timeout=60) as reply:
+                reply.read()
+            ms = (time.perf_counter() - began) * 1000
+        except OSError:
+            ms = 60_000.0
+        if looks % LOOK_EVERY == 0:
+            memory = sum(map(pss_mb, tree(pid)))
+        looks += 1
+        print(json.dumps({"ms": ms, "mb": memory}), flush=True)
+        time.sleep(ASK_EVERY_S)
+
+
+def tree(root: int) -> Iterator[int]:
+    """The server and its children, without Postgres."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            if name != "postgres":
+                children.setdefault(int(rest.split()[1]), []).append(int(stat.parent.name))
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        yield pid
+        waiting += children.get(pid, [])
+
+
+def pss_mb(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@contextlib.contextmanager
+def server(directory: str) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = subprocess.Popen(
+        [Path(sys.executable).with_name("sextant"), "serve", "--port", str(port)],
+        env={**os.environ, "SEXTANT_DATA_DIR": directory, "SEXTANT_AUTH": "off"},
+        stdout=subprocess.DEVNULL,
+        stderr=Path(directory, "server.log").open("wb"),
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(600):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/readyz"):
+                break
+            time.sleep(0.2)
+        yield url, running
+    finally:
+        running.kill()
+        running.wait()
+
+
+async def prepare(url: str) -> None:
+    rows = [f"i{i},{0.5 + i % 7 / 5},{(i % 600) / 100 - 3},0,1" for i in range(N_BIG)]
+    content = "item,a,b,c,d\n" + "\n".join(rows)
+    async with Client(base_url=url, timeout=300) as client:
+        await post(client, "/banks", {"name": BIG})
+        body = {"parameters": {"content": content, "name": "big.csv"}, "response_model": "2pl"}
+        made = await post(client, f"/banks/{BIG}/imports", body)
+        if made.status_code != 201:
+            raise SystemExit(f"The bank of {N_BIG} items was refused: {made.text[:300]}")
+
+
+async def carry_out(one: Attack, url: str, seconds: float) -> str:
+    """How the clients' requests ended: statuses, or `gave up` where they hung up in the end."""
+    async with Client(base_url=url, timeout=seconds) as client:
+        ended = await asyncio.gather(
+            *(asyncio.wait_for(one.run(client), seconds) for _ in range(one.clients)),
+            return_exceptions=True,
+        )
+    return ", ".join(
+        sorted(
+            {
+                str(end.status_code)
+                if isinstance(end, httpx2.Response)
+                else "gave up"
+                if isinstance(end, TimeoutError | httpx2.TimeoutException)
+                else "done"
+                if end is None
+                else type(end).__name__
+                for end in ended
+            }
+        )
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="attacks whose name holds this")
+    parser.add_argument("--seconds", type=float, default=20.0, help="then clients hang up")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--probe", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.probe:
+        probe(options.probe[0], int(options.probe[1]))
+    chosen = [one for one in ATTACKS if options.only in one.name]
+    if options.list:
+        print(*(one.name for one in chosen), sep="\n")
+        return 0
+    broken = []
+    with tempfile.TemporaryDirectory() as directory, server(directory) as (url, running):
+        asyncio.run(prepare(url))
+        watching = subprocess.Popen(
+            [sys.executable, __file__, "--probe", url, str(running.pid)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        watch = Watch(watching)
+        threading.Thread(target=watch.listen, daemon=True).start()
+        try:
+            time.sleep(2)
+            calm_ms, calm_mb, _ = watch.take()
+            print(f"{'attack':52} {'healthz ms':>10} {'memory MB':>10}  answers")
+            print(f"{'(none)':52} {calm_ms:10.0f} {calm_mb:10.0f}")
+            for one in chosen:
+                answers = asyncio.run(carry_out(one, url, options.seconds))
+                time.sleep(0.5)
+                ms, mb, asked = watch.take()
+                is_broken = ms > HEALTH_MS or mb > MEMORY_MB or not asked
+                broken += [one.name] if is_broken else []
+                mark = "  <-- broken" if is_broken else ""
+                print(f"{one.name:52} {ms:10.0f} {mb:10.0f}  {answers}{mark}", flush=True)
+        finally:
+            watching.kill()
+            watching.wait()
+        asyncio.run(carry_out(ATTACKS[0], url, 1.0))
+        running.send_signal(signal.SIGTERM)
+        try:
+            running.wait(30)
+        except subprocess.TimeoutExpired:
+            broken.append("SIGTERM while an attack is on")
+    print(f"{len(chosen)} attacks, broken: {', '.join(broken) or 'none'}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
