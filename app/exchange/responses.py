@@ -236,10 +236,7 @@ class _Long:
         title = header[roles["score"]]
         self._problems.extend(
             len(outside),
-            (
-                _outside_problem(name, first_row + i, title, scores[i], self._range)
-                for i in outside
-            ),
+            (_outside_problem(name, first_row + i, title, scores[i], self._range) for i in outside),
         )
         trials = self._trial_codes(batch, first_row)
         if trials is None or any((codes < 0).any() for codes in coded):

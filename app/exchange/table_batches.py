@@ -104,15 +104,13 @@ class TableFile:
             for batch in _csv_reader(stream, texts, lambda _: "skip"):
                 for j, column in enumerate(batch.columns):
                     if j not in types:
-                        _text_problems(column, f"{name}:{{}}:{self.header[j]}", row, problems)
+                        _text_problems(column, name, self.header[j], row, problems)
                 row += batch.num_rows
         except pa.ArrowInvalid as exc:
             if not problems.count:
                 raise FileFormatError(f"{name}: expected CSV, got {shortened(str(exc))}.") from exc
         problems.raise_any(name)
-        raise FileFormatError(
-            f"{name}: expected numbers, got {shortened(str(cause))}."
-        ) from cause
+        raise FileFormatError(f"{name}: expected numbers, got {shortened(str(cause))}.") from cause
 
     def _opened_parquet(self) -> Any:
         size = self._file.seek(0, io.SEEK_END)
@@ -234,7 +232,7 @@ def _csv_header(stream: BinaryIO, name: str) -> list[str]:
     return header
 
 
-def _text_problems(column: Any, place: str, first_row: int, problems: Problems) -> None:
+def _text_problems(column: Any, name: str, title: str, first_row: int, problems: Problems) -> None:
     different = column.dictionary_encode()
     texts = different.dictionary.to_pylist()
     wrong = np.array([text not in MISSING and not _is_number(text) for text in texts], bool)
@@ -244,7 +242,10 @@ def _text_problems(column: Any, place: str, first_row: int, problems: Problems) 
         problems.extend(
             len(rows),
             (
-                (place.format(first_row + row), f"expected a score, got {texts[indices[row]]!r:.80}")
+                (
+                    f"{name}:{first_row + row}:{title}",
+                    f"expected a score, got {texts[indices[row]]!r:.80}",
+                )
                 for row in rows
             ),
         )

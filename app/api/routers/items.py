@@ -15,7 +15,6 @@ from app.api.schemas.common import ListRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
 from app.deps import Items, Reader, caller
 from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError
-from app.exchange.items import scan_items
 from app.storage.repositories.api_keys import Scope
 
 router = make_router("/banks", tag="banks")
@@ -125,5 +124,4 @@ async def add_items(bank: BankRef, request: Request, items: Items) -> BatchRead:
         raise HTTPException(
             415, f"Content-Type {media_type or '(none)'} cannot be read; send {_NDJSON[0]}."
         )
-    rows = scan_items(await request.body(), name="body", file_format="jsonl")
-    return BatchRead.of(await items.add_batch(bank, rows))
+    return BatchRead.of(await items.add_batch(bank, await request.body()))
