@@ -33,6 +33,8 @@ BLOCK_BYTES = 16 * 2**20
 #: Cells of a batch of Parquet, and those that a file may declare whatever its size.
 _BATCH_CELLS = 2_000_000
 _FREE_CELLS = 25_000_000
+#: Rows of another length after which the others are not counted: each is a call into Python.
+_MAX_RAGGED = 100_000
 
 _PARQUET = b"PAR1"
 
@@ -83,7 +85,7 @@ class TableFile:
         def on_ragged(row: Any) -> str:
             detail = f"expected {row.expected_columns} cells, got {row.actual_columns}"
             ragged.add(f"{self._name}:{row.number + 1}", detail)
-            return "skip"
+            return "skip" if ragged.count < _MAX_RAGGED else "error"
 
         kinds = [types.get(i, pa.float64()) for i in range(len(self.header))]
         try:
@@ -91,6 +93,7 @@ class TableFile:
                 if not ragged.count:
                     yield batch
         except pa.ArrowInvalid as exc:
+            ragged.raise_any(self._name)
             self._refuse_text(types, exc)
         ragged.raise_any(self._name)
 
