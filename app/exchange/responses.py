@@ -270,15 +270,14 @@ class _Long:
         """Codes of all cells, and the scores of those that are fractions."""
         codes = np.full(math.prod(shape), _NO_ROW, np.uint8)
         fractions: FloatArray | None = None
-        row = 2
+        filled, row = 0, 2
         while self._rows:
             examinees, items, trials, scores = self._rows.popleft()
             cell = examinees.astype(np.intp)
             cell += trials.astype(np.intp) * shape[1]
             cell *= shape[2]
             cell += items
-            again = _again(cell, codes)
-            self._problems.extend(len(again), self._again_places(again, examinees, items, row))
+            again = codes[cell] != _NO_ROW
             if scores.dtype == np.uint8:
                 codes[cell] = scores
             else:
@@ -286,6 +285,13 @@ class _Long:
                     fractions = np.zeros(len(codes))
                 fractions[cell] = scores
                 codes[cell] = np.where(np.isnan(scores), _NO_SCORE, _FRACTION)
+            before, filled = filled, int(np.count_nonzero(codes != _NO_ROW))
+            if filled - before < len(cell):
+                again |= _repeats(cell)
+                places = np.flatnonzero(again)
+                self._problems.extend(
+                    len(places), self._again_places(places, examinees, items, row)
+                )
             row += len(cell)
         return codes, fractions
 
@@ -326,12 +332,12 @@ def _compact(scores: FloatArray) -> NDArray[Any]:
     return np.where(missing, _NO_SCORE, scores == 1).astype(np.uint8)
 
 
-def _again(cell: IntArray, codes: NDArray[np.uint8]) -> IntArray:
-    """Rows whose cell an earlier row has."""
+def _repeats(cell: IntArray) -> NDArray[np.bool_]:
+    """Which rows have a cell that an earlier one has."""
     order = np.argsort(cell, kind="stable")
-    repeats = order[1:][cell[order][1:] == cell[order][:-1]]
-    again: IntArray = np.union1d(np.flatnonzero(codes[cell] != _NO_ROW), repeats)
-    return again
+    repeats = np.zeros(len(cell), bool)
+    repeats[order[1:]] = cell[order[1:]] == cell[order[:-1]]
+    return repeats
 
 
 def _check_header(header: Sequence[str], name: str) -> None:

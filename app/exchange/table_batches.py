@@ -169,13 +169,18 @@ class TableFile:
 def names_of(column: Any) -> tuple[list[str | None], IntArray]:
     """Different names of a column of `NAMES`, the first to appear first, and which each row has."""
     indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    used, first, row_of = np.unique(indices, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    texts = column.dictionary.take(pa.array(used[used >= 0])).to_pylist()
-    names = [None] * (len(used) - len(texts)) + texts
-    rank = np.empty(len(used), np.intp)
-    rank[order] = np.arange(len(used))
-    return [names[i] for i in order], rank[row_of]
+    n_rows = len(indices)
+    # Of each name, and of none, which comes last: the first row; without sorting the rows.
+    first = np.full(len(column.dictionary) + 1, n_rows)
+    first[indices[::-1]] = np.arange(n_rows - 1, -1, -1)
+    order = np.argsort(first)[: np.count_nonzero(first < n_rows)]
+    rank = np.empty(len(first), np.intp)
+    rank[order] = np.arange(len(order))
+    known = order[order < len(column.dictionary)]
+    names: list[str | None] = column.dictionary.take(pa.array(known)).to_pylist()
+    if len(known) < len(order):
+        names.insert(int(rank[-1]), None)
+    return names, rank[indices]
 
 
 def floats_of(column: Any) -> FloatArray:

@@ -37,7 +37,7 @@ from app.services.response_import import MAX_BYTES, AnswerImport, Draft, FileRea
 
 #: Bytes that reading what was sent may take beyond what every process has.
 DEFAULT_MEMORY = 640 * 2**20
-_SECONDS = 120.0
+_SECONDS = 300.0
 _SMALL = Limits(memory=SMALL_MEMORY, seconds=20.0, output=64 * 2**20)
 #: Bytes of a small file.
 _SMALL_FILE = 256 * 1024

@@ -62,7 +62,12 @@ async def test_a_bomb_is_refused_and_nothing_is_stored(client: Client, name: str
 
 @pytest.mark.parametrize(
     "name",
-    ["lines that are no items", "unknown fields", "rows that are no parameters", "lines without end"],
+    [
+        "lines that are no items",
+        "unknown fields",
+        "rows that are no parameters",
+        "lines without end",
+    ],
 )
 async def test_items_are_read_within_limits_too(client: Client, name: str) -> None:
     await client.post("/v1/banks", json={"name": "sums"})
