@@ -29,7 +29,7 @@ _N_DESCRIPTORS = 3
 _PR_SET_PDEATHSIG = 1
 #: The parent kills first; this much later the kernel does, in case nobody is left to.
 _GRACE_S = 2
-_NICENESS = 5
+_NICENESS = 2
 _MAX_PROBLEMS = 100
 
 

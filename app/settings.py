@@ -79,6 +79,9 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Largest request body, bytes."""
 
+    import_memory_bytes: int = Field(default=640 * 1024 * 1024, ge=256 * 1024 * 1024)
+    """Memory that reading one import may take, bytes; one such import is read at a time."""
+
     heartbeat_s: float = Field(default=3.0, gt=0, le=300)
     """Seconds between two signs of life of a session's worker."""
 

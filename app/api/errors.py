@@ -39,6 +39,7 @@ from app.errors import (
     SextantError,
     UnauthenticatedError,
 )
+from app.exchange.files import MAX_PROBLEMS, shortened
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 RETRY_AFTER_S = 5
@@ -209,11 +210,14 @@ async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResp
         )
     if precondition := precondition_problem(found):
         return await _on_sextant_error(request, precondition)
-    problems = [FieldProblem(pointer_of(e["loc"]), _sentence(str(e["msg"]))) for e in found]
+    problems = [
+        FieldProblem(shortened(pointer_of(e["loc"])), _sentence(str(e["msg"])))
+        for e in found[:MAX_PROBLEMS]
+    ]
     detail = (
         f"{problems[0].pointer or 'The body'}: {problems[0].detail}"
-        if len(problems) == 1
-        else f"{len(problems)} fields of the request cannot be used; see errors."
+        if len(found) == 1
+        else f"{len(found)} fields of the request cannot be used; see errors."
     )
     return problem_response(
         request, status=422, code=InvalidInputError.code, detail=detail, problems=problems

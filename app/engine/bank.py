@@ -1,9 +1,9 @@
 """Calibrated item banks: parameters by position, names by id, one scale."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import islice
+from itertools import chain, islice
 from typing import NewType
 
 import numpy as np
@@ -23,6 +23,10 @@ ItemIndex = NewType("ItemIndex", int)
 DEFAULT_SCALE = "logit"
 MAX_PROBLEMS = 50
 _HINT_POOL = 10_000  # ids searched for a near miss: enough to help, cheap on the largest banks
+
+
+#: How many faults of one kind there are, and what they are.
+_Faults = tuple[int, Iterator[FieldProblem]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +136,7 @@ class ItemBank:
         slopes, difficulties = _column("a", a), _column("b", b)
         ids = _numbered(len(slopes)) if item_ids is None else tuple(item_ids)
         _check_lengths({"a": slopes, "b": difficulties}, ids)
-        _raise_if_any(_not_finite({"a": slopes, "b": difficulties}, ids))
+        _raise_if_any(_not_finite("a", slopes, ids), _not_finite("b", difficulties, ids))
         with np.errstate(over="ignore"):  # infinite: refused below, with the item's name
             intercepts = -slopes * difficulties
         return cls.from_intercepts(
@@ -262,21 +266,31 @@ def _column(name: str, values: ArrayLike) -> FloatArray:
 
 def _check(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
     _check_lengths(arrays, item_ids)
-    problems = _repeated(item_ids) + _not_finite(arrays, item_ids)
-    c, d = arrays["c"], arrays["d"]
-    legal = (c >= 0) & (c < d) & (d <= 1)
+    c, d, k = arrays["c"], arrays["d"], arrays["k"]
     finite = np.isfinite(c) & np.isfinite(d)
-    problems += [
-        FieldProblem(
-            f"/items/{i}", f"item {item_ids[i]!r}: need 0 <= c < d <= 1, got c={c[i]}, d={d[i]}"
-        )
-        for i in np.flatnonzero(finite & ~legal)
-    ]
-    problems += [
-        FieldProblem(f"/items/{i}", f"item {item_ids[i]!r}: need k > 0, got k={arrays['k'][i]}")
-        for i in np.flatnonzero(arrays["k"] <= 0)
-    ]
-    _raise_if_any(problems)
+    bent = np.flatnonzero(finite & ~((c >= 0) & (c < d) & (d <= 1)))
+    flat = np.flatnonzero(k <= 0)
+    _raise_if_any(
+        _repeated(item_ids),
+        *(_not_finite(name, values, item_ids) for name, values in arrays.items()),
+        (
+            len(bent),
+            (
+                FieldProblem(
+                    f"/items/{i}",
+                    f"item {item_ids[i]!r}: need 0 <= c < d <= 1, got c={c[i]}, d={d[i]}",
+                )
+                for i in bent
+            ),
+        ),
+        (
+            len(flat),
+            (
+                FieldProblem(f"/items/{i}", f"item {item_ids[i]!r}: need k > 0, got k={k[i]}")
+                for i in flat
+            ),
+        ),
+    )
 
 
 def _check_lengths(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
@@ -287,30 +301,34 @@ def _check_lengths(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> 
         raise ItemBankError(f"All item parameters need one length, got {lengths}.")
 
 
-def _repeated(item_ids: tuple[str, ...]) -> list[FieldProblem]:
+def _repeated(item_ids: tuple[str, ...]) -> _Faults:
     first: dict[str, int] = {}
-    return [
-        FieldProblem(f"/items/{i}/id", f"item {item_id!r} occurs already at {first[item_id]}")
-        for i, item_id in enumerate(item_ids)
-        if first.setdefault(item_id, i) != i
-    ]
+    again = [i for i, item_id in enumerate(item_ids) if first.setdefault(item_id, i) != i]
+    return len(again), (
+        FieldProblem(
+            f"/items/{i}/id", f"item {item_ids[i]!r} occurs already at {first[item_ids[i]]}"
+        )
+        for i in again
+    )
 
 
-def _not_finite(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> list[FieldProblem]:
-    return [
+def _not_finite(name: str, values: FloatArray, item_ids: tuple[str, ...]) -> _Faults:
+    places = np.flatnonzero(~np.isfinite(values))
+    return len(places), (
         FieldProblem(
             f"/items/{i}/{name}", f"item {item_ids[i]!r}: {name} is {values[i]}, not a number"
         )
-        for name, values in arrays.items()
-        for i in np.flatnonzero(~np.isfinite(values))
-    ]
+        for i in places
+    )
 
 
-def _raise_if_any(problems: list[FieldProblem]) -> None:
-    if not problems:
+def _raise_if_any(*faults: _Faults) -> None:
+    count = sum(n for n, _ in faults)
+    if not count:
         return
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    # Only those that are listed are made: a file may have a million.
+    problems = list(islice(chain.from_iterable(some for _, some in faults), MAX_PROBLEMS))
+    more = f" (and {count - 1} more)" if count > 1 else ""
     raise ItemBankError(
-        f"Item parameters cannot be used: {problems[0].detail}{more}.",
-        problems=problems[:MAX_PROBLEMS],
+        f"Item parameters cannot be used: {problems[0].detail}{more}.", problems=problems
     )

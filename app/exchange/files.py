@@ -1,37 +1,147 @@
-"""What all readers of tabular files need: bytes, text, faults."""
+"""What all readers of files need: bytes that are bounded, text, faults that are counted."""
 
 import gzip
 import io
 import zlib
-from typing import BinaryIO
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, BinaryIO
+
+from typing_extensions import override
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 
-MAX_PROBLEMS = 50
-MAX_TEXT_BYTES = 2 * 2**30  # after decompression
+#: Faults of a file that are listed; the others are counted.
+MAX_PROBLEMS = 100
+MAX_TEXT_BYTES = 2 * 2**30  # of a file that is read piece by piece, after decompression
+MAX_WHOLE_BYTES = 128 * 2**20  # of one that has to be in memory as a whole
+#: Compressed files of answers become 10 to 50 times as large, one line over and over 1,000 times.
+MAX_RATIO = 250
+#: What a file may become whatever its ratio.
+FREE_BYTES = 16 * 2**20
 
 _GZIP = b"\x1f\x8b"
+_BUFFER = 1 << 20
+_LONGEST_DETAIL = 400
 
 
-def read_bytes(source: bytes | BinaryIO, name: str) -> bytes:
+class Problems:
+    """Faults of a file: all are counted, the first hundred kept, none of them long."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kept: list[FieldProblem] = []
+
+    def add(self, pointer: str, detail: str) -> None:
+        """One more fault."""
+        self.count += 1
+        if len(self.kept) < MAX_PROBLEMS:
+            self.kept.append(FieldProblem(shortened(pointer), shortened(detail)))
+
+    def extend(self, count: int, some: Iterable[tuple[str, str]]) -> None:
+        """So many more faults, pointer and detail; no more are made than are kept."""
+        self.count += count
+        for pointer, detail in islice(some, MAX_PROBLEMS - len(self.kept)):
+            self.kept.append(FieldProblem(shortened(pointer), shortened(detail)))
+
+    def raise_any(self, name: str, kind: type[InvalidInputError] = FileFormatError) -> None:
+        """Refuse a file if it has faults: the first is in the message.
+
+        Raises:
+            InvalidInputError: Of the given kind.
+        """
+        if self.count:
+            many = "1 fault" if self.count == 1 else f"{self.count} faults, the first"
+            first = self.kept[0]
+            raise kind(f"{name}: {many}: {first.pointer}: {first.detail}.", problems=self.kept)
+
+
+def shortened(text: str) -> str:
+    """A text that may hold what a file has, cut where it gets long."""
+    return text if len(text) <= _LONGEST_DETAIL else f"{text[: _LONGEST_DETAIL - 3]}..."
+
+
+def unpacked(file: BinaryIO, name: str, max_bytes: int = MAX_TEXT_BYTES) -> BinaryIO:
+    """What is in a file, decompressed if it is a gzip file, as a stream that ends at a limit.
+
+    Args:
+        file: Seekable; closed with the stream.
+        name: How faults name it.
+        max_bytes: More is refused.
+
+    Raises:
+        FileFormatError: While reading: more than `max_bytes`, or than `MAX_RATIO` times the file.
+    """
+    size = file.seek(0, io.SEEK_END)
+    file.seek(0)
+    is_packed = file.read(2) == _GZIP
+    file.seek(0)
+    return io.BufferedReader(_Capped(file, is_packed, name, size, max_bytes), _BUFFER)
+
+
+def check_ratio(n_packed: int, n_unpacked: int, name: str) -> None:
+    """Refuse what is a small file and a large content.
+
+    Raises:
+        FileFormatError: Above `FREE_BYTES`, more than `MAX_RATIO` times as much.
+    """
+    if n_unpacked > max(FREE_BYTES, MAX_RATIO * n_packed):
+        raise FileFormatError(
+            f"{name}: expected to become at most {MAX_RATIO} times as large when decompressed, got "
+            f"more than {n_unpacked} bytes from {n_packed}; decompress it first if it is meant so."
+        )
+
+
+class _Capped(io.RawIOBase):
+    """A stream that refuses to give more than its limits."""
+
+    def __init__(
+        self, file: BinaryIO, is_packed: bool, name: str, size: int, max_bytes: int
+    ) -> None:
+        self._file = file
+        self._stream: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=file) if is_packed else file
+        self._is_packed = is_packed
+        self._name = name
+        self._size = size
+        self._max_bytes = max_bytes
+        self._given = 0
+
+    @override
+    def readable(self) -> bool:
+        return True
+
+    @override
+    def readinto(self, buffer: Any) -> int:
+        try:
+            chunk = self._stream.read(len(buffer))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
+            raise FileFormatError(
+                f"{self._name}: expected a gzip file, got a broken one: {exc}."
+            ) from exc
+        self._given += len(chunk)
+        if self._given > self._max_bytes:
+            raise FileFormatError(
+                f"{self._name}: expected at most {self._max_bytes} bytes, got more."
+            )
+        if self._is_packed:
+            check_ratio(self._size, self._given, self._name)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    @override
+    def close(self) -> None:
+        self._file.close()  # which a gzip stream on it would leave open
+        super().close()
+
+
+def read_bytes(source: bytes | BinaryIO, name: str, max_bytes: int = MAX_WHOLE_BYTES) -> bytes:
     """Everything in a file, decompressed if it is a gzip file.
 
     Raises:
         FileFormatError: Too large, or a broken gzip file.
     """
-    stream: BinaryIO = io.BytesIO(source) if isinstance(source, bytes) else source
-    content = stream.read(MAX_TEXT_BYTES + 1)
-    if content.startswith(_GZIP):
-        try:
-            with gzip.open(io.BytesIO(content)) as unzipped:
-                content = unzipped.read(MAX_TEXT_BYTES + 1)
-        except (EOFError, OSError, zlib.error) as exc:
-            raise FileFormatError(
-                f"{name}: expected a gzip file, got a broken one: {exc}."
-            ) from exc
-    if len(content) > MAX_TEXT_BYTES:
-        raise FileFormatError(f"{name}: expected at most {MAX_TEXT_BYTES} bytes, got more.")
-    return content
+    file: BinaryIO = io.BytesIO(source) if isinstance(source, bytes) else source
+    return unpacked(file, name, max_bytes).read()
 
 
 def as_text(content: bytes, name: str) -> str:
@@ -46,20 +156,3 @@ def as_text(content: bytes, name: str) -> str:
         raise FileFormatError(
             f"{name}: expected UTF-8 text, got byte {content[exc.start]:#04x} at {exc.start}."
         ) from exc
-
-
-def raise_problems(
-    name: str, problems: list[FieldProblem], kind: type[InvalidInputError] = FileFormatError
-) -> None:
-    """Refuse a file if it has faults: the first is in the message, the first 50 are listed.
-
-    Raises:
-        InvalidInputError: Of the given kind.
-    """
-    if problems:
-        n = len(problems)
-        many = "1 fault" if n == 1 else f"{n} faults, the first"
-        raise kind(
-            f"{name}: {many}: {problems[0].pointer}: {problems[0].detail}.",
-            problems=problems[:MAX_PROBLEMS],
-        )

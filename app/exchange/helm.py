@@ -1,11 +1,10 @@
 """HELM run folders: scores from `per_instance_stats.json`, names from `run_spec.json` beside it."""
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from app.exchange.json_text import JsonText
+from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText, small_json
 from app.exchange.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -44,7 +43,7 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
     )
     scenario = _scenario(text_of(spec, "name") or source.file.folder)
     with open_text(source.file) as stream:
-        document = JsonText(stream.read(), source.name)
+        document = JsonText(stream.read(MAX_DOCUMENT_BYTES + 1), source.name)
     for row, entry in enumerate(document.entries(), start=1):
         if not isinstance(entry, dict) or "instance_id" not in entry:
             yield LeftOut(row, "unreadable", "expected an entry with an instance_id")
@@ -65,12 +64,8 @@ def read_helm(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
 
 def _run_spec(source: Source) -> Mapping[str, Any]:
     for file in source.beside("run_spec.json"):
-        with open_text(file) as stream:
-            try:
-                spec = json.load(stream)
-            except (ValueError, RecursionError):
-                continue
-        if isinstance(spec, dict):
+        spec = small_json(file)
+        if spec is not None:
             return spec
     return {}
 

@@ -12,7 +12,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
 
 from app.errors import FileFormatError
-from app.exchange.json_text import JsonText
+from app.exchange.files import check_ratio, shortened
+from app.exchange.json_text import MAX_DOCUMENT_BYTES, JsonText
 from app.exchange.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -28,8 +29,9 @@ from app.exchange.recorded import (
 )
 from app.items import Outcome
 
-MAX_ENTRY_BYTES = 256 * 2**20
-MAX_ENTRIES = 1_000_000
+MAX_ENTRY_BYTES = 64 * 2**20
+MAX_UNPACKED_BYTES = 2**30
+MAX_ENTRIES = 200_000
 
 _ZSTD = 93
 _LOCAL_HEADER_BYTES = 30
@@ -46,7 +48,7 @@ def read_inspect_json(source: Source, choices: Choices) -> Iterator[Recorded | L
         FileFormatError: Not such a log; several scorers and none chosen.
     """
     with open_text(source.file) as stream:
-        document = JsonText(stream.read(), source.name)
+        document = JsonText(stream.read(MAX_DOCUMENT_BYTES + 1), source.name)
     log: _Log | None = None
     row = 0
     for key, value in document.members(streamed="samples"):
@@ -196,13 +198,22 @@ class _Archive:
     def __init__(self, stream: BinaryIO, name: str) -> None:
         self._stream = stream
         self._name = name
+        self._size = stream.seek(0, io.SEEK_END)
+        self._unpacked = 0
         try:
             self._archive = zipfile.ZipFile(stream)
         except (zipfile.BadZipFile, OSError, ValueError) as exc:
             raise FileFormatError(f"{name}: expected a ZIP archive: {exc}.") from exc
         entries = self._archive.infolist()
         if len(entries) > MAX_ENTRIES:
-            raise FileFormatError(f"{name}: expected at most {MAX_ENTRIES} entries.")
+            raise FileFormatError(
+                f"{name}: expected at most {MAX_ENTRIES} entries, got {len(entries)}."
+            )
+        if sum(entry.compress_size for entry in entries) > self._size:
+            raise FileFormatError(
+                f"{name}: expected entries beside each other in the archive, got entries that "
+                "overlap."
+            )
         self._entries = {entry.filename: entry for entry in entries}
         self.names = list(self._entries)
 
@@ -212,7 +223,7 @@ class _Archive:
         Raises:
             FileFormatError: Too large, broken, or not JSON.
         """
-        place = f"{self._name}:{name}"
+        place = shortened(f"{self._name}:{name}")
         try:
             content = self._content(self._entries[name])
         except NotImplementedError as exc:
@@ -224,6 +235,13 @@ class _Archive:
             raise FileFormatError(f"{place}: broken entry: {exc}.") from exc
         if len(content) > MAX_ENTRY_BYTES:
             raise FileFormatError(f"{place}: expected at most {MAX_ENTRY_BYTES} bytes, got more.")
+        self._unpacked += len(content)
+        check_ratio(self._size, self._unpacked, self._name)
+        if self._unpacked > MAX_UNPACKED_BYTES:
+            raise FileFormatError(
+                f"{self._name}: expected at most {MAX_UNPACKED_BYTES} bytes in all entries, got "
+                "more."
+            )
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as exc:

@@ -3,14 +3,14 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.selection.cost import expected_costs
-from app.errors import FieldProblem, FileFormatError
-from app.exchange.files import as_text, raise_problems
+from app.errors import FileFormatError
+from app.exchange.files import Problems, as_text
 
 #: What may stand between a task's name and the rest of an item's id.
 _SEPARATORS = "/:|#._-"
@@ -78,16 +78,13 @@ def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:
         if not sum(numbers) > 0.0:
             raise FileFormatError(f"{name}:{row}: expected a cost above 0, got {cells[1:]}.")
         found[cells[0]] = numbers
-    raise_problems(
-        name,
-        [FieldProblem(f"{name}:{item}", "this item has no cost") for item in _absent(items, found)],
-    )
+    problems = Problems()
+    for item in items:
+        if item not in found:
+            problems.add(f"{name}:{item}", "this item has no cost")
+    problems.raise_any(name)
     costs = np.array([found[item] for item in items])
     return expected_costs(costs[:, 0], costs[:, 1]) if by_tokens else np.asarray(costs[:, 0])
-
-
-def _absent(items: Sequence[str], found: Mapping[str, object]) -> list[str]:
-    return [item for item in items if item not in found]
 
 
 def _header(source: bytes, name: str) -> tuple[str, ...]:

@@ -8,9 +8,11 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast, get_args
 
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import InvalidInputError
+from app.exchange.files import MAX_PROBLEMS, Problems
 from app.exchange.slopes import own_names
 from app.items import ItemContent, Message, Role, ScorerSpec, choice_letter
 
@@ -90,10 +92,11 @@ class _ItemParser:
     def __init__(self, fields: Mapping[str, Any], place: Callable[[str], str]) -> None:
         self._fields = {name: value for name, value in fields.items() if value is not None}
         self._place = place
-        self._problems: list[FieldProblem] = []
+        self._problems = Problems()
 
     def parse(self, row: int) -> ItemRecord:
-        for name in self._fields.keys() - FIELDS:
+        unknown = self._fields.keys() - FIELDS
+        for name in islice(unknown, MAX_PROBLEMS):
             self._fault(name, f"one of the fields {', '.join(sorted(FIELDS))}", name)
         tokens = self._expected_tokens()
         record = ItemRecord(
@@ -107,15 +110,15 @@ class _ItemParser:
             parameters=self._parameters(),
             row=row,
         )
-        if self._problems:
-            raise InvalidInputError("The item has faults.", problems=self._problems)
+        if self._problems.count:
+            raise InvalidInputError("The item has faults.", problems=self._problems.kept)
         return record
 
     def _fault(self, field: str, expected: str, got: object) -> None:
         shown = repr(got)
         if len(shown) > 80:
             shown = f"{shown[:77]}..."
-        self._problems.append(FieldProblem(self._place(field), f"expected {expected}, got {shown}"))
+        self._problems.add(self._place(field), f"expected {expected}, got {shown}")
 
     def _text(self, field: str, *, max_chars: int | None = None) -> str | None:
         value = self._fields.get(field)

@@ -33,7 +33,7 @@ from functools import partial
 from typing import Any, BinaryIO, Literal, NoReturn, cast
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
-from app.exchange.files import MAX_PROBLEMS, raise_problems
+from app.exchange.files import Problems, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
 
 ItemFormat = Literal["jsonl", "csv"]
@@ -66,17 +66,16 @@ def read_items(
 
     Raises:
         FileFormatError: Faults, each with file, row, field, what was expected and what came.
-            Reading stops at the first `MAX_PROBLEMS`.
+            All are counted, the first `MAX_PROBLEMS` listed.
     """
     records: list[ItemRecord] = []
-    problems: list[FieldProblem] = []
+    problems = Problems()
     for row in scan_items(source, name=name, file_format=file_format):
-        problems += row.problems
-        if len(problems) >= MAX_PROBLEMS:
-            break
-        if row.record is not None:
+        for problem in row.problems:
+            problems.add(problem.pointer, problem.detail)
+        if row.record is not None and not problems.count:
             records.append(row.record)
-    raise_problems(name, problems)
+    problems.raise_any(name)
     if not records:
         raise FileFormatError(f"{name}: expected at least one item, got none.")
     return records
@@ -185,7 +184,7 @@ def _jsonl_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, Any] | FieldP
             value = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
             detail = f"expected one JSON object, got {text[:40]!r} ({error})"
-            yield row, FieldProblem(f"{lines.name}:{row}", detail)
+            yield row, FieldProblem(f"{lines.name}:{row}", shortened(detail))
             continue
         if isinstance(value, dict):
             yield row, value
@@ -230,21 +229,18 @@ def _good_lines(lines: _Lines) -> Iterator[str]:
 
 def _check_header(header: list[str], name: str) -> None:
     known = ", ".join(sorted(_COLUMNS))
-    problems = [
-        FieldProblem(f"{name}:1:{column}", f"expected one of {known}, got {column!r}")
-        for column in header
-        if column not in _COLUMNS
-    ]
-    problems += [
-        FieldProblem(f"{name}:1:{column}", f"expected each column once, got {column!r} again")
-        for i, column in enumerate(header)
-        if column in header[:i]
-    ]
-    if header and not {"id", "key"} & set(header):
-        problems.append(FieldProblem(f"{name}:1", "expected a column `key` or `id`, got neither"))
-    if problems:
+    problems, seen = Problems(), set[str]()
+    for column in header:
+        if column not in _COLUMNS:
+            problems.add(f"{name}:1:{column}", f"expected one of {known}, got {column!r:.80}")
+        elif column in seen:
+            problems.add(f"{name}:1:{column}", f"expected each column once, got {column!r} again")
+        seen.add(column)
+    if header and not {"id", "key"} & seen:
+        problems.add(f"{name}:1", "expected a column `key` or `id`, got neither")
+    if problems.count:
         raise FileFormatError(
-            f"{name}: wrong columns. First: {problems[0].detail}.", problems=problems
+            f"{name}: wrong columns. First: {problems.kept[0].detail}.", problems=problems.kept
         )
 
 

@@ -8,7 +8,11 @@ from typing import Any
 from app.errors import FileFormatError
 from app.exchange.recorded import LeftOut, SourceFile, open_text
 
-MAX_LINE_BYTES = 64 * 2**20
+MAX_LINE_BYTES = 16 * 2**20
+#: Of a file that is one JSON value, which has to be in memory as a whole.
+MAX_DOCUMENT_BYTES = 256 * 2**20
+#: Of a file that only names the model of others.
+_MAX_COMPANION_BYTES = 32 * 2**20
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()  # takes the bare constant NaN, which these tools write
@@ -33,12 +37,25 @@ def json_lines(file: SourceFile) -> Iterator[tuple[int, dict[str, Any] | LeftOut
             try:
                 value = json.loads(line)
             except (ValueError, RecursionError) as exc:
-                yield row, LeftOut(row, "unreadable", f"expected a JSON object: {exc}")
+                yield row, LeftOut(row, "unreadable", f"expected a JSON object: {exc}"[:200])
                 continue
             if isinstance(value, dict):
                 yield row, value
             else:
                 yield row, LeftOut(row, "unreadable", "expected a JSON object")
+
+
+def small_json(file: SourceFile) -> dict[str, Any] | None:
+    """The object in a file; None if it is none, or too large for one."""
+    with open_text(file) as stream:
+        content = stream.read(_MAX_COMPANION_BYTES + 1)
+    if len(content) > _MAX_COMPANION_BYTES:
+        return None
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 class JsonText:
@@ -53,6 +70,10 @@ class JsonText:
     """
 
     def __init__(self, content: bytes, name: str) -> None:
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise FileFormatError(
+                f"{name}: expected JSON of at most {MAX_DOCUMENT_BYTES} bytes, got more."
+            )
         try:
             self._text = content.decode("utf-8-sig")
         except UnicodeDecodeError as exc:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.exchange.json_text import json_lines
+from app.exchange.json_text import json_lines, small_json
 from app.exchange.recorded import (
     FIRST_TRIAL,
     Choices,
@@ -22,7 +22,6 @@ from app.exchange.recorded import (
     answered,
     choice_error,
     choose,
-    open_text,
     score_or_reason,
     text_of,
 )
@@ -153,12 +152,8 @@ def _model(source: Source, date: str) -> str:
 
 
 def _named_in(file: SourceFile) -> str | None:
-    with open_text(file) as stream:
-        try:
-            results = json.load(stream)
-        except (ValueError, RecursionError):
-            return None
-    if not isinstance(results, dict):
+    results = small_json(file)
+    if results is None:
         return None
     arguments = text_of(results, "config", "model_args") or ""
     found = _PRETRAINED.search(arguments)

@@ -29,8 +29,8 @@ import numpy as np
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
-from app.exchange.files import as_text, raise_problems, read_bytes
-from app.exchange.parquet_parameters import read_parquet_parameters
+from app.exchange.files import Problems, as_text, read_bytes
+from app.exchange.parquet_parameters import MAX_ITEMS, read_parquet_parameters
 from app.exchange.py_irt_parameters import read_py_irt_parameters
 from app.exchange.slopes import (
     bank_of_slopes,
@@ -111,35 +111,35 @@ def read_parameters(
     columns = {column.strip(): i for i, column in enumerate(header) if i > 0}
     values: dict[str, list[float]] = {column: [] for column in form.columns if column in columns}
     first_row: dict[str, int] = {}
-    problems: list[FieldProblem] = []
-    illegal: list[FieldProblem] = []
+    problems, illegal = Problems(), Problems()
     for row, cells in rows:
         if len(cells) != len(header):
             detail = f"expected {len(header)} cells, got {len(cells)}"
-            problems.append(FieldProblem(f"{name}:{row}", detail))
+            problems.add(f"{name}:{row}", detail)
             continue
+        if len(first_row) > MAX_ITEMS:
+            raise FileFormatError(f"{name}: expected at most {MAX_ITEMS:,} items, got more.")
         item_id = cells[0].strip()
         if not item_id:
-            problems.append(FieldProblem(f"{name}:{row}:{header[0] or 1}", "expected an item id"))
+            problems.add(f"{name}:{row}:{header[0] or 1}", "expected an item id")
         elif first_row.setdefault(item_id, row) != row:
             detail = f"expected each item once, got {item_id!r}, which row {first_row[item_id]} has"
-            problems.append(FieldProblem(f"{name}:{row}:{header[0] or 1}", detail))
+            problems.add(f"{name}:{row}:{header[0] or 1}", detail)
         for column, numbers in values.items():
             number, problem = _number(cells[columns[column]])
             numbers.append(number)
             if problem:
-                problems.append(
-                    FieldProblem(f"{name}:{row}:{column}", f"item {item_id!r}: {problem}")
-                )
+                problems.add(f"{name}:{row}:{column}", f"item {item_id!r}: {problem}")
         if problem := _illegal(form, values):
             place = f"{name}:{row}:{form.lower}"
-            illegal.append(FieldProblem(place, f"item {item_id!r}: {problem}"))
+            illegal.add(place, f"item {item_id!r}: {problem}")
         if form.dispersion and values[form.dispersion][-1] <= 0:
             problem = f"expected {form.dispersion} > 0, got {values[form.dispersion][-1]:g}"
-            illegal.append(
-                FieldProblem(f"{name}:{row}:{form.dispersion}", f"item {item_id!r}: {problem}")
-            )
-    raise_problems(name, problems + illegal, FileFormatError if problems else ItemBankError)
+            illegal.add(f"{name}:{row}:{form.dispersion}", f"item {item_id!r}: {problem}")
+    if problems.count:
+        problems.extend(illegal.count, ((p.pointer, p.detail) for p in illegal.kept))
+    problems.raise_any(name)
+    illegal.raise_any(name, ItemBankError)
     if not first_row:
         raise FileFormatError(f"{name}: expected at least one item, got none.")
     return _bank(form, values, tuple(first_row), name, scale)

@@ -18,8 +18,8 @@ import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
-from app.errors import FieldProblem, FileFormatError
-from app.exchange.files import raise_problems
+from app.errors import FileFormatError
+from app.exchange.files import Problems, shortened
 from app.exchange.slopes import (
     bank_of_slopes,
     mirt_names,
@@ -28,6 +28,8 @@ from app.exchange.slopes import (
     slopes_by_name,
 )
 
+MAX_ITEMS = 1_000_000
+MAX_COLUMNS = 1_000
 _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 
 
@@ -40,10 +42,7 @@ def read_parquet_parameters(
         FileFormatError: No Parquet, a column that is missing or holds something else.
         ItemBankError: Numbers that are no item's.
     """
-    try:
-        table = pa_parquet.read_table(pa.BufferReader(content))
-    except (pa.ArrowException, OSError) as exc:
-        raise FileFormatError(f"{name}: expected a Parquet file, got {exc}.") from exc
+    table = _table(content, name)
     have = set(table.column_names)
     if not {"item", "a"} <= have or not have & {"b", "intercept"}:
         found = ", ".join(table.column_names)
@@ -56,14 +55,11 @@ def read_parquet_parameters(
         for column in _NUMBERS
         if column in have
     }
-    raise_problems(
-        name,
-        [
-            FieldProblem(f"{name}:{row}:item", "expected the name of an item, got nothing")
-            for row, key in enumerate(keys)
-            if not key or not key.strip()
-        ],
-    )
+    problems = Problems()
+    for row, key in enumerate(keys):
+        if not key or not key.strip():
+            problems.add(f"{name}:{row}:item", "expected the name of an item, got nothing")
+    problems.raise_any(name)
     if names := own_names(table.column_names):
         slopes = {
             column: _cast(table, column, pa.float64(), name).to_numpy(zero_copy_only=False)
@@ -120,6 +116,25 @@ def write_parquet_parameters(
     target = io.BytesIO()
     pa_parquet.write_table(pa.table(columns), target, compression="zstd")
     return target.getvalue()
+
+
+def _table(content: bytes, name: str) -> Any:
+    try:
+        file = pa_parquet.ParquetFile(pa.BufferReader(content), pre_buffer=False)
+        rows, names = file.metadata.num_rows, file.schema_arrow.names
+        if rows > MAX_ITEMS or len(names) > MAX_COLUMNS:
+            raise FileFormatError(
+                f"{name}: expected at most {MAX_ITEMS:,} rows of {MAX_COLUMNS:,} columns, got "
+                f"{rows:,} of {len(names):,}."
+            )
+        read = [n for n in names if n in {"item", *_NUMBERS, *own_names(names), *mirt_names(names)}]
+        return file.read(columns=read, use_threads=False)
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError) as exc:
+        raise FileFormatError(
+            f"{name}: expected a Parquet file, got {shortened(str(exc))}."
+        ) from exc
 
 
 def _cast(table: Any, column: str, kind: Any, name: str) -> Any:

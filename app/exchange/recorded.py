@@ -1,23 +1,18 @@
 """Recorded answers of other tools: the canonical record, its files, and what has to be chosen."""
 
-import gzip
 import io
 import math
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
-
-from typing_extensions import override
 
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.files import MAX_TEXT_BYTES
+from app.exchange.files import MAX_TEXT_BYTES, shortened, unpacked
 from app.items import Outcome
 
-_GZIP = b"\x1f\x8b"
 FIRST_TRIAL = 1
 
 
@@ -68,20 +63,33 @@ class SourceFile:
     Attributes:
         path: Names it in reports; files of one folder belong together.
         folder: Name of that folder.
-        open: Opens it.
+        content: The bytes, or where they are on the disk.
         asked_for: Named by the user, not found in a folder or beside another file.
     """
 
     path: PurePosixPath
     folder: str
-    open: Callable[[], BinaryIO] = field(repr=False)
+    content: bytes | Path = field(repr=False)
     asked_for: bool = True
 
     @classmethod
     def of_bytes(cls, path: str, content: bytes) -> "SourceFile":
         """A file whose content is in memory."""
         named = PurePosixPath(path)
-        return cls(named, named.parent.name, lambda: io.BytesIO(content))
+        return cls(named, named.parent.name, content)
+
+    def open(self) -> BinaryIO:
+        """The bytes from their beginning.
+
+        Raises:
+            FileFormatError: They are on the disk and cannot be read.
+        """
+        if isinstance(self.content, bytes):
+            return io.BytesIO(self.content)
+        try:
+            return self.content.open("rb")
+        except OSError as exc:
+            raise FileFormatError(f"{self.name}: cannot be read: {exc.strerror}.") from exc
 
     @property
     def name(self) -> str:
@@ -161,10 +169,10 @@ def choice_error(
 ) -> FileFormatError:
     """The fault of a file that needs a choice, or lacks what was chosen; lists what is there."""
     # A file can name things by half a surrogate pair, which no answer of the API can hold.
-    listed = ", ".join(sorted(names)).encode(errors="replace").decode() or "none"
+    listed = shortened(", ".join(sorted(names)).encode(errors="replace").decode() or "none")
     if wanted or not names:
         return FileFormatError(
-            f"{place}: expected the {what} {' or '.join(map(repr, wanted)) or '(any)'}, "
+            f"{shortened(place)}: expected the {what} {' or '.join(map(repr, wanted)) or '(any)'}, "
             f"found: {listed}."
         )
     return FileFormatError(
@@ -189,47 +197,8 @@ def score_or_reason(value: Any, row: int, choices: Choices) -> float | LeftOut:
 
 
 def open_text(file: SourceFile) -> BinaryIO:
-    """The file's bytes, unzipped if it is a gzip file; at most `MAX_TEXT_BYTES` are given out."""
-    stream = file.open()
-    head = stream.read(2)
-    stream.seek(0)
-    plain = gzip.GzipFile(fileobj=stream) if head == _GZIP else stream
-    return io.BufferedReader(_Capped(stream, plain, file.name), 1 << 20)
-
-
-class _Capped(io.RawIOBase):
-    """A stream that refuses to give more than the cap."""
-
-    def __init__(self, file: BinaryIO, stream: BinaryIO | gzip.GzipFile, name: str) -> None:
-        self._file = file
-        self._stream = stream
-        self._name = name
-        self._left = MAX_TEXT_BYTES
-
-    @override
-    def readable(self) -> bool:
-        return True
-
-    @override
-    def readinto(self, buffer: Any) -> int:
-        try:
-            chunk = self._stream.read(len(buffer))
-        except (EOFError, zlib.error, gzip.BadGzipFile) as exc:
-            raise FileFormatError(
-                f"{self._name}: expected a gzip file, got a broken one: {exc}."
-            ) from exc
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise FileFormatError(
-                f"{self._name}: expected at most {MAX_TEXT_BYTES} bytes, got more."
-            )
-        buffer[: len(chunk)] = chunk
-        return len(chunk)
-
-    @override
-    def close(self) -> None:
-        self._file.close()  # which a gzip stream on it would leave open
-        super().close()
+    """The file's bytes, decompressed if it is a gzip file, within the limits of `unpacked`."""
+    return unpacked(file.open(), file.name, MAX_TEXT_BYTES)
 
 
 def text_of(mapping: Mapping[str, Any], *path: str) -> str | None:

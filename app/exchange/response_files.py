@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
@@ -25,7 +24,7 @@ from app.exchange.json_text import MAX_LINE_BYTES
 from app.exchange.lm_eval import is_sample, read_lm_eval
 from app.exchange.py_irt import is_examinee, read_py_irt
 from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
-from app.exchange.responses import read_trials
+from app.exchange.responses import read_parts
 
 _HEAD_BYTES = 1 << 20
 _ZIP = b"PK\x03\x04"
@@ -83,16 +82,10 @@ def files_at(paths: Iterable[Path]) -> list[SourceFile]:
 
 
 def _on_disk(path: Path, *, asked_for: bool) -> SourceFile:
-    def opened() -> BinaryIO:
-        try:
-            return path.open("rb")
-        except OSError as exc:
-            raise FileFormatError(f"{path}: cannot be read: {exc.strerror}.") from exc
-
     folder = path.absolute().parent.name  # also of a bare name: it may be the name of a model
     # A name that is no UTF-8 could not be kept with what was imported from it.
     name, folder = (text.encode(errors="replace").decode() for text in (path.as_posix(), folder))
-    return SourceFile(PurePosixPath(name), folder, opened, asked_for)
+    return SourceFile(PurePosixPath(name), folder, path.absolute(), asked_for)
 
 
 def sources_of(
@@ -194,9 +187,9 @@ def read_answers(file_format: ResponseFormat, source: Source, choices: Choices) 
             yield from reader(source, choices)
         case ResponseFormat.TABLE:
             with source.file.open() as stream:
-                tables = read_trials(stream, name=source.name, score_range=choices.score_range)
-            for trial, table in tables.items():
-                yield TrialTable(trial, _scaled(table, choices.score_range))
+                parts = read_parts(stream, name=source.name, score_range=choices.score_range)
+                for trial, table in parts:
+                    yield TrialTable(trial, _scaled(table, choices.score_range))
 
 
 def _scaled(table: ResponseTable, score_range: tuple[float, float]) -> ResponseTable:

@@ -10,29 +10,24 @@ A long file is recognised by its column names: `examinee`, `model`, `subject` or
 `test_condition`, which are not read. An empty cell, NA, NaN, null or None means no answer.
 """
 
-import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
-import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
 from app.engine.bank import FloatArray, IntArray
 from app.engine.responses import ResponseTable
-from app.errors import FieldProblem, FileFormatError
-from app.exchange.files import MAX_PROBLEMS, as_text, raise_problems, read_bytes
+from app.errors import FileFormatError
+from app.exchange.files import Problems
+from app.exchange.table_batches import NAMES, TEXT, TableFile, floats_of, names_of
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 SCORE_RANGE = (0.0, 1.0)
-MAX_CELLS = 400_000_000  # 3.2 GB as float64
+MAX_CELLS = 256 * 2**20
 
-_PARQUET = b"PAR1"
 _LONG_ROLES = (
     ("examinee", frozenset({"examinee", "model", "subject", "subject_id"})),
     ("item", frozenset({"item", "item_id"})),
@@ -42,6 +37,11 @@ _TRIAL = "trial"
 _LONG_COLUMNS = {role for role, _ in _LONG_ROLES} | {_TRIAL, "benchmark_id", "test_condition"}
 _FIRST_TRIAL = 1
 _MAX_TRIAL = 1_000_000
+#: Cells of the tables that a long file is given out as.
+_BLOCK_CELLS = 2_000_000
+#: Codes of cells; below them 0 and 1 are scores, and a fraction's score stands elsewhere.
+_FRACTION, _NO_SCORE, _NO_ROW = 2, 254, 255
+_Codes = NDArray[np.int32]
 
 
 def read_responses(
@@ -53,7 +53,7 @@ def read_responses(
     """Read recorded scores; either the whole file is good or nothing is returned.
 
     Args:
-        source: The bytes, or a binary stream; gzip and Parquet are recognised.
+        source: The bytes, or a seekable binary stream; gzip and Parquet are recognised.
         name: How faults name the file.
         score_range: Lowest and highest legal score; None takes any number.
 
@@ -81,240 +81,263 @@ def read_trials(
 
     Arguments and faults are those of `read_responses`; a file without trials is trial 1.
     """
-    content = read_bytes(source, name)
-    is_parquet = content.startswith(_PARQUET)
-    header = _parquet_header(content, name) if is_parquet else _csv_header(content, name)
-    _check_header(header, name)
-    roles = _long_roles(header)
-    types = {0: pa.string()} if roles is None else _long_types(header, roles)
-    table = (
-        _parquet_table(content, header, types, name)
-        if is_parquet
-        else _csv_table(content, header, types, name)
+    parts: dict[int, list[ResponseTable]] = {}
+    for trial, part in read_parts(source, name=name, score_range=score_range):
+        parts.setdefault(trial, []).append(part)
+    return {trial: _joined(parts.pop(trial)) for trial in list(parts)}
+
+
+def read_parts(
+    source: bytes | BinaryIO,
+    *,
+    name: str = "responses",
+    score_range: tuple[float, float] | None = SCORE_RANGE,
+) -> Iterator[tuple[int, ResponseTable]]:
+    """Read recorded scores piece by piece: a trial, and some of its examinees on all items.
+
+    Arguments and faults are those of `read_responses`; faults come at any piece.
+    """
+    file = TableFile(io.BytesIO(source) if isinstance(source, bytes) else source, name)
+    _check_header(file.header, name)
+    roles = _long_roles(file.header)
+    parts = (
+        _wide(file, name, score_range)
+        if roles is None
+        else _Long(file.header, roles, name, score_range).parts(file)
     )
-    del content  # of long files as large as all that follows
-    if roles is None:
-        return {_FIRST_TRIAL: _wide(table, header, name, score_range)}
-    return _long(table, header, roles, name, score_range)
+    n_answers = 0
+    for trial, table in parts:
+        n_answers += table.n_answers
+        yield trial, table
+    if not n_answers:
+        raise FileFormatError(f"{name}: expected at least one score, got none.")
+
+
+def _joined(parts: Sequence[ResponseTable]) -> ResponseTable:
+    if len(parts) == 1:
+        return parts[0]
+    examinees = tuple(examinee for part in parts for examinee in part.examinees)
+    scores = np.concatenate([part.scores for part in parts])
+    return ResponseTable(examinees, parts[0].items, scores)
 
 
 def _wide(
-    table: Any, header: Sequence[str], name: str, score_range: tuple[float, float] | None
-) -> ResponseTable:
-    examinees = _names(table.column(0), header[0], name)
-    problems = [
-        FieldProblem(f"{name}:{row + 2}:{header[0]}", f"expected each examinee once, got {text!r}")
-        for row, text in _repeated(examinees)
-    ]
-    raise_problems(name, problems)
-    # Filled column by column, so in column order; rows are what is read later.
-    scores = np.empty((len(examinees), len(header) - 1), order="F")
-    for j in range(scores.shape[1]):
-        scores[:, j] = _floats(table.column(j + 1))
-    rows, columns = _outside(scores, score_range)
-    raise_problems(
-        name,
-        [
-            _outside_problem(name, row + 2, header[column + 1], scores[row, column], score_range)
-            for row, column in zip(rows, columns, strict=True)
-        ],
-    )
-    return _table(examinees, tuple(header[1:]), np.ascontiguousarray(scores), name)
-
-
-def _long(
-    table: Any,
-    header: Sequence[str],
-    roles: dict[str, int],
-    name: str,
-    score_range: tuple[float, float] | None,
-) -> dict[int, ResponseTable]:
-    examinees, row_of = _encoded(table.column(roles["examinee"]), header[roles["examinee"]], name)
-    items, column_of = _encoded(table.column(roles["item"]), header[roles["item"]], name)
-    scores = _floats(table.column(roles["score"]))
-    trials, trial_of = _trials(table, header, roles, name)
-    shape = (len(trials), len(examinees), len(items))
-    n_cells = math.prod(shape)
-    if n_cells > MAX_CELLS:
-        raise FileFormatError(
-            f"{name}: expected at most {MAX_CELLS:,} cells, got {len(examinees):,} examinees x"
-            f" {len(items):,} items x {len(trials):,} trials."
-        )
-    cell = row_of.astype(np.intp)
-    cell *= len(items)
-    cell += column_of
-    cell += trial_of * (len(examinees) * len(items))
-    (outside,) = _outside(scores, score_range)
-    problems = [
-        FieldProblem(
-            f"{name}:{row + 2}",
-            "expected one score for each examinee and item, got another for"
-            f" {examinees[row_of[row]]!r}, {items[column_of[row]]!r}",
-        )
-        for row in _again(cell, n_cells)
-    ]
-    problems += [
-        _outside_problem(name, row + 2, header[roles["score"]], scores[row], score_range)
-        for row in outside
-    ]
-    raise_problems(name, problems)
-    wide = np.full(n_cells, np.nan)
-    wide[cell] = scores
-    return {
-        trial: _table(examinees, items, scores, name)
-        for trial, scores in zip(trials, wide.reshape(shape), strict=True)
-    }
-
-
-def _again(cell: IntArray, n_cells: int) -> IntArray:
-    """Rows whose cell an earlier row has."""
-    seen = np.zeros(n_cells, bool)
-    seen[cell] = True
-    if np.count_nonzero(seen) == len(cell):
-        return np.empty(0, np.intp)
-    order = np.argsort(cell, kind="stable")
-    again: IntArray = np.sort(order[1:][cell[order][1:] == cell[order][:-1]])
-    return again
-
-
-def _trials(
-    table: Any, header: Sequence[str], roles: dict[str, int], name: str
-) -> tuple[list[int], IntArray]:
-    """Numbers of the trials, and the position of each row's trial (of all rows) among them."""
-    if _TRIAL not in roles:
-        return [_FIRST_TRIAL], np.zeros(1, np.intp)
-    column = roles[_TRIAL]
-    numbers = _floats(table.column(column))
-    (wrong,) = np.nonzero((numbers != np.round(numbers)) | ~(np.abs(numbers) < _MAX_TRIAL))
-    raise_problems(
-        name,
-        [
-            FieldProblem(f"{name}:{row + 2}:{header[column]}", "expected a whole number")
-            for row in wrong
-        ],
-    )
-    trials, trial_of = np.unique(numbers, return_inverse=True)
-    return [int(trial) for trial in trials], trial_of.astype(np.intp)
-
-
-def _table(
-    examinees: tuple[str, ...], items: tuple[str, ...], scores: FloatArray, name: str
-) -> ResponseTable:
-    table = ResponseTable(examinees, items, scores)
-    if table.n_answers == 0:
-        raise FileFormatError(f"{name}: expected at least one score, got none.")
-    return table
-
-
-def _header_end(content: bytes) -> int:
-    """Where the first line ends, which goes on as long as a quote is open."""
-    end = content.find(b"\n") + 1
-    while end and content.count(b'"', 0, end) % 2:
-        end = content.find(b"\n", end) + 1
-    return end or len(content)
-
-
-def _csv_header(content: bytes, name: str) -> list[str]:
-    first = as_text(content[: _header_end(content)], name)
-    try:
-        return next(csv.reader(io.StringIO(first, newline=""), strict=True), [])
-    except csv.Error as exc:
-        raise FileFormatError(f"{name}:1: expected a CSV header, got {exc}.") from exc
-
-
-def _csv_table(content: bytes, header: Sequence[str], text: Mapping[int, Any], name: str) -> Any:
-    positions = [str(i) for i in range(len(header))]
-    ragged: list[FieldProblem] = []
-    start = _header_end(content)
-    if start == len(content):
-        raise FileFormatError(f"{name}: expected at least one score, got none.")
-    rows = pa.py_buffer(content).slice(start)
-    # Looking for line ends within quotes costs time, so only where there are quotes.
-    quoted = content.find(b'"', start) >= 0
-
-    def on_ragged(row: Any) -> str:
-        detail = f"expected {row.expected_columns} cells, got {row.actual_columns}"
-        ragged.append(FieldProblem(f"{name}:{row.number + 1}", detail))
-        return "skip"
-
-    def read(types: dict[str, Any]) -> Any:
-        return pa_csv.read_csv(
-            pa.BufferReader(rows),
-            # One thread: only then are rows numbered. Blocks hold many rows of many columns.
-            pa_csv.ReadOptions(use_threads=False, block_size=1 << 26, column_names=positions),
-            pa_csv.ParseOptions(newlines_in_values=quoted, invalid_row_handler=on_ragged),
-            pa_csv.ConvertOptions(
-                column_types=types,
-                null_values=list(MISSING),
-                strings_can_be_null=False,
-                check_utf8=True,
+    file: TableFile, name: str, score_range: tuple[float, float] | None
+) -> Iterator[tuple[int, ResponseTable]]:
+    header, problems = file.header, Problems()
+    items = tuple(header[1:])
+    known: set[str] = set()
+    row = 2
+    for batch in file.batches({0: TEXT}):
+        examinees = batch.column(0).to_pylist()
+        for i, text in enumerate(examinees):
+            if not text or not text.strip():
+                problems.add(f"{name}:{row + i}:{header[0]}", "expected a name, got nothing")
+            elif text in known:
+                detail = f"expected each examinee once, got {text!r}"
+                problems.add(f"{name}:{row + i}:{header[0]}", detail)
+            else:
+                known.add(text)
+        scores = np.empty((len(examinees), len(items)))
+        for j in range(len(items)):
+            scores[:, j] = floats_of(batch.column(j + 1))
+        rows, columns = _outside(scores, score_range)
+        problems.extend(
+            len(rows),
+            (
+                _outside_problem(name, row + i, items[j], scores[i, j], score_range)
+                for i, j in zip(rows, columns, strict=True)
             ),
         )
-
-    kinds = {p: text.get(int(p), pa.float64()) for p in positions}
-    try:
-        table = read(kinds)
-    except pa.ArrowInvalid as exc:
-        ragged.clear()
-        try:
-            as_strings = read(dict.fromkeys(positions, pa.string()))
-        except pa.ArrowInvalid:
-            raise FileFormatError(f"{name}: expected CSV, got {exc}.") from exc
-        raise_problems(name, _text_problems(as_strings, header, text, name))
-        raise FileFormatError(f"{name}: expected numbers, got {exc}.") from exc
-    raise_problems(name, ragged)
-    return table
+        row += len(examinees)
+        if not problems.count:
+            yield _FIRST_TRIAL, ResponseTable(tuple(examinees), items, scores)
+    problems.raise_any(name)
 
 
-def _parquet_header(content: bytes, name: str) -> list[str]:
-    try:
-        return list(pa_parquet.read_schema(pa.BufferReader(content)).names)
-    except (pa.ArrowInvalid, OSError) as exc:
-        raise FileFormatError(f"{name}: expected a Parquet file, got {exc}.") from exc
+class _Names:
+    """Names in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.position_of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.position_of)
+
+    def code(self, column: Any) -> _Codes:
+        """Positions of a column's names, new ones included; -1 where there is none."""
+        names, rows = names_of(column)
+        codes = np.full(len(names), -1, np.int32)
+        for j, text in enumerate(names):
+            if text and text.strip():
+                codes[j] = self.position_of.setdefault(text, len(self.position_of))
+        return codes[rows]
+
+    def all(self) -> tuple[str, ...]:
+        return tuple(self.position_of)
 
 
-def _parquet_table(
-    content: bytes, header: Sequence[str], text: Mapping[int, Any], name: str
-) -> Any:
-    try:
-        table = pa_parquet.read_table(pa.BufferReader(content))
-    except (pa.ArrowInvalid, OSError) as exc:
-        raise FileFormatError(f"{name}: expected a Parquet file, got {exc}.") from exc
-    columns = []
-    problems = []
-    for j, column in enumerate(table.columns):
-        wanted = text.get(j, pa.float64())
-        try:
-            columns.append(pc.cast(column, wanted))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            detail = f"expected {wanted}, got a column of {column.type}"
-            problems.append(FieldProblem(f"{name}:*:{header[j]}", detail))
-    raise_problems(name, problems)
-    return pa.table(columns, names=[str(j) for j in range(len(columns))])
+class _Long:
+    """Rows of a long file: codes of the names and scores, 9 bytes a row if scores are 0 and 1."""
+
+    def __init__(
+        self,
+        header: Sequence[str],
+        roles: Mapping[str, int],
+        name: str,
+        score_range: tuple[float, float] | None,
+    ) -> None:
+        self._header = header
+        self._roles = roles
+        self._name = name
+        self._range = score_range
+        self._examinees, self._items = _Names(), _Names()
+        self._trials: dict[int, int] = {}
+        self._problems = Problems()
+        self._are_placed = True
+        self._rows: deque[tuple[_Codes, _Codes, _Codes, NDArray[Any]]] = deque()
+
+    def parts(self, file: TableFile) -> Iterator[tuple[int, ResponseTable]]:
+        """The tables, once every row is read."""
+        row = 2
+        for batch in file.batches(_long_types(self._header, self._roles)):
+            self._take(batch, row)
+            row += batch.num_rows
+        if not self._rows:
+            self._problems.raise_any(self._name)
+            return
+        shape = (len(self._trials), len(self._examinees), len(self._items))
+        if math.prod(shape) > MAX_CELLS:
+            raise FileFormatError(
+                f"{self._name}: expected at most {MAX_CELLS:,} cells, got {shape[1]:,} examinees x"
+                f" {shape[2]:,} items x {shape[0]:,} trials: import benchmarks that share no"
+                " examinees one by one."
+            )
+        codes, fractions = self._cells(shape)
+        self._problems.raise_any(self._name)
+        yield from self._tables(shape, codes, fractions)
+
+    def _take(self, batch: Any, first_row: int) -> None:
+        name, header, roles = self._name, self._header, self._roles
+        coded = []
+        for role, names in (("examinee", self._examinees), ("item", self._items)):
+            column = roles[role]
+            coded.append(names.code(batch.column(column)))
+            without = np.flatnonzero(coded[-1] < 0)
+            self._problems.extend(
+                len(without),
+                (
+                    (f"{name}:{first_row + i}:{header[column]}", "expected a name, got nothing")
+                    for i in without
+                ),
+            )
+        scores = floats_of(batch.column(roles["score"]))
+        (outside,) = _outside(scores, self._range)
+        title = header[roles["score"]]
+        self._problems.extend(
+            len(outside),
+            (_outside_problem(name, first_row + i, title, scores[i], self._range) for i in outside),
+        )
+        trials = self._trial_codes(batch, first_row)
+        if trials is None or any((codes < 0).any() for codes in coded):
+            self._are_placed = False
+            self._rows.clear()
+        elif self._are_placed:
+            self._rows.append((coded[0], coded[1], trials, _compact(scores)))
+
+    def _trial_codes(self, batch: Any, first_row: int) -> _Codes | None:
+        """Position of each row's trial among those known, or of the only one; None if unknown."""
+        if _TRIAL not in self._roles:
+            self._trials.setdefault(_FIRST_TRIAL, 0)
+            return np.zeros(1, np.int32)
+        column = self._roles[_TRIAL]
+        numbers = floats_of(batch.column(column))
+        wrong = np.flatnonzero((numbers != np.round(numbers)) | ~(np.abs(numbers) < _MAX_TRIAL))
+        self._problems.extend(
+            len(wrong),
+            (
+                (f"{self._name}:{first_row + i}:{self._header[column]}", "expected a whole number")
+                for i in wrong
+            ),
+        )
+        if len(wrong):
+            return None
+        found, rows = np.unique(numbers, return_inverse=True)
+        codes = [self._trials.setdefault(int(n), len(self._trials)) for n in found]
+        return np.array(codes, np.int32)[rows]
+
+    def _cells(self, shape: tuple[int, ...]) -> tuple[NDArray[np.uint8], FloatArray | None]:
+        """Codes of all cells, and the scores of those that are fractions."""
+        codes = np.full(math.prod(shape), _NO_ROW, np.uint8)
+        fractions: FloatArray | None = None
+        filled, row = 0, 2
+        while self._rows:
+            examinees, items, trials, scores = self._rows.popleft()
+            cell = examinees.astype(np.intp)
+            cell += trials.astype(np.intp) * shape[1]
+            cell *= shape[2]
+            cell += items
+            again = codes[cell] != _NO_ROW
+            if scores.dtype == np.uint8:
+                codes[cell] = scores
+            else:
+                if fractions is None:
+                    fractions = np.zeros(len(codes))
+                fractions[cell] = scores
+                codes[cell] = np.where(np.isnan(scores), _NO_SCORE, _FRACTION)
+            before, filled = filled, int(np.count_nonzero(codes != _NO_ROW))
+            if filled - before < len(cell):
+                again |= _repeats(cell)
+                places = np.flatnonzero(again)
+                self._problems.extend(
+                    len(places), self._again_places(places, examinees, items, row)
+                )
+            row += len(cell)
+        return codes, fractions
+
+    def _again_places(
+        self, again: IntArray, examinees: _Codes, items: _Codes, row: int
+    ) -> Iterator[tuple[str, str]]:
+        who, what = self._examinees.all(), self._items.all()
+        for i in again:
+            yield (
+                f"{self._name}:{row + i}",
+                "expected one score for each examinee and item, got another for"
+                f" {who[examinees[i]]!r}, {what[items[i]]!r}",
+            )
+
+    def _tables(
+        self, shape: tuple[int, ...], codes: NDArray[np.uint8], fractions: FloatArray | None
+    ) -> Iterator[tuple[int, ResponseTable]]:
+        examinees, items = self._examinees.all(), self._items.all()
+        height = max(1, _BLOCK_CELLS // len(items))
+        cells = codes.reshape(shape)
+        values = None if fractions is None else fractions.reshape(shape)
+        for trial in sorted(self._trials):
+            of_trial = self._trials[trial]
+            for start in range(0, len(examinees), height):
+                block = cells[of_trial, start : start + height]
+                scores = np.where(block <= 1, block, np.nan)
+                if values is not None:
+                    chosen = block == _FRACTION
+                    scores[chosen] = values[of_trial, start : start + height][chosen]
+                yield trial, ResponseTable(examinees[start : start + height], items, scores)
 
 
-def _text_problems(
-    table: Any, header: Sequence[str], text: Mapping[int, Any], name: str
-) -> list[FieldProblem]:
-    problems = []
-    for j, column in enumerate(table.columns):
-        if j in text:
-            continue
-        for row, cell in enumerate(column.to_pylist()):
-            if cell not in MISSING and not _is_number(cell):
-                detail = f"expected a score, got {cell!r:.80}"
-                problems.append(FieldProblem(f"{name}:{row + 2}:{header[j]}", detail))
-        if len(problems) >= MAX_PROBLEMS:
-            break
-    return problems
+def _compact(scores: FloatArray) -> NDArray[Any]:
+    """Scores as bytes, if all are 0, 1 or missing."""
+    missing = np.isnan(scores)
+    if not (missing | (scores == 0) | (scores == 1)).all():
+        return scores
+    return np.where(missing, _NO_SCORE, scores == 1).astype(np.uint8)
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+def _repeats(cell: IntArray) -> NDArray[np.bool_]:
+    """Which rows have a cell that an earlier one has."""
+    order = np.argsort(cell, kind="stable")
+    repeats = np.zeros(len(cell), bool)
+    repeats[order[1:]] = cell[order[1:]] == cell[order[:-1]]
+    return repeats
 
 
 def _check_header(header: Sequence[str], name: str) -> None:
@@ -323,18 +346,13 @@ def _check_header(header: Sequence[str], name: str) -> None:
             f"{name}: expected a first column of examinees and a column for each item, or"
             f" examinee,item,score; found {','.join(header)!r:.200}."
         )
-    raise_problems(
-        name,
-        [
-            FieldProblem(f"{name}:1:{text}", f"expected each column once, got {text!r} again")
-            for _, text in _repeated(header)
-        ]
-        + [
-            FieldProblem(f"{name}:1:{j + 1}", "expected an item id, got an empty name")
-            for j, text in enumerate(header)
-            if j > 0 and not text.strip()
-        ],
-    )
+    problems = Problems()
+    for _, text in _repeated(header):
+        problems.add(f"{name}:1:{text}", f"expected each column once, got {text!r} again")
+    for j, text in enumerate(header):
+        if j > 0 and not text.strip():
+            problems.add(f"{name}:1:{j + 1}", "expected an item id, got an empty name")
+    problems.raise_any(name)
 
 
 def _long_roles(header: Sequence[str]) -> dict[str, int] | None:
@@ -351,35 +369,9 @@ def _long_roles(header: Sequence[str]) -> dict[str, int] | None:
 
 def _long_types(header: Sequence[str], roles: Mapping[str, int]) -> dict[int, Any]:
     """Columns of a long file that are no numbers; names repeat, so each is kept once."""
-    names = pa.dictionary(pa.int32(), pa.string())
     numbers = {roles["score"], roles.get(_TRIAL)}
     coded = {roles["examinee"], roles["item"]}
-    return {j: names if j in coded else pa.string() for j in range(len(header)) if j not in numbers}
-
-
-def _names(column: Any, title: str, name: str) -> tuple[str, ...]:
-    names = tuple(column.to_pylist())
-    problems = [
-        FieldProblem(f"{name}:{row + 2}:{title}", "expected a name, got nothing")
-        for row, text in enumerate(names)
-        if not text or not text.strip()
-    ]
-    raise_problems(name, problems)
-    return names
-
-
-def _encoded(column: Any, title: str, name: str) -> tuple[tuple[str, ...], NDArray[np.int32]]:
-    """Distinct names in order of first appearance, and the position of each row's name."""
-    encoded = column.unify_dictionaries().combine_chunks()
-    names = encoded.dictionary.to_pylist()
-    if encoded.null_count or any(not text.strip() for text in names):
-        _names(column, title, name)
-    return tuple(names), encoded.indices.to_numpy()
-
-
-def _floats(column: Any) -> FloatArray:
-    floats: FloatArray = column.to_numpy()
-    return floats
+    return {j: NAMES if j in coded else TEXT for j in range(len(header)) if j not in numbers}
 
 
 def _repeated(names: Sequence[str]) -> list[tuple[int, str]]:
@@ -395,6 +387,6 @@ def _outside(scores: FloatArray, score_range: tuple[float, float] | None) -> tup
 
 def _outside_problem(
     name: str, row: int, column: str, score: float, score_range: tuple[float, float] | None
-) -> FieldProblem:
+) -> tuple[str, str]:
     expected = "a number" if score_range is None else f"a score in {sorted(score_range)}"
-    return FieldProblem(f"{name}:{row}:{column}", f"expected {expected}, got {score:g}")
+    return f"{name}:{row}:{column}", f"expected {expected}, got {score:g}"

@@ -37,7 +37,7 @@ CODE_OF = {
 }
 #: The first code of an answer without a score.
 _UNSCORED = min(CODE_OF.values())
-_FRACTION_BYTES = 8
+FRACTION_BYTES = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -79,16 +79,13 @@ class Sheet:
             fractions = np.frombuffer(self.fractions)[: len(codes)][chosen].astype("<f8").tobytes()
         return StoredSheet(examinee, trial, codes, fractions or None)
 
-    def grow(self, n_items: int) -> int:
-        """Reach to so many items at least; returns by how many bytes it grew."""
+    def grow(self, n_items: int) -> None:
+        """Reach to so many items at least."""
         more = n_items - len(self.codes)
-        if more <= 0:
-            return 0
-        self.codes.extend(bytes([NOT_RUN]) * more)
-        if self.fractions is None:
-            return more
-        self.fractions.extend([0.0] * more)
-        return more * (1 + _FRACTION_BYTES)
+        if more > 0:
+            self.codes.extend(bytes([NOT_RUN]) * more)
+            if self.fractions is not None:
+                self.fractions.frombytes(bytes(FRACTION_BYTES * more))
 
     def put(self, column: int, code: int, score: float) -> int:
         """Write one answer; the sheet reaches to `column`. Returns by how many bytes it grew."""
@@ -96,7 +93,7 @@ class Sheet:
         grown = 0
         if code == FRACTION:
             if self.fractions is None:
-                grown = _FRACTION_BYTES * len(self.codes)
+                grown = FRACTION_BYTES * len(self.codes)
                 self.fractions = array("d", bytes(grown))
             self.fractions[column] = score
         return grown
@@ -104,7 +101,12 @@ class Sheet:
     @property
     def n_bytes(self) -> int:
         """What it takes in memory."""
-        return len(self.codes) * (1 if self.fractions is None else 1 + _FRACTION_BYTES)
+        return len(self.codes) * self.width
+
+    @property
+    def width(self) -> int:
+        """Bytes of one answer."""
+        return 1 if self.fractions is None else 1 + FRACTION_BYTES
 
     def score(self, column: int) -> float | None:
         """The score of one answer, None where it has none."""

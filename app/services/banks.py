@@ -23,6 +23,7 @@ from app.services.bank_import import (
     parameters_of,
 )
 from app.services.bank_spec import BankSpec, bank_of, check_spec
+from app.services.confined_reading import Reader, SentFile
 from app.services.loaded_version import LoadedVersion
 from app.services.scorer_checks import Faults, faults_of, require_usable
 from app.services.scorer_endpoints import scorer_endpoints
@@ -71,10 +72,12 @@ class BankService:
 
     Args:
         database: Where they are stored.
+        reader: Reads files that were sent.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
+        self._reader = reader or Reader()
 
     async def create_bank(self, spec: BankSpec) -> BankOverview:
         """Make an empty bank.
@@ -172,6 +175,29 @@ class BankService:
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
             return await self._import(uow, found, request, faults, dry_run=dry_run)
+
+    async def import_files(
+        self,
+        bank: str,
+        request: BankImport,
+        *,
+        items: SentFile | None = None,
+        parameters: SentFile | None = None,
+        dry_run: bool = False,
+    ) -> ImportReport:
+        """Import files that were sent; `request` says how.
+
+        Raises:
+            InvalidInputError: Faults in a file, each with file, row and field; as `import_into`.
+            ConflictError: As for `import_into`.
+        """
+        await self.get_bank(bank)
+        read = replace(
+            request,
+            items=await self._reader.items(items) if items else (),
+            parameters=await self._reader.parameters(parameters) if parameters else None,
+        )
+        return await self.import_into(bank, read, dry_run=dry_run)
 
     async def create_version(self, bank: str, request: BankImport) -> BankVersion:
         """Make a version from the parameters of `request`.

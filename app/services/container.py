@@ -12,6 +12,7 @@ from app.services.banks import BankService
 from app.services.calibrations import CalibrationService
 from app.services.collection import Collector
 from app.services.comparisons import ComparisonService
+from app.services.confined_reading import Reader
 from app.services.drift import DriftService
 from app.services.endpoints import EndpointService
 from app.services.exposure import close_processes
@@ -90,9 +91,10 @@ async def open_services(
     secrets = SecretBox(settings)
     async with Transport(guard=guard) as transport:
         endpoints = EndpointService(database, secrets, transport, guard)
-        banks = BankService(database)
+        reader = Reader(settings.import_memory_bytes)
+        banks = BankService(database, reader)
         versions = VersionService(database)
-        response_sets = ResponseSetService(database)
+        response_sets = ResponseSetService(database, reader)
         sessions = SessionService(
             database=database,
             versions=versions,
@@ -111,7 +113,7 @@ async def open_services(
                 endpoints=endpoints,
                 marker_guard=MarkerGuard(database),
                 banks=banks,
-                items=ItemService(database),
+                items=ItemService(database, reader),
                 versions=versions,
                 bank_exports=BankExports(database, versions),
                 version_reports=VersionReports(database, versions),

@@ -1,11 +1,10 @@
 """Items of banks: added, shown, changed until a version holds them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord, parse_item
-from app.exchange.items import ItemRow
 from app.services.bank_import import (
     BatchLine,
     batch_line,
@@ -15,6 +14,7 @@ from app.services.bank_import import (
     own_scorers,
     refuse_parameters,
 )
+from app.services.confined_reading import Reader
 from app.services.scorer_checks import faults_of
 from app.services.scorer_endpoints import scorer_endpoints
 from app.services.visibility import Sight
@@ -31,10 +31,12 @@ class ItemService:
 
     Args:
         database: Where they are stored.
+        reader: Reads files that were sent.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
+        self._reader = reader or Reader()
 
     async def add(self, bank: str, record: ItemRecord) -> Item:
         """Add one item.
@@ -54,28 +56,26 @@ class ItemService:
             await uow.items.add(found.id, [item])
             return await uow.items.find(found.id, item.id)
 
-    async def add_batch(self, bank: str, rows: Iterable[ItemRow]) -> list[BatchLine]:
-        """Add many items; each line succeeds or fails by itself.
+    async def add_batch(self, bank: str, lines: bytes) -> list[BatchLine]:
+        """Add many items; each JSON line succeeds or fails by itself.
 
         Raises:
             NotFoundError: No such bank.
-            InvalidInputError: More than `MAX_BATCH` lines.
+            InvalidInputError: More than `MAX_BATCH` lines, or they cannot be read.
         """
-        given = list(rows)
+        given = await self._reader.item_lines(lines, MAX_BATCH + 1)
         if len(given) > MAX_BATCH:
-            raise InvalidInputError(
-                f"Expected at most {MAX_BATCH} lines, got {len(given)}: use an import."
-            )
+            raise InvalidInputError(f"Expected at most {MAX_BATCH} lines, got more: use an import.")
         faults = await faults_of(row.record.scorer for row in given if row.record is not None)
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
             keys = [row.record.key for row in given if row.record is not None]
             existing = await uow.items.by_key(found.id, keys)
-            lines = [batch_line(row, existing, faults) for row in given]
-            made = [line.new for line in lines if line.new is not None]
+            done = [batch_line(row, existing, faults) for row in given]
+            made = [line.new for line in done if line.new is not None]
             await scorer_endpoints(uow, own_scorers(made))
             await uow.items.add(found.id, made)
-            return lines
+            return done
 
     async def get(self, bank: str, item: str, *, reveal: bool = True) -> Item:
         """An item of a bank by id or key.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from app.errors import FileFormatError, InvalidInputError
+from app.exchange.files import shortened
 from app.exchange.recorded import Choices, LeftOut, Recorded, SourceFile, TrialTable
 from app.exchange.response_files import ResponseFormat, read_answers, sources_of
 from app.items import Outcome
@@ -19,8 +20,10 @@ from app.storage.repositories.response_sets import StoredSheet
 #: Places that a report names for each reason.
 MAX_PLACES = 10
 MAX_NAME_LENGTH = 512
-#: Sheets that are in memory at a time: 19 million scores between 0 and 1 take a sixth of it.
-MAX_BYTES = 2**30
+#: Sheets of an import: a byte an item of each examinee, nine where some score is no 0 or 1.
+MAX_BYTES = 256 * 2**20
+#: What a name takes beside them.
+_NAME_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +73,7 @@ class _Skips:
             self.counts[reason] += count
             named = self.places.setdefault(reason, [])
             if len(named) < MAX_PLACES:
-                named.append(place)
+                named.append(shortened(place))
 
 
 @dataclass(slots=True)
@@ -119,12 +122,11 @@ class Draft:
         if sheet is None:
             _check_name("examinee", examinee, f"{file}:{row}")
             sheet = self.sheets[key] = Sheet()
-        column = self.columns.get(item)
-        if column is None:
-            _check_name("item", item, f"{file}:{row}")
-            column = self.columns[item] = len(self.columns)
+            self._count(_NAME_BYTES)
+        column = self._column(item, f"{file}:{row}")
         if column >= len(sheet.codes):
-            self._count(sheet.grow(column + 1))
+            self._count((column + 1 - len(sheet.codes)) * sheet.width)
+            sheet.grow(column + 1)
         if sheet.codes[column] == NOT_RUN:
             self._count(sheet.put(column, code_of(outcome, score), score or 0.0))
             self.accepted += 1
@@ -143,11 +145,7 @@ class Draft:
         """Put a table's rows on their sheets."""
         table = part.table
         place = file if part.row is None else f"{file}:{part.row}"
-        for item in table.items:
-            if item not in self.columns:
-                _check_name("item", item, place)
-                self.columns[item] = len(self.columns)
-        into = np.array([self.columns[item] for item in table.items], np.intp)
+        into = np.array([self._column(item, place) for item in table.items], np.intp)
         for examinee, scores in zip(table.examinees, table.scores, strict=True):
             _check_name("examinee", examinee, place)
             new = Sheet.of_scores(scores).moved(into)
@@ -155,7 +153,7 @@ class Draft:
             held = self.sheets.get(key)
             if held is None:
                 self.sheets[key] = new
-                self._count(new.n_bytes)
+                self._count(new.n_bytes + _NAME_BYTES)
                 self.accepted += int(np.count_nonzero(~np.isnan(scores)))
                 continue
             before = held.n_bytes
@@ -177,9 +175,18 @@ class Draft:
             for reason, count in self.skips.counts.most_common()
         )
 
+    def _column(self, item: str, place: str) -> int:
+        column = self.columns.get(item)
+        if column is None:
+            _check_name("item", item, place)
+            self._count(_NAME_BYTES)
+            column = self.columns[item] = len(self.columns)
+        return column
+
     def _count(self, more: int) -> None:
         self.n_bytes += more
-        _check_size(self.n_bytes)
+        if self.n_bytes > MAX_BYTES:
+            raise _too_large(len(self.sheets), len(self.columns))
 
 
 def read_draft(request: AnswerImport) -> Draft:
@@ -254,10 +261,13 @@ def change_of(
     outcomes: Counter[str] = Counter()
     accepted = draft.accepted
     n_bytes = 0
-    for (examinee, trial), drafted in draft.sheets.items():
+    n_sheets = len(draft.sheets)
+    for examinee, trial in list(draft.sheets):
+        drafted = draft.sheets.pop((examinee, trial))
         sheet = drafted.moved(into) if moves else drafted
         n_bytes += sheet.n_bytes
-        _check_size(n_bytes)
+        if n_bytes > MAX_BYTES:
+            raise _too_large(n_sheets, len(position_of))
         stored = held.get((examinee, trial))
         if stored is None:
             ready = sheet.stored(examinee, trial)
@@ -283,19 +293,19 @@ def change_of(
     )
 
 
-def _check_size(n_bytes: int) -> None:
-    if n_bytes > MAX_BYTES:
-        raise InvalidInputError(
-            f"The import takes more than {MAX_BYTES / 2**20:.0f} MB as examinees x items: import "
-            "in parts, or benchmarks that share no examinees into sets of their own."
-        )
+def _too_large(n_sheets: int, n_items: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"Expected answers that take at most {MAX_BYTES / 2**20:.0f} MB as examinees x items, got "
+        f"more with {n_sheets:,} examinees x {n_items:,} items: import in parts, or benchmarks "
+        "that share no examinees into sets of their own."
+    )
 
 
 def _check_name(what: str, name: str, place: str) -> None:
     if len(name) > MAX_NAME_LENGTH:
         raise InvalidInputError(
-            f"{place}: expected {what} names of at most {MAX_NAME_LENGTH} characters, got "
-            f"{name[:40]!r}... of {len(name)}."
+            f"{shortened(place)}: expected {what} names of at most {MAX_NAME_LENGTH} characters, "
+            f"got {name[:40]!r}... of {len(name)}."
         )
     if not name.strip() or "\x00" in name or any("\ud800" <= char <= "\udfff" for char in name):
-        raise InvalidInputError(f"{place}: expected a name of the {what}, got {name!r}.")
+        raise InvalidInputError(f"{shortened(place)}: expected a name of the {what}, got {name!r}.")

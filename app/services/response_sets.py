@@ -11,14 +11,15 @@ from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.responses import MAX_CELLS
 from app.services.answer_sheets import table_of
+from app.services.confined_reading import Reader
 from app.services.response_import import (
+    MAX_BYTES,
     AnswerImport,
     Change,
     Draft,
     FileRead,
     SkippedRows,
     change_of,
-    read_draft,
 )
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -65,10 +66,12 @@ class ResponseSetService:
 
     Args:
         database: Where they are stored.
+        reader: Reads files that were sent.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
+        self._reader = reader or Reader()
 
     async def create(
         self, name: str, *, description: str = "", metadata: dict[str, str] | None = None
@@ -129,8 +132,7 @@ class ResponseSetService:
             InvalidInputError: A file that cannot be read or needs a choice, or no answer in any.
         """
         await self.get(response_set)
-        draft = await asyncio.to_thread(read_draft, request)
-        async with self._database.unit_of_work() as uow:
+        async with self._reader.answers(request) as draft, self._database.unit_of_work() as uow:
             found = await uow.response_sets.find(response_set, for_update=True)
             return await import_draft(uow, found, draft, dry_run=dry_run)
 
@@ -143,11 +145,11 @@ class ResponseSetService:
             InvalidInputError: As for `import_into`, or a name that cannot stand in a URL.
         """
         made = new_set(name)
-        draft = await asyncio.to_thread(read_draft, request)
-        try:
-            return await self._import_named(made, draft, dry_run=dry_run)
-        except AlreadyExistsError:  # somebody made the set meanwhile
-            return await self._import_named(made, draft, dry_run=dry_run)
+        async with self._reader.answers(request) as draft:
+            try:
+                return await self._import_named(made, draft, dry_run=dry_run)
+            except AlreadyExistsError:  # somebody made the set meanwhile
+                return await self._import_named(made, draft, dry_run=dry_run)
 
     async def _import_named(
         self, made: ResponseSet, draft: Draft, *, dry_run: bool
@@ -189,14 +191,21 @@ async def import_draft(
     """Bring a draft into a set that is locked, within the caller's transaction."""
     sets = uow.response_sets
     examinees = draft.examinees
-    without_scores = draft.without_scores
+    without_scores = await asyncio.to_thread(lambda: draft.without_scores)
     items = await sets.item_keys(found.id)
     positions: dict[str, int] = {}
     held: dict[tuple[str, int], StoredSheet] = {}
     if found.n_sheets:
         positions = await sets.examinee_positions(found.id, examinees)
+        n_bytes = 0
         async for sheet in sets.sheets(found.id, list(positions)):
             held[sheet.examinee, sheet.trial] = sheet
+            n_bytes += len(sheet.codes) + len(sheet.fractions or b"")
+            if n_bytes > MAX_BYTES:
+                raise InvalidInputError(
+                    f"{found.name!r} has more than {MAX_BYTES / 2**20:.0f} MB of answers of these "
+                    "examinees: import fewer examinees at a time, or into another set."
+                )
     change = await asyncio.to_thread(change_of, draft, items, held)
     n_known = len(positions)
     for sheet in change.new_sheets:

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError
-from app.exchange.items import scan_items
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_import import BankImport
 from app.services.banks import BankService
@@ -36,7 +35,7 @@ async def test_each_line_of_a_batch_fares_by_itself(banks: BankService, items: I
         b'{"key": "odd", "prompt": "p", "scorer": "nope"}\n'
         b"not json\n"
     )
-    lines = await items.add_batch("sums", scan_items(body, file_format="jsonl"))
+    lines = await items.add_batch("sums", body)
     assert [(line.row, line.status) for line in lines] == [
         (1, "created"),
         (2, "unchanged"),
@@ -45,11 +44,11 @@ async def test_each_line_of_a_batch_fares_by_itself(banks: BankService, items: I
         (5, "failed"),
         (6, "failed"),
     ]
-    again = await items.add_batch("sums", scan_items(body, file_format="jsonl"))
+    again = await items.add_batch("sums", body)
     assert again[0].status == "unchanged"
     assert again[0].item_id == lines[0].item_id
     other = b'{"key": "old", "prompt": "Another?"}'
-    (conflict,) = await items.add_batch("sums", scan_items(other, file_format="jsonl"))
+    (conflict,) = await items.add_batch("sums", other)
     assert isinstance(conflict.error, AlreadyExistsError)
 
 

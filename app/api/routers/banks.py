@@ -1,7 +1,5 @@
 """Banks and imports into them."""
 
-import asyncio
-
 from fastapi import Response
 
 from app.api.bodies import LARGE, up_to
@@ -104,8 +102,12 @@ async def import_into_bank(
     Parameters make a new version. A file above the server's body limit comes in through
     `sextant banks import`, or in parts through `items:batch`.
     """
-    report = await banks.import_into(
-        bank, await asyncio.to_thread(body.to_domain), dry_run=body.dry_run
+    report = await banks.import_files(
+        bank,
+        body.to_domain(),
+        items=body.items.to_domain("items") if body.items else None,
+        parameters=body.parameters.to_domain("parameters") if body.parameters else None,
+        dry_run=body.dry_run,
     )
     if body.dry_run:
         response.status_code = 200

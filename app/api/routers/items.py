@@ -1,12 +1,11 @@
 """Items of banks."""
 
-import asyncio
 from typing import Annotated
 
 from fastapi import Path, Request, Response
 from starlette.exceptions import HTTPException
 
-from app.api.bodies import MEDIUM, refuse_too_many_values, up_to
+from app.api.bodies import MEDIUM, up_to
 from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
@@ -17,7 +16,6 @@ from app.api.schemas.common import ListRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
 from app.deps import Items, Seen, caller
 from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError
-from app.exchange.items import ItemRow, scan_items
 
 router = make_router("/banks", tag="banks")
 
@@ -128,11 +126,4 @@ async def add_items(bank: BankRef, request: Request, items: Items) -> BatchRead:
         raise HTTPException(
             415, f"Content-Type {media_type or '(none)'} cannot be read; send {_NDJSON[0]}."
         )
-    body = await request.body()
-    rows = await asyncio.to_thread(_rows, body)
-    return BatchRead.of(await items.add_batch(bank, rows))
-
-
-def _rows(body: bytes) -> list[ItemRow]:
-    refuse_too_many_values(body)
-    return list(scan_items(body, name="body", file_format="jsonl"))
+    return BatchRead.of(await items.add_batch(bank, await request.body()))

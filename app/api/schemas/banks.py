@@ -17,12 +17,11 @@ from app.api.schemas.versions import (
     VersionRead,
     VersionSettings,
 )
-from app.exchange.items import read_items
-from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.services.bank_import import BankImport, Skipped, Tally
 from app.services.bank_spec import BY_KIND, BankSpec
 from app.services.banks import BankOverview, ImportReport
+from app.services.confined_reading import SentFile
 from app.services.pretest import MAX_PER_SESSION
 from app.services.visibility import Sight
 
@@ -210,6 +209,10 @@ class UploadedFile(Input):
         default=None, description="How faults name the file; its suffix tells the format."
     )
 
+    def to_domain(self, default_name: str) -> SentFile:
+        """The same for the service."""
+        return SentFile(self.name or default_name, self.content.encode())
+
 
 class ImportCreate(VersionSettings):
     """An item file, a parameter file, or both.
@@ -247,21 +250,8 @@ class ImportCreate(VersionSettings):
         return self
 
     def to_domain(self) -> BankImport:
-        """The files read, for the service.
-
-        Raises:
-            FileFormatError: Faults in a file, each with file, row and field.
-        """
-        items, parameters = self.items, self.parameters
-        return BankImport(
-            items=read_items(items.content.encode(), name=items.name or "items") if items else (),
-            parameters=(
-                read_parameters(parameters.content.encode(), name=parameters.name or "parameters")
-                if parameters
-                else None
-            ),
-            **self.model_dump(exclude={"items", "parameters", "dry_run"}),
-        )
+        """How to import, for the service."""
+        return BankImport(**self.model_dump(exclude={"items", "parameters", "dry_run"}))
 
 
 class SkippedRead(Output):

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 T = TypeVar("T")
 
@@ -34,12 +34,24 @@ Metadata = Annotated[
 ABSENT: Any = Field(default_factory=lambda: None)
 
 
+#: Members of an object whose fields are known; the API's largest has some thirty.
+MAX_FIELDS = 200
+
+
 class Input(BaseModel):
     """Base of everything that comes in: strict types, no unknown fields, no NaN."""
 
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, value: Any) -> Any:
+        # Each unknown field is a fault of its own: of a million of them this one is told.
+        if isinstance(value, dict) and len(value) > MAX_FIELDS:
+            raise ValueError(f"expected at most {MAX_FIELDS} fields, got {len(value)}")
+        return value
 
 
 class Output(BaseModel):

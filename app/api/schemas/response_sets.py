@@ -170,7 +170,7 @@ class AnswerImportCreate(Input):
         }
     )
 
-    files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000)]
+    files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
     format: FormatName | None = None
     filters: _Choices = Field(default_factory=list, description="lm-eval filters to take.")
     metrics: _Choices = Field(

@@ -247,7 +247,10 @@ class VersionCreate(VersionSettings):
         }
     )
 
-    parameters: Annotated[list[ParameterRow], Field(min_length=1, max_length=200_000)] | None = None
+    parameters: (
+        Annotated[list[ParameterRow], Field(min_length=1, max_length=200_000, fail_fast=True)]
+        | None
+    ) = None
     from_version: VersionName | None = None
 
     @model_validator(mode="after")

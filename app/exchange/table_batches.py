@@ -1,0 +1,267 @@
+"""Tables of recorded answers piece by piece: CSV or Parquet in, batches of typed columns out.
+
+What is in memory at a time is a batch, whatever the file becomes when it is decompressed.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.csv as pa_csv  # type: ignore[import-untyped]
+import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+
+from app.engine.bank import FloatArray, IntArray
+from app.errors import FileFormatError
+from app.exchange.files import (
+    MAX_RATIO,
+    MAX_WHOLE_BYTES,
+    Problems,
+    as_text,
+    shortened,
+    unpacked,
+)
+
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
+MAX_COLUMNS = 100_000
+MAX_HEADER_BYTES = 16 * 2**20
+#: Bytes of CSV that become one batch; no row is longer.
+BLOCK_BYTES = 16 * 2**20
+#: Cells of a batch of Parquet, and those that a file may declare whatever its size.
+_BATCH_CELLS = 2_000_000
+_FREE_CELLS = 25_000_000
+#: Rows of another length after which the others are not counted: each is a call into Python.
+_MAX_RAGGED = 100_000
+
+_PARQUET = b"PAR1"
+
+#: Columns that hold names, which repeat, and columns of any text; the others are numbers.
+NAMES = pa.dictionary(pa.int32(), pa.string())
+TEXT = pa.string()
+
+
+class TableFile:
+    """A table whose header is read at once and whose rows come in batches, once.
+
+    Args:
+        file: Seekable; gzip and Parquet are recognised.
+        name: How faults name it.
+
+    Raises:
+        FileFormatError: No table, or one with too many columns.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self._name = name
+        self._file = file
+        self._stream = unpacked(file, name)
+        self._parquet: Any = None
+        if self._stream.peek(4).startswith(_PARQUET):  # type: ignore[attr-defined]  # buffered
+            self._parquet = self._opened_parquet()
+            self.header = list(self._parquet.schema_arrow.names)
+        else:
+            self.header = _csv_header(self._stream, name)
+        if len(self.header) > MAX_COLUMNS:
+            raise FileFormatError(
+                f"{name}: expected at most {MAX_COLUMNS:,} columns, got {len(self.header):,}."
+            )
+
+    def batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
+        """Record batches; columns that `types` does not name are float64.
+
+        Raises:
+            FileFormatError: Rows of another length, cells that are no numbers; broken files.
+        """
+        if self._parquet is not None:
+            return self._parquet_batches(types)
+        return self._csv_batches(types)
+
+    def _csv_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
+        ragged = Problems()
+
+        def on_ragged(row: Any) -> str:
+            detail = f"expected {row.expected_columns} cells, got {row.actual_columns}"
+            ragged.add(f"{self._name}:{row.number + 1}", detail)
+            return "skip" if ragged.count < _MAX_RAGGED else "error"
+
+        kinds = [types.get(i, pa.float64()) for i in range(len(self.header))]
+        try:
+            for batch in _csv_reader(self._stream, kinds, on_ragged):
+                if not ragged.count:
+                    yield batch
+        except pa.ArrowInvalid as exc:
+            ragged.raise_any(self._name)
+            self._refuse_text(types, exc)
+        ragged.raise_any(self._name)
+
+    def _refuse_text(self, types: Mapping[int, Any], cause: Exception) -> None:
+        """Read once more, as text, to say which cells are no numbers."""
+        name, problems, row = self._name, Problems(), 2
+        stream = unpacked(self._file, name)
+        _csv_header(stream, name)
+        texts = [TEXT] * len(self.header)
+        try:
+            for batch in _csv_reader(stream, texts, lambda _: "skip"):
+                for j, column in enumerate(batch.columns):
+                    if j not in types:
+                        _text_problems(column, name, self.header[j], row, problems)
+                row += batch.num_rows
+        except pa.ArrowInvalid as exc:
+            if not problems.count:
+                raise FileFormatError(f"{name}: expected CSV, got {shortened(str(exc))}.") from exc
+        problems.raise_any(name)
+        raise FileFormatError(f"{name}: expected numbers, got {shortened(str(cause))}.") from cause
+
+    def _opened_parquet(self) -> Any:
+        size = self._file.seek(0, io.SEEK_END)
+        self._file.seek(0)
+        source = self._file
+        if not source.read(4).startswith(_PARQUET):  # it was a gzip file
+            content = unpacked(source, self._name, MAX_WHOLE_BYTES).read()
+            source, size = io.BytesIO(content), len(content)
+        try:
+            source.seek(0)
+            opened = pa_parquet.ParquetFile(source, pre_buffer=False)
+            nested = [field.name for field in opened.schema_arrow if pa.types.is_nested(field.type)]
+            cells = opened.metadata.num_rows * opened.metadata.num_columns
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as exc:
+            raise FileFormatError(
+                f"{self._name}: expected a Parquet file, got {shortened(str(exc))}."
+            ) from exc
+        if nested:
+            raise FileFormatError(
+                f"{self._name}: expected columns of texts and numbers, got {nested[0]!r:.80} of "
+                "lists or objects."
+            )
+        if cells > max(_FREE_CELLS, MAX_RATIO * size):
+            raise FileFormatError(
+                f"{self._name}: expected at most {max(_FREE_CELLS, MAX_RATIO * size):,} cells in "
+                f"{size:,} bytes of Parquet, got {opened.metadata.num_rows:,} rows of "
+                f"{opened.metadata.num_columns:,} columns."
+            )
+        return opened
+
+    def _parquet_batches(self, types: Mapping[int, Any]) -> Iterator[Any]:
+        n_rows = max(1, _BATCH_CELLS // max(1, len(self.header)))
+        problems = Problems()
+        try:
+            for batch in self._parquet.iter_batches(batch_size=n_rows, use_threads=False):
+                columns = []
+                for j, column in enumerate(batch.columns):
+                    wanted = types.get(j, pa.float64())
+                    try:
+                        columns.append(_cast(column, wanted))
+                    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                        shown = pa.string() if wanted == NAMES else wanted
+                        detail = f"expected {shown}, got a column of {column.type}"
+                        problems.add(f"{self._name}:*:{self.header[j]}", detail)
+                problems.raise_any(self._name)
+                yield pa.RecordBatch.from_arrays(columns, [str(j) for j in range(len(columns))])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as exc:
+            raise FileFormatError(
+                f"{self._name}: expected a Parquet file, got {shortened(str(exc))}."
+            ) from exc
+
+
+def names_of(column: Any) -> tuple[list[str | None], IntArray]:
+    """Different names of a column of `NAMES`, the first to appear first, and which each row has."""
+    indices = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    n_rows = len(indices)
+    # Of each name, and of none, which comes last: the first row; without sorting the rows.
+    first = np.full(len(column.dictionary) + 1, n_rows)
+    first[indices[::-1]] = np.arange(n_rows - 1, -1, -1)
+    order = np.argsort(first)[: np.count_nonzero(first < n_rows)]
+    rank = np.empty(len(first), np.intp)
+    rank[order] = np.arange(len(order))
+    known = order[order < len(column.dictionary)]
+    names: list[str | None] = column.dictionary.take(pa.array(known)).to_pylist()
+    if len(known) < len(order):
+        names.insert(int(rank[-1]), None)
+    return names, rank[indices]
+
+
+def floats_of(column: Any) -> FloatArray:
+    """Numbers of a column, NaN where there is none."""
+    floats: FloatArray = column.to_numpy(zero_copy_only=False)
+    return floats
+
+
+def _cast(column: Any, wanted: Any) -> Any:
+    if wanted != NAMES:
+        return pc.cast(column, wanted)
+    if not pa.types.is_dictionary(column.type):
+        return pc.cast(column, pa.string()).dictionary_encode()
+    # Texts of a dictionary are kept once: written out they may take any amount of memory.
+    texts = pc.cast(column.dictionary, pa.string())
+    return pa.DictionaryArray.from_arrays(pc.cast(column.indices, pa.int32()), texts)
+
+
+def _csv_reader(stream: BinaryIO, kinds: Sequence[Any], on_ragged: Any) -> Any:
+    positions = [str(i) for i in range(len(kinds))]
+    return pa_csv.open_csv(
+        stream,
+        # One thread: only then are rows numbered. Blocks hold many rows of many columns.
+        pa_csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=positions),
+        pa_csv.ParseOptions(newlines_in_values=True, invalid_row_handler=on_ragged),
+        pa_csv.ConvertOptions(
+            column_types=dict(zip(positions, kinds, strict=True)),
+            null_values=list(MISSING),
+            strings_can_be_null=False,
+            check_utf8=True,
+        ),
+    )
+
+
+def _csv_header(stream: BinaryIO, name: str) -> list[str]:
+    """The cells of the first line, which goes on as long as a quote is open."""
+    lines: list[bytes] = []
+    n_bytes = n_quotes = 0
+    while line := stream.readline(MAX_HEADER_BYTES + 1 - n_bytes):
+        lines.append(line)
+        n_bytes += len(line)
+        n_quotes += line.count(b'"')
+        if n_bytes > MAX_HEADER_BYTES:
+            raise FileFormatError(
+                f"{name}:1: expected a CSV header of at most {MAX_HEADER_BYTES} bytes, got more."
+            )
+        if n_quotes % 2 == 0:
+            break
+    try:
+        header = next(
+            csv.reader(io.StringIO(as_text(b"".join(lines), name), newline=""), strict=True), []
+        )
+    except csv.Error as exc:
+        raise FileFormatError(f"{name}:1: expected a CSV header, got {exc}.") from exc
+    if header and not stream.peek(1):  # type: ignore[attr-defined]  # buffered
+        raise FileFormatError(f"{name}: expected at least one score, got none.")
+    return header
+
+
+def _text_problems(column: Any, name: str, title: str, first_row: int, problems: Problems) -> None:
+    different = column.dictionary_encode()
+    texts = different.dictionary.to_pylist()
+    wrong = np.array([text not in MISSING and not _is_number(text) for text in texts], bool)
+    if wrong.any():
+        indices = different.indices.to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(wrong[indices])
+        problems.extend(
+            len(rows),
+            (
+                (
+                    f"{name}:{first_row + row}:{title}",
+                    f"expected a score, got {texts[indices[row]]!r:.80}",
+                )
+                for row in rows
+            ),
+        )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,100 @@
+"""Small files that become large: refused in one sentence, while everybody else is served."""
+
+import asyncio
+import base64
+from typing import Any
+
+import httpx2
+import pytest
+
+from benchmarks.bombs import BOMBS, Bomb
+from tests.api.conftest import Client
+
+#: One of each way to grow; `benchmarks/attacks.py` sends them all.
+_ANSWERS = (
+    "rows without end",
+    "rows of another length",
+    "cells that are no scores",
+    "a quoted header of 1 GB",
+    "sparse long table",
+    "sparse lines",
+    "names of 10 MB",
+    "Parquet of long texts",
+    "Parquet of nested lists",
+    "samples of one log",
+    "entries that lie about their size",
+    "a list of lists",
+)
+
+
+async def send(client: Client, bomb: Bomb) -> httpx2.Response:
+    content = bomb.make()
+    match bomb.route:
+        case "answers":
+            encoded = base64.b64encode(content).decode()
+            body: Any = {"files": [{"name": bomb.filename, "content_base64": encoded}]}
+            return await client.post("/v1/response-sets/arc/imports", json=body, timeout=300)
+        case "lines":
+            headers = {"Content-Type": "application/x-ndjson"}
+            url = "/v1/banks/sums/items:batch"
+            return await client.post(url, content=content, headers=headers, timeout=300)
+        case route:
+            body = {route: {"name": bomb.filename, "content": content.decode()}}
+            return await client.post("/v1/banks/sums/imports", json=body, timeout=300)
+
+
+def assert_refused(response: httpx2.Response) -> None:
+    assert response.status_code == 422, response.text[:500]
+    problem = response.json()
+    assert len(problem["detail"]) < 1500
+    assert problem["detail"].rstrip().endswith(".")
+    assert len(problem["errors"]) <= 100
+    assert len(response.content) < 100_000
+
+
+@pytest.mark.parametrize("name", _ANSWERS)
+async def test_a_bomb_is_refused_and_nothing_is_stored(client: Client, name: str) -> None:
+    await client.post("/v1/response-sets", json={"name": "arc"})
+    assert_refused(await send(client, BOMBS[name]))
+    found = (await client.get("/v1/response-sets/arc")).json()
+    assert (found["n_examinees"], found["n_items"], found["revision"]) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lines that are no items",
+        "unknown fields",
+        "rows that are no parameters",
+        "lines without end",
+    ],
+)
+async def test_items_are_read_within_limits_too(client: Client, name: str) -> None:
+    await client.post("/v1/banks", json={"name": "sums"})
+    assert_refused(await send(client, BOMBS[name]))
+    assert (await client.get("/v1/banks/sums")).json()["n_items"] == 0
+
+
+async def test_others_are_served_while_a_bomb_is_read(client: Client) -> None:
+    await client.post("/v1/response-sets", json={"name": "arc"})
+    await client.post("/v1/response-sets", json={"name": "other"})
+    attack = asyncio.create_task(send(client, BOMBS["rows without end"]))
+    await asyncio.sleep(0)
+    small = {"files": [{"name": "s.csv", "content": "model,q1\nm,1\n"}]}
+    assert (await client.get("/healthz")).status_code == 200
+    assert (await client.post("/v1/response-sets/other/imports", json=small)).status_code == 201
+    assert not attack.done()
+    assert_refused(await attack)
+
+
+async def test_of_many_faults_of_a_body_the_first_hundred_are_told(client: Client) -> None:
+    body = {"name": "x", "metadata": {f"k{n}\0": "v" for n in range(10)}} | {
+        f"unknown{n}": 1 for n in range(150)
+    }
+    response = await client.post("/v1/response-sets", json=body)
+    assert response.status_code == 422
+    assert len(response.json()["errors"]) <= 100
+    many = {"name": "x"} | {f"unknown{n}": 1 for n in range(100_000)}
+    response = await client.post("/v1/response-sets", json=many)
+    assert response.status_code in {413, 422}
+    assert len(response.content) < 2000
