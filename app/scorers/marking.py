@@ -63,9 +63,9 @@ async def examples(spec: ScorerSpec, item: ItemContent, seed: Sequence[int]) -> 
         UnknownNameError: No scorer of that name is installed.
         BusyError: The helper processes have too much to do.
     """
-    scorer = default_registry().build_checked(spec)
+    scorer = default_registry().build_plain(spec)
     if not scorer.searches and _size(spec, item) <= MAX_CHARS_HERE:
-        return scorer.examples(item, np.random.default_rng(seed))
+        return default_registry().build(spec).examples(item, np.random.default_rng(seed))
     result = await current_bench().run(
         "examples",
         timeout_s=min(scorer.work_s, CHECK_TIMEOUT_S),
@@ -90,7 +90,7 @@ async def check(spec: ScorerSpec) -> None:
         InvalidInputError: A parameter is unknown or has a wrong value; each is a problem.
         BusyError: The helper processes have too much to do.
     """
-    scorer = default_registry().build_checked(spec)
+    scorer = default_registry().build_plain(spec)
     fault = None
     if _size(spec) <= MAX_CHARS_HERE or scorer.searches:
         try:

@@ -101,8 +101,8 @@ class ScorerRegistry:
             raise TypeError(f"{_where(scorer_class)} is not a Scorer")
         return scorer
 
-    def build_checked(self, spec: ScorerSpec) -> ScorerParams:
-        """As `build` without tools, by its own class."""
+    def build_plain(self, spec: ScorerSpec) -> ScorerParams:
+        """As `build` without tools, by its class."""
         scorer = self.build(spec)
         if not (isinstance(scorer, ScorerParams) and isinstance(scorer, Scorer)):
             raise TypeError(f"{scorer!r} is not a ScorerParams")  # `register` has checked the class

@@ -55,7 +55,7 @@ def examples(job: Json) -> Json:
 def check(job: Json) -> Json:
     """What is wrong with a scorer's parameters, if anything is."""
     try:
-        _run(default_registry().build_checked(_spec(job)).check())
+        _run(default_registry().build_plain(_spec(job)).check())
     except ValueError as error:
         return {"fault": str(error)}
     return {}
