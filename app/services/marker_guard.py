@@ -1,7 +1,8 @@
 """Endpoints that mark the answers of withheld banks: they are told the accepted answers."""
 
 from app import scorers
-from app.errors import MissingScopeError
+from app.errors import InvalidInputError, MissingScopeError
+from app.items import ScorerSpec
 from app.scorers.calling import CallingScorer
 from app.services.bank_spec import BY_KIND
 from app.services.visibility import Sight
@@ -42,13 +43,8 @@ class MarkerGuard:
             if endpoint_id is not None:
                 endpoint = await uow.endpoints.get(endpoint_id)
                 wanted |= {endpoint_id, endpoint.settings.name or endpoint_id}
-            marking = {
-                reference
-                for spec in await uow.banks.withheld_scorers()
-                if spec.name != BY_KIND and isinstance(scorer := scorers.build(spec), CallingScorer)
-                for reference in scorer.endpoints()
-            }
-            taken = bool(wanted & marking)
+            specs = await uow.banks.withheld_scorers()
+            taken = any(wanted.intersection(_called_by(spec)) for spec in specs)
             if endpoint_id is not None and not taken:
                 taken = await uow.sessions.marks_withheld(endpoint_id)
         if taken:
@@ -56,3 +52,14 @@ class MarkerGuard:
                 "This endpoint marks answers of a withheld bank and is told what counts as right: "
                 "changing it, or taking its name, needs a key with the scope 'banks:write'."
             )
+
+
+def _called_by(spec: ScorerSpec) -> tuple[str, ...]:
+    """Endpoints as a scorer names them; one that is not installed any more calls nobody."""
+    if spec.name == BY_KIND:
+        return ()
+    try:
+        scorer = scorers.build(spec)
+    except InvalidInputError:
+        return ()
+    return scorer.endpoints() if isinstance(scorer, CallingScorer) else ()

@@ -147,19 +147,32 @@ class Sight:
             return gate
         return replace(gate, detail=f"The session failed. {UNTOLD}")
 
-    def require_own_scorer(self, record: SessionRecord) -> None:
-        """Refuse to mark a withheld bank's answers by a scorer that the caller chose.
+    def require_own_scorer(self, record: SessionRecord, *, named: bool) -> None:
+        """Refuse to mark answers to a withheld bank again by a scorer that is not its own.
 
-        It would be given the accepted answers: one that calls out would send them away, and any
-        other tells by its marks, one question at a time, how they are written.
+        It would be given accepted answers, or a scripted examinee's, which are the same: one that
+        calls out would send them away, and any other tells by its marks, one question at a time,
+        how they are written.
+
+        Args:
+            record: The session whose answers are to be marked.
+            named: The caller names the scorer; else those of the session's bank mark.
 
         Raises:
-            MissingScopeError: The bank is withheld, and the caller may not write it.
+            MissingScopeError: The answers are withheld, and the caller may not write banks.
         """
-        if not self.shows(withheld=record.withheld):
+        if self.shows(withheld=record.withheld):
+            return
+        if named:
             raise MissingScopeError(
-                f"Bank {record.bank_name!r} is withheld: naming a scorer for its answers needs a "
-                "key with the scope 'banks:write'. Without one, what marks each item by now does."
+                f"The answers of session {record.id} are withheld: naming a scorer for them needs "
+                "a key with the scope 'banks:write'. Without one, what marks each item by now does."
+            )
+        if record.bank_visibility == OPEN:
+            raise MissingScopeError(
+                f"The answers of session {record.id} are withheld, its bank is open: marking them "
+                "by the scorers of another bank than theirs needs a key with the scope "
+                "'banks:write'."
             )
 
 
@@ -216,7 +229,7 @@ def _told(value: Any) -> Any:
 def _told_field(owner: Mapping[str, Any], name: str) -> Any:
     value = owner[name]
     if name in _QUOTES:
-        return None
+        return UNTOLD if "until" in owner else None  # why a session waits is always told
     if name in _SENTENCES and isinstance(value, str):
         return _sentence(value, owner.get("stop_reason"))
     return _told(value)

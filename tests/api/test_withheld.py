@@ -332,14 +332,17 @@ async def found_by(client: Client, world: World) -> tuple[set[tuple[str, str]], 
     return leaks, answered
 
 
-async def test_the_whole_table(world: World, client_with: NewClient, logs: list[EventDict]) -> None:
+async def test_the_whole_table(
+    world: World, client_with: NewClient, servers: dict[str, str], logs: list[EventDict]
+) -> None:
+    await _figures_are_told_and_texts_are_null(world, await client_with("read", "run"))
     seen, _ = await found_by(world.owner, world)
     assert {route for method, route in seen if method == "GET"} == SHOWN_TO_OWNERS
 
     leaks, answered = await found_by(await client_with("read", "run"), world)
     assert leaks == set()
     assert answered > 100
-    # Who sees less than they do is asked about a part: one of each kind.
+    # Who sees no more than they do is asked about a part: one of each kind.
     world.ids |= {"session_id": [world.sessions[name] for name in ("echo", "moved", "broken")]}
     for scopes in (("read",), ("run",)):
         leaks, answered = await found_by(await client_with(*scopes), world)
@@ -348,12 +351,12 @@ async def test_the_whole_table(world: World, client_with: NewClient, logs: list[
     writer, _ = await found_by(await client_with("read", "banks:write"), world)
     assert ("GET", "/v1/sessions/{session_id}/responses") in writer
     assert CANARY not in str(logs).lower()
+    await _only_writers_choose_or_move_a_scorer(world, await client_with("read", "run"), servers)
 
 
-async def test_who_may_not_write_the_bank_chooses_no_scorer_and_moves_none(
-    world: World, client_with: NewClient, servers: dict[str, str]
+async def _only_writers_choose_or_move_a_scorer(
+    world: World, runner: Client, servers: dict[str, str]
 ) -> None:
-    runner = await client_with("read", "run")
     echo, moved = world.sessions["echo"], world.sessions["moved"]
     for name, params in (
         ("callback", {"endpoint": "marker"}),
@@ -368,26 +371,36 @@ async def test_who_may_not_write_the_bank_chooses_no_scorer_and_moves_none(
             assert "withheld" in refused.json()["detail"]
     plain = await runner.post(f"/v1/sessions/{echo}:rescore", json={})
     assert plain.status_code == 202, plain.text
+    # The scorers of an open bank would be told answers that were given on a withheld one.
+    refused = await runner.post(f"/v1/sessions/{moved}:rescore", json={})
+    assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
 
+    # What marked before still marks what is extended, though the bank names it no more.
+    bank = await world.owner.get(f"/v1/banks/{BANK}")
+    exact = {"default_scorer": {"name": "exact"}}
+    match = {"If-Match": bank.headers["etag"]}
+    assert (await world.owner.patch(f"/v1/banks/{BANK}", json=exact, headers=match)).is_success
+    elsewhere = {"base_url": f"{servers['echo']}/mine", "api_key": None}
     for endpoint in world.ids["endpoint_id"][2:]:  # those that mark
         found = await runner.get(f"/v1/endpoints/{endpoint}")
         match = {"If-Match": found.headers["etag"]}
-        change = {"base_url": f"{servers['echo']}/mine", "api_key": None}
-        changed = await runner.patch(f"/v1/endpoints/{endpoint}", json=change, headers=match)
+        changed = await runner.patch(f"/v1/endpoints/{endpoint}", json=elsewhere, headers=match)
         deleted = await runner.delete(f"/v1/endpoints/{endpoint}", headers=match)
         assert (changed.status_code, deleted.status_code) == (403, 403)
-        gone = await world.owner.delete(f"/v1/endpoints/{endpoint}", headers=match)
-        assert gone.status_code == 204
-        mine = {"kind": "openai_chat", "base_url": f"{servers['echo']}/mine", "model": "m"}
-        mine["name"] = found.json()["name"]
-        for path, body in (
-            ("/v1/endpoints", mine),
-            ("/v1/sessions", {"bank": BANK, "endpoint": mine}),
-            ("/v1/gates", {"session": {"bank": BANK, "endpoint": mine}, "threshold": 0.5}),
-            ("/v1/rankings", {"bank": BANK, "endpoints": [{"endpoint": mine}] * 2}),
-        ):
-            taken = await runner.post(path, json=body)
-            assert (taken.status_code, taken.json()["code"]) == (403, "missing_scope"), path
+    # An item names the judge, which is the last: who takes its name would be asked in its place.
+    gone = await world.owner.delete(f"/v1/endpoints/{endpoint}", headers=match)
+    assert gone.status_code == 204
+    mine = {"kind": "openai_chat", "name": "judge", "model": "m", **elsewhere}
+    for path, body in (
+        ("/v1/endpoints", mine),
+        ("/v1/sessions", {"bank": BANK, "endpoint": mine}),
+        ("/v1/gates", {"session": {"bank": BANK, "endpoint": mine}, "threshold": 0.5}),
+        ("/v1/rankings", {"bank": BANK, "endpoints": [{"endpoint": mine}] * 2}),
+    ):
+        taken = await runner.post(path, json=body)
+        assert (taken.status_code, taken.json()["code"]) == (403, "missing_scope"), path
+    told = (await runner.post("/v1/sessions", json={"bank": BANK, "mode": "manual"})).json()
+    assert "whoever may write it" in told["detail"]
     under_test = world.ids["endpoint_id"][0]
     match = {"If-Match": (await runner.get(f"/v1/endpoints/{under_test}")).headers["etag"]}
     changed = await runner.patch(
@@ -396,10 +409,7 @@ async def test_who_may_not_write_the_bank_chooses_no_scorer_and_moves_none(
     assert changed.status_code == 200
 
 
-async def test_what_is_withheld_is_null_and_figures_are_not(
-    world: World, client_with: NewClient
-) -> None:
-    reader = await client_with("read", "run")
+async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> None:
     path = f"/v1/sessions/{world.sessions['scripted']}"
     (mine, *_), (theirs, *_) = [
         (await caller.get(f"{path}/responses")).json()["data"] for caller in (reader, world.owner)

@@ -328,10 +328,8 @@ async def rescore_session(
     in the order in which the answers came. A judge is called, within its own budget. Naming a
     scorer for answers to a withheld bank needs `banks:write`: it is told what counts as right.
     """
-    scorer = None
-    if body.scorer is not None:
-        sight.require_own_scorer(await sessions.get(session_id))
-        scorer = body.scorer.to_domain()
+    scorer = None if body.scorer is None else body.scorer.to_domain()
+    sight.require_own_scorer(await sessions.get(session_id), named=scorer is not None)
     created = await sessions.rescore(session_id, scorer, body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, sight)

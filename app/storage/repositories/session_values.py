@@ -16,6 +16,7 @@ class SessionRecord:
     """One session as stored; names as in the table `sessions`.
 
     Attributes:
+        bank_visibility: As of its bank by now.
         withheld: Its bank is withheld, or that of a session whose answers it took over.
     """
 
@@ -29,6 +30,7 @@ class SessionRecord:
     bank_id: str
     bank_name: str
     bank_version: int
+    bank_visibility: str
     withheld: bool
     design: dict[str, Any]
     seed: int

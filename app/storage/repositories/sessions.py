@@ -562,6 +562,7 @@ _JOINED: dict[str, Any] = {
     "bank_id": BankVersionRow.bank_id,
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
+    "bank_visibility": BankRow.visibility,
     "withheld": _WITHHELD,
 }
 _OWN = [f.name for f in fields(SessionRecord) if f.name not in {*_JOINED, "metadata"}]
