@@ -88,7 +88,8 @@ async def import_once(url: str, path: Path) -> str:
     database = Database(url)
     sets = ResponseSetService(database)
     start = time.perf_counter()
-    files = [SourceFile.of_bytes(path.name, path.read_bytes())]
+    content = await asyncio.to_thread(path.read_bytes)
+    files = [SourceFile.of_bytes(path.name, content)]
     report = await sets.import_set(path.name, AnswerImport(files=files))
     imported = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

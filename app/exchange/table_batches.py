@@ -101,8 +101,8 @@ class TableFile:
         """Read once more, as text, to say which cells are no numbers."""
         if "straddling" in str(cause):
             raise FileFormatError(
-                f"{self._name}: expected rows of at most {BLOCK_BYTES} bytes, got a longer one, or a "
-                "quote that is not closed."
+                f"{self._name}: expected rows of at most {BLOCK_BYTES} bytes, got a longer one "
+                "or a quote that is not closed."
             ) from cause
         name, problems, row = self._name, Problems(), 2
         stream = unpacked(self._file, name)
