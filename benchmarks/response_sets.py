@@ -4,7 +4,8 @@
 
 Each form of the same 3,467 x 5,600 answers is imported by a process of its own into an embedded
 Postgres, through the service that the API and the command line use, and read back as the matrix
-that is calibrated. Memory is the peak of that process, without Postgres.
+that is calibrated. The file is sent as bytes, as over the API: memory is the peak of that process,
+and that of the child which reads the file, without Postgres.
 """
 
 import argparse
@@ -21,10 +22,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from app.confined import confinement
 from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv, write_parquet
 from app.exchange.py_irt import write_py_irt
-from app.exchange.response_files import files_at
+from app.exchange.recorded import SourceFile
 from app.services.response_import import AnswerImport
 from app.services.response_sets import ResponseSetService
 from app.storage.database import Database
@@ -86,15 +88,19 @@ async def import_once(url: str, path: Path) -> str:
     database = Database(url)
     sets = ResponseSetService(database)
     start = time.perf_counter()
-    report = await sets.import_set(path.name, AnswerImport(files=files_at([path])))
+    content = await asyncio.to_thread(path.read_bytes)
+    files = [SourceFile.of_bytes(path.name, content)]
+    report = await sets.import_set(path.name, AnswerImport(files=files))
     imported = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    confinement().close()
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
     start = time.perf_counter()
     table = await sets.matrix(path.name)
     read = time.perf_counter() - start
     assert table.n_answers == report.accepted
     await database.dispose()
-    return f"{report.accepted} {imported:.1f} {peak:.0f} {read:.1f}"
+    return f"{report.accepted} {imported:.1f} {peak:.0f} {child:.0f} {read:.1f}"
 
 
 def main() -> None:
@@ -108,7 +114,7 @@ def main() -> None:
         print(asyncio.run(import_once(url, Path(path))))
         return
     shown = Table(title=f"{arguments.examinees:,} examinees x {arguments.items:,} items")
-    for column in ("file", "MB", "answers", "import s", "peak MB", "matrix s"):
+    for column in ("file", "MB", "answers", "import s", "peak MB", "child MB", "matrix s"):
         shown.add_column(column, justify="right")
     with tempfile.TemporaryDirectory(prefix="sextant-") as scratch:
         folder = Path(scratch)

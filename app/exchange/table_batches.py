@@ -27,7 +27,7 @@ from app.exchange.files import (
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 MAX_COLUMNS = 100_000
-MAX_HEADER_BYTES = 16 * 2**20
+MAX_HEADER_BYTES = 8 * 2**20
 #: Bytes of CSV that become one batch; no row is longer.
 BLOCK_BYTES = 16 * 2**20
 #: Cells of a batch of Parquet, and those that a file may declare whatever its size.
@@ -99,6 +99,11 @@ class TableFile:
 
     def _refuse_text(self, types: Mapping[int, Any], cause: Exception) -> None:
         """Read once more, as text, to say which cells are no numbers."""
+        if "straddling" in str(cause):
+            raise FileFormatError(
+                f"{self._name}: expected rows of at most {BLOCK_BYTES} bytes, got a longer one "
+                "or a quote that is not closed."
+            ) from cause
         name, problems, row = self._name, Problems(), 2
         stream = unpacked(self._file, name)
         _csv_header(stream, name)
@@ -217,13 +222,12 @@ def _csv_reader(stream: BinaryIO, kinds: Sequence[Any], on_ragged: Any) -> Any:
 
 def _csv_header(stream: BinaryIO, name: str) -> list[str]:
     """The cells of the first line, which goes on as long as a quote is open."""
-    lines: list[bytes] = []
-    n_bytes = n_quotes = 0
-    while line := stream.readline(MAX_HEADER_BYTES + 1 - n_bytes):
-        lines.append(line)
-        n_bytes += len(line)
+    first = bytearray()
+    n_quotes = 0
+    while line := stream.readline(MAX_HEADER_BYTES + 1 - len(first)):
+        first += line
         n_quotes += line.count(b'"')
-        if n_bytes > MAX_HEADER_BYTES:
+        if len(first) > MAX_HEADER_BYTES:
             raise FileFormatError(
                 f"{name}:1: expected a CSV header of at most {MAX_HEADER_BYTES} bytes, got more."
             )
@@ -231,7 +235,7 @@ def _csv_header(stream: BinaryIO, name: str) -> list[str]:
             break
     try:
         header = next(
-            csv.reader(io.StringIO(as_text(b"".join(lines), name), newline=""), strict=True), []
+            csv.reader(io.StringIO(as_text(bytes(first), name), newline=""), strict=True), []
         )
     except csv.Error as exc:
         raise FileFormatError(f"{name}:1: expected a CSV header, got {exc}.") from exc
