@@ -2,6 +2,7 @@
 
 from app.engine.design import Design
 from app.engine.design_parts import StoppingDesign
+from app.engine.learning import KNOTS
 
 
 def stops_when(design: Design, reachable_se: float | None = None) -> str:
@@ -24,11 +25,13 @@ def stops_when(design: Design, reachable_se: float | None = None) -> str:
         if cap is not None
     ]
     latest = " or ".join(limits) or "every item of the bank asked"
+    most = stopping.max_items
+    few = "" if most is None or most >= KNOTS[0] else f" A result takes {KNOTS[0]} marked answers."
     if not goals:
-        return f"Stops at {latest}."
+        return f"Stops at {latest}.{few}"
     least = stopping.min_items or 0
     waits = f", with at least {least} answers marked (min_items)" if least > 1 else ""
-    said = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}."
+    said = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
     target = stopping.se
     if target is not None and reachable_se is not None and target < reachable_se:
         said += (

@@ -9,8 +9,9 @@ from app.items import Outcome
 UNPARSED_WORDS = {"wrong": "count as wrong", "missing": "are left out"}
 _PAST = {"wrong": "counted as wrong", "missing": "were left out"}
 _Z_95 = 1.96
-#: Ends of intervals are shown with two decimals; what is nearer shows no difference.
-_VISIBLE = 0.01
+#: Ends are shown with two decimals, and so is the SE: less than that, or than this share of the
+#: half width, shows no difference.
+_DECIMAL, _SHARE = 0.01, 0.05
 
 
 def counted_wrong(figures: Mapping[str, Any]) -> int:
@@ -46,11 +47,12 @@ def interval_note(estimate: Mapping[str, Any]) -> str | None:
     theta, se, (lo, hi) = estimate["theta"], estimate["se"], estimate["ci"]
     if None in (theta, se, lo, hi):
         return None
-    if max(abs(theta - lo - _Z_95 * se), abs(hi - theta - _Z_95 * se)) < _VISIBLE:
+    half = _Z_95 * se
+    if max(abs(theta - lo - half), abs(hi - theta - half)) < max(_DECIMAL, _SHARE * half):
         return None
     if estimate.get("ci_raw") is None:
         return "the interval is not symmetric: that is what these answers leave open"
-    width = "wider" if hi - lo > 2 * _Z_95 * se else "narrower"
+    width = "wider" if hi - lo > 2 * half else "narrower"
     return (
         f"the interval is {width} than ±, which is the model's own: tests of other models taught "
         "what holds"

@@ -119,8 +119,8 @@ class ComparisonService:
             if side.result.reason is not None
         ]
         return Comparison(
-            first=_side(one, mine),
-            second=_side(other, theirs),
+            first=_side(one, [] if reasons else mine),
+            second=_side(other, [] if reasons else theirs),
             confidence=confidence,
             scale=scales[0],
             n_common=len(common),

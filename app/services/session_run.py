@@ -339,8 +339,8 @@ class SessionRun:
         if since is None or since >= least:
             return ""
         return (
-            f" SE was at its target of {self._design.stopping.se:g} from answer {since} on; "
-            f"min_items {least} held the test until then."
+            f" The SE target was reached with answer {since}; min_items {least} kept the test "
+            "going."
         )
 
     def step_forward(

@@ -91,6 +91,7 @@ async def test_two_marked_answers_of_forty_are_no_result_anywhere(
     pair = {"session_ids": [few["id"], full["id"]]}
     compared = (await client.post("/v1/comparisons", json=pair)).json()
     assert compared["theta"] is compared["score"] is compared["first"]["theta"] is None
+    assert compared["first"]["score"] is compared["second"]["score"] is None
     assert compared["reason"] == f"Session {few['id']}: {reason}"
 
     report = (await client.get(f"{path}/report")).json()
@@ -319,8 +320,8 @@ async def test_a_target_that_min_items_held_is_told_from_start_to_end(
     assert half_way["progress"]["expected_items"] == 20
     assert (ended["stop_reason"], ended["progress"]["items"]) == ("se_target", 20)
     detail = ended["stop_detail"]
-    assert "min_items 20 held the test" in detail
-    first = int(detail.split("from answer ")[1].split(" ")[0])
+    assert "min_items 20 kept the test going" in detail
+    first = int(detail.split("reached with answer ")[1].split(";")[0])
     rows = (await client.get(f"/v1/sessions/{ended['id']}/responses", params={"limit": 50})).json()[
         "data"
     ]

@@ -22,6 +22,10 @@ from app.engine.design_words import stops_when
             "at the latest at 12 items asked.",
         ),
         (
+            {"stopping": {"se": None, "min_items": 1, "max_items": 3}},
+            "Stops at 3 items asked. A result takes 5 marked answers.",
+        ),
+        (
             {
                 "stopping": {"se": None, "min_items": 0, "max_items": None},
                 "budget": {"usd": 0.5, "tokens": 9000, "seconds": 60},

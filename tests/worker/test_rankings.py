@@ -96,6 +96,22 @@ async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: s
     assert max(under_way) == 4
 
 
+async def test_endpoints_with_few_marked_answers_have_no_place(working: Services) -> None:
+    rules = RankingRules(min_items=1, max_items=3)
+    endpoints = [scripted(theta=theta, seed=1) for theta in (-3.0, 3.0)]
+    created = await working.rankings.create(contest(endpoints=endpoints, rules=rules))
+
+    ended = await ranked(working, created.id)
+
+    assert ended.status == "completed"
+    order = ended.summary["order"]
+    assert [(entry["theta"], entry["se"], entry["group"]) for entry in order] == [(None,) * 3] * 2
+    assert [(entry["rank_lo"], entry["rank_hi"]) for entry in order] == [(1, 2)] * 2
+    assert all("marked; a result is told from 5" in entry["reason"] for entry in order)
+    assert (ended.summary["pairs"], ended.summary["ties"]) == ([], [])
+    assert ended.summary["decided"] is False
+
+
 async def test_the_shared_budget_is_kept_and_dear_endpoints_are_asked_less(
     working: Services, faults_url: str
 ) -> None:

@@ -76,7 +76,10 @@ class StoppingRules(Input):
     """Rules of which any one ends the test."""
 
     se: Positive | None = None
-    min_items: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    min_items: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        default=None,
+        description="No goal ends the test before so many answers are marked; limits never wait.",
+    )
     max_items: Count | None = None
     theta_change: Positive | None = None
     min_information: Positive | None = None
@@ -116,7 +119,11 @@ class FailuresInput(Input):
     """Calls in a row without an answer, and the unscored share, that end the session."""
 
     max_consecutive: Annotated[int, Field(ge=1, le=10_000)] = _LIMITS.max_consecutive
-    max_share: Share = _LIMITS.max_share
+    max_share: Share = Field(
+        default=_LIMITS.max_share,
+        description="Of items without a score; watched from the tenth on, where it must be surely "
+        "too large, and as it is from the fiftieth on.",
+    )
 
 
 class DesignInput(Input):

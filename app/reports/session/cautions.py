@@ -115,7 +115,8 @@ def _of_unparsed(identity: SessionIdentity) -> list[Caution]:
 def _of_failures(figures: Mapping[str, Any]) -> list[Caution]:
     closed = figures["progress"]["items"]
     failed = sum(unmarked(figures).values())
-    if not figures["progress"]["scored"] or failed < max(MANY_FAILURES * closed, 1):
+    untold = not figures["progress"]["scored"] or figures["estimate"].get("reason") is not None
+    if untold or failed < max(MANY_FAILURES * closed, 1):
         return []
     return [
         Caution(
