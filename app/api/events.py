@@ -20,6 +20,7 @@ from app.errors import (
     DatabaseUnavailableError,
     FieldProblem,
     InvalidInputError,
+    NotFoundError,
     UnauthenticatedError,
 )
 
@@ -131,7 +132,7 @@ async def _frames(
                 await check()
                 checked = clock()
             events = await fetch(after)
-        except (DatabaseUnavailableError, UnauthenticatedError):
+        except (DatabaseUnavailableError, UnauthenticatedError, NotFoundError):
             return  # a client that may reconnects and goes on behind its last event
         for event in events:
             yield format_sse_event(
