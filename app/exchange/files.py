@@ -8,6 +8,8 @@ from typing import BinaryIO
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
 
 MAX_PROBLEMS = 50
+MAX_CELLS = 400_000_000  # of a table of scores: 3.2 GB as float64
+SCORE_RANGE = (0.0, 1.0)
 MAX_TEXT_BYTES = 2 * 2**30  # after decompression
 
 _GZIP = b"\x1f\x8b"

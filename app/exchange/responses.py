@@ -26,11 +26,16 @@ from numpy.typing import NDArray
 from app.engine.bank import FloatArray, IntArray
 from app.engine.responses import ResponseTable
 from app.errors import FieldProblem, FileFormatError
-from app.exchange.files import MAX_PROBLEMS, as_text, raise_problems, read_bytes
+from app.exchange.files import (
+    MAX_CELLS,
+    MAX_PROBLEMS,
+    SCORE_RANGE,
+    as_text,
+    raise_problems,
+    read_bytes,
+)
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
-SCORE_RANGE = (0.0, 1.0)
-MAX_CELLS = 400_000_000  # 3.2 GB as float64
 
 _PARQUET = b"PAR1"
 _LONG_ROLES = (

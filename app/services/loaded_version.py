@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from app.adapters.prompting import PromptStyle
@@ -24,7 +25,6 @@ from app.engine.simulation import fit_acceptance
 from app.exchange.item_facts import tags_in_ids
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
-from app.services.lru import Lru
 from app.storage.repositories.bank_values import (
     ACTIVE,
     Bank,
@@ -115,7 +115,9 @@ class LoadedVersion:
     pretest: tuple[PretestItem, ...] = ()
     barred: frozenset[str] = frozenset()
     own_scorers: tuple[ScorerSpec, ...] = ()
-    _tests: Lru[str, AdaptiveTest] = field(default_factory=lambda: Lru(_KEPT_TESTS), repr=False)
+    _tests: LRUCache[str, AdaptiveTest] = field(
+        default_factory=lambda: LRUCache(_KEPT_TESTS), repr=False
+    )
 
     @classmethod
     def of(
@@ -287,7 +289,7 @@ class LoadedVersion:
                 learned=self.learned,
                 targets=self.targets,
             )
-            self._tests.put(name, test)
+            self._tests[name] = test
         return test
 
     def token_costs(self) -> FloatArray:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from cachetools import LRUCache
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
@@ -13,7 +14,6 @@ from app.engine.design import Design
 from app.engine.lint import Finding
 from app.errors import InvalidStateError
 from app.services.loaded_version import BankItem, InformationCurve, LoadedVersion, bank_item
-from app.services.lru import Lru
 from app.services.version_draft import quarantined
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
@@ -44,8 +44,8 @@ class VersionService:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._versions: Lru[str, LoadedVersion] = Lru(_CACHED_VERSIONS)
-        self._items: Lru[tuple[str, int, int], BankItem] = Lru(_CACHED_ITEMS)
+        self._versions: LRUCache[str, LoadedVersion] = LRUCache(_CACHED_VERSIONS)
+        self._items: LRUCache[tuple[str, int, int], BankItem] = LRUCache(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
         self._fetching = asyncio.Lock()
 
@@ -189,7 +189,7 @@ class VersionService:
                 )
             elif kept.bank_revision != bank.revision:
                 kept = kept.under(bank)
-            self._versions.put(version_id, kept)
+            self._versions[version_id] = kept
             return kept
 
     async def adaptive_test(
@@ -230,10 +230,9 @@ class VersionService:
                     async with self._database.unit_of_work() as uow:
                         stored = await uow.versions.items_at(version.id, missing)
                     for position, row in zip(missing, stored, strict=True):
-                        found[position] = bank_item(row, position, version.default_scorer)
-                        self._items.put(
-                            (version.id, version.bank_revision, position), found[position]
-                        )
+                        item = bank_item(row, position, version.default_scorer)
+                        found[position] = item
+                        self._items[version.id, version.bank_revision, position] = item
         return found
 
     def _kept_items(self, version: LoadedVersion, positions: Sequence[int]) -> dict[int, BankItem]:
