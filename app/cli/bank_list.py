@@ -1,4 +1,4 @@
-"""`sextant banks list`, apart from `app.cli.banks`: it needs little, and that takes long to load."""
+"""`sextant banks list`, apart from `app.cli.banks`, which takes long to load."""
 
 import asyncio
 from dataclasses import asdict

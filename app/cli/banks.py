@@ -16,8 +16,8 @@ from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.services.bank_import import BankImport, Tally
-from app.services.bank_spec import BankSpec
 from app.services.bank_overviews import BankOverview
+from app.services.bank_spec import BankSpec
 from app.services.banks import ImportReport
 from app.services.container import Services
 from app.services.version_draft import RESPONSE_MODELS

@@ -140,7 +140,7 @@ def safe_for_a_shell(binaries: Binaries) -> Iterator[Binaries]:
     if not _BREAKS_QUOTES.search(str(binaries.directory.resolve())):
         yield binaries
         return
-    with tempfile.TemporaryDirectory(prefix="sextant-", dir="/tmp") as scratch:  # noqa: S108 (made anew, and only we can write there)
+    with tempfile.TemporaryDirectory(prefix="sextant-", dir="/tmp") as scratch:
         copy = Path(scratch) / Path(*binaries.directory.resolve().parts[-3:])
         _copy(binaries.directory.resolve(), copy)
         Path(scratch).chmod(0o755)

@@ -8,7 +8,9 @@ import app
 
 #: Beside the package, in a checkout and in an installed wheel alike.
 MIGRATIONS = Path(next(iter(app.__path__))).resolve().parent / "migrations"
-_NAMED = re.compile(r'^(?P<name>revision|down_revision)\b[^=\n]*= *["\'](?P<value>\w+)["\']', re.MULTILINE)
+_NAMED = re.compile(
+    r"""^(?P<name>revision|down_revision)\b[^=\n]*= *["'](?P<value>\w+)["']""", re.MULTILINE
+)
 
 
 @cache

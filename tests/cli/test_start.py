@@ -7,7 +7,7 @@ import pytest
 
 #: Each takes longer to load than a client needs for all of its work.
 OF_A_SERVER = {
-    *("sqlalchemy", "alembic", "fastapi", "starlette", "pydantic", "psycopg", "numpy", "scipy"),
+    *("sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "numpy", "scipy"),
     *("pyarrow", "app.engine", "app.services", "app.storage", "app.api"),
 }
 #: What few calls need: loaded by the first one that does.
@@ -21,8 +21,7 @@ def loaded_by(code: str) -> set[str]:
     """Names of all modules that a process has loaded at its end."""
     found = subprocess.run(
         [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         check=True,
     ).stderr

@@ -20,8 +20,8 @@ from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.services.bank_import import BankImport, Skipped, Tally
-from app.services.bank_spec import BY_KIND, BankSpec
 from app.services.bank_overviews import BankOverview
+from app.services.bank_spec import BY_KIND, BankSpec
 from app.services.banks import ImportReport
 from app.services.pretest import MAX_PER_SESSION
 
