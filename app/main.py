@@ -102,7 +102,7 @@ def create_app(
     app.add_middleware(HeadAsGet)
     app.add_middleware(RequestContext)
     for module in _ROUTERS:
-        app.include_router(module.router)
+        app.router.routes.extend(module.router.routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
 

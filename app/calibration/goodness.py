@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.optimize import brentq  # type: ignore[import-untyped]
 from scipy.special import chdtrc, chndtr  # type: ignore[import-untyped]
 
 from app.calibration.calibrate import Calibration
@@ -231,6 +230,8 @@ def _rmsea(noncentrality: float, df: int, n_examinees: int) -> float:
 
 def _noncentrality(statistic: float, df: int, level: float) -> float:
     """Noncentrality at which the statistic is the given quantile; 0 where none is."""
+    from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy ships no types
+
     if chndtr(statistic, df, 0.0) <= level:
         return 0.0
     top = max(statistic - df, 0.0) + 20 * np.sqrt(2 * df + 4 * statistic) + 20

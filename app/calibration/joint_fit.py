@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.optimize import Bounds, minimize  # type: ignore[import-untyped]  # scipy ships no types
 
 from app.calibration.ability_settings import MultidimensionalSettings, Watch
 from app.calibration.ability_start import (
@@ -78,7 +77,10 @@ class _Layout:
         first = [x.ravel(), log_a] if self.nested else [x.ravel()]
         return np.concatenate([*first, intercept, positive.ravel(), negative.ravel()])
 
-    def bounds(self) -> Bounds:
+    def bounds(self) -> Any:
+        """Of the parameters, as `scipy.optimize.Bounds`."""
+        from scipy.optimize import Bounds  # type: ignore[import-untyped]  # scipy ships no types
+
         n, j, k = self.n_examinees, self.n_items, self.n_dimensions
         some = [n * self.n_abilities, j if self.nested else 0, j, 2 * j * k]
         low, high = np.log(SLOPE_BOUNDS)
@@ -220,6 +222,8 @@ def fit_jointly(
         count += 1
         if watch is not None:
             watch(count, float(intermediate_result.fun))
+
+    from scipy.optimize import minimize
 
     result = minimize(
         scaled,

@@ -6,7 +6,6 @@ Source: Kolen & Brennan (2014), Test Equating, Scaling, and Linking, chapter 6.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
 
 from app.calibration.curves import probabilities
 from app.calibration.expectation import LatentDensity
@@ -203,6 +202,8 @@ def link_stocking_lord(
         for log_slope in np.log([0.4, 0.65, 1.0, 1.5, 2.5])
         for intercept in (-2.0, -1.0, 0.0, 1.0, 2.0)
     ]
+    from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
+
     best = minimize(
         loss,
         min(starts, key=loss),

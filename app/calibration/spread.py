@@ -14,7 +14,6 @@ and intercept stands in for the integral over them.
 from dataclasses import replace
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator  # type: ignore[import-untyped]  # no types
 
 from app.calibration.curves import GUESSING, Curves, Family
 from app.calibration.expectation import Expectation
@@ -43,6 +42,8 @@ def guessing_prior(
         counts: Result of the E-step there.
         nodes: Thetas of the counts.
     """
+    from scipy.interpolate import PchipInterpolator  # type: ignore[import-untyped]  # scipy ships no types
+
     profiles = _profiles(problem, curves, counts, nodes)
     smooth = PchipInterpolator(_GRID, profiles, axis=1)(_FINE)
     likelihood = np.exp(smooth - smooth.max(axis=1, keepdims=True))

@@ -29,12 +29,18 @@ COMMANDS = {
 }
 
 
-def build(wanted: str | None) -> typer.Typer:
+#: Commands of a group that have a module of their own, which loads a fraction of what the group
+#: does.
+_ALONE = {("banks", "list"): "app.cli.bank_list"}
+
+
+def build(wanted: str | None, command: str | None = None) -> typer.Typer:
     """The command line with one subcommand imported and the others as names with their help.
 
     Args:
         wanted: The subcommand that will run. Importing the rest would cost seconds (scipy,
             pyarrow, FastAPI) for nothing.
+        command: Of a group, the command that will run, where that is known.
     """
     cli = typer.Typer(
         name="sextant",
@@ -47,7 +53,8 @@ def build(wanted: str | None) -> typer.Typer:
         if name != wanted:
             cli.command(name, help=help_line)(_not_imported)
             continue
-        module = importlib.import_module(f"app.cli.{name.replace('-', '_')}")
+        whole = f"app.cli.{name.replace('-', '_')}"
+        module = importlib.import_module(_ALONE.get((name, command or ""), whole))
         if hasattr(module, "app"):
             cli.add_typer(module.app, name=name, help=help_line)
         else:
@@ -61,5 +68,6 @@ def _not_imported() -> None:
 
 def main() -> None:
     """Entry point of the `sextant` command."""
-    wanted = next((word for word in sys.argv[1:] if not word.startswith("-")), None)
-    build(wanted)()
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    wanted, command, *_ = [*words, None, None]
+    build(wanted, command)()

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated, BinaryIO, Literal, Protocol, TypeVar
 
 import typer
-from rich.table import Column, Table
 
-from app.cli import recalibration
+from app.cli import bank_list, recalibration
 from app.cli.console import err, fail_clearly, out
 from app.cli.files import write_async_blocks
 from app.cli.runtime import runtime
@@ -17,8 +16,9 @@ from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.services.bank_import import BankImport, Tally
+from app.services.bank_overviews import BankOverview
 from app.services.bank_spec import BankSpec
-from app.services.banks import BankOverview, ImportReport
+from app.services.banks import ImportReport
 from app.services.container import Services
 from app.services.unparsed import UNPARSED_POLICY
 from app.services.version_draft import RESPONSE_MODELS
@@ -106,25 +106,6 @@ def import_bank(
     if scorer is not None:
         spec = BankSpec(name=name, default_scorer=ScorerSpec(scorer))
     _show_report(_with(lambda services: services.banks.import_bank(spec, request, dry_run=dry_run)))
-
-
-@app.command("list")
-@fail_clearly
-def list_banks() -> None:
-    """List all banks."""
-    name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)
-    table = Table(name, "items", "version", "active", "model", identifier, box=None)
-    for overview in _with(lambda services: _all(services.banks.list_banks, lambda o: o.bank.id)):
-        bank, latest = overview.bank, overview.latest
-        table.add_row(
-            bank.name,
-            str(overview.n_items),
-            f"{latest.number}{' (provisional)' if latest.provisional else ''}" if latest else "-",
-            str(latest.lint["items"]["active"]) if latest else "-",
-            latest.response_model if latest else "-",
-            bank.id,
-        )
-    out.print(table, soft_wrap=True)
 
 
 @app.command()
@@ -217,6 +198,7 @@ def export(
         out.print(f"Wrote version {made.number} to {target}.", markup=False, soft_wrap=True)
 
 
+app.command("list")(bank_list.list_banks)
 app.command("drift")(recalibration.drift)
 app.command("recalibrate")(recalibration.recalibrate)
 

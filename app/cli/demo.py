@@ -59,7 +59,8 @@ def command(
     report(session)
     out.print(f"\nThe scripted model's true theta is {theta:+.2f}. Now measure your own:")
     out.print(
-        "  uv run sextant run --endpoint http://localhost:8000/v1 --model NAME --bank demo",
+        "  uv run --no-dev sextant run --endpoint http://localhost:8000/v1 --model NAME"
+        " --bank demo",
         style="bold",
         soft_wrap=True,
     )

@@ -13,9 +13,8 @@ from app.calibration.score_scale import ScoreScale
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
-from app.exchange.files import as_text
+from app.exchange.files import SCORE_RANGE, as_text
 from app.exchange.parameters import read_parameters
-from app.exchange.responses import SCORE_RANGE, read_responses
 
 BankOption = Annotated[
     Path,
@@ -117,6 +116,8 @@ def load_responses(
     Raises:
         InvalidInputError: The file cannot be opened, or is not what it should be.
     """
+    from app.exchange.responses import read_responses
+
     try:
         with path.open("rb") as stream:
             return read_responses(stream, name=path.name, score_range=score_range)

@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 from app.cli.console import show_warning
 from app.errors import DatabaseUnavailableError, SecretsError
-from app.services.container import Services, open_services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
-from app.worker.queue import JobQueue
+
+if TYPE_CHECKING:
+    from app.services.container import Services
 
 #: Seconds between two looks at the embedded server.
 _LOOK_S = 2.0
@@ -50,8 +52,12 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def runtime(settings: Settings | None = None) -> AsyncIterator[Services]:
+async def runtime(settings: Settings | None = None) -> AsyncIterator["Services"]:
     """The services, for commands that need neither the API nor a worker."""
+    # Whoever only reads a table need not wait until all services are loaded.
+    from app.services.container import open_services
+    from app.worker.queue import JobQueue
+
     settings = settings or Settings()
     async with (
         open_database(settings) as database,

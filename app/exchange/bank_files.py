@@ -24,7 +24,6 @@ from typing import Any
 from app.engine.bank import ItemBank
 from app.errors import ItemBankError
 from app.exchange.parameters import shortest_difficulties, write_difficulties, write_mirt
-from app.exchange.parquet_parameters import write_parquet_parameters
 from app.exchange.py_irt_parameters import write_py_irt_parameters
 
 #: First characters that make a spreadsheet read a cell as a formula.
@@ -93,6 +92,8 @@ def write_bank(
                 )
             return write_py_irt_parameters(bank, shortest_difficulties(bank))
         case BankFormat.PARQUET:
+            from app.exchange.parquet_parameters import write_parquet_parameters
+
             bank = bank.standardised()
             b = shortest_difficulties(bank, flat=True)
             return write_parquet_parameters(bank, b, statuses)

@@ -13,12 +13,16 @@ from app.errors import FieldProblem, FileFormatError, InvalidInputError
 
 #: Faults of a file that are listed; the others are counted.
 MAX_PROBLEMS = 100
+MAX_CELLS = 256 * 2**20  # of a table of scores
+SCORE_RANGE = (0.0, 1.0)
 MAX_TEXT_BYTES = 2 * 2**30  # of a file that is read piece by piece, after decompression
 MAX_WHOLE_BYTES = 128 * 2**20  # of one that has to be in memory as a whole
 #: Compressed files of answers become 10 to 50 times as large, one line over and over 1,000 times.
 MAX_RATIO = 250
 #: What a file may become whatever its ratio.
 FREE_BYTES = 16 * 2**20
+#: Of a bank file.
+MAX_ITEMS = 1_000_000
 
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20

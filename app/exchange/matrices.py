@@ -7,11 +7,9 @@ names were changed would no longer be about the same examinees and items.
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
 
 from app.engine.bank import FloatArray
 from app.engine.responses import ResponseTable
@@ -54,6 +52,9 @@ def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool)
 
 def write_parquet(table: ResponseTable) -> bytes:
     """A Parquet file; scores of 0 and 1 alone become small integers."""
+    import pyarrow as pa
+    import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+
     columns = [pa.array(table.examinees, pa.string()), *map(_column, table.scores.T)]
     # An item may have the name of the first column, so they are put together by position.
     arrow = pa.Table.from_arrays(columns, names=[EXAMINEE_COLUMN, *table.items])
@@ -74,7 +75,9 @@ def _cell(score: float) -> str:
     return str(int(score)) if score in {0.0, 1.0} else repr(score)
 
 
-def _column(scores: FloatArray) -> pa.Array:
+def _column(scores: FloatArray) -> Any:
+    import pyarrow as pa
+
     missing = np.isnan(scores)
     if ((scores == 0) | (scores == 1) | missing).all():
         return pa.array(np.where(missing, 0, scores).astype(np.int8), mask=missing)

@@ -29,8 +29,7 @@ import numpy as np
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
-from app.exchange.files import Problems, as_text, read_bytes
-from app.exchange.parquet_parameters import MAX_ITEMS, read_parquet_parameters
+from app.exchange.files import MAX_ITEMS, Problems, as_text, read_bytes
 from app.exchange.py_irt_parameters import read_py_irt_parameters
 from app.exchange.slopes import (
     bank_of_slopes,
@@ -101,6 +100,8 @@ def read_parameters(
     """
     content = read_bytes(source, name)
     if content.startswith(_PARQUET):
+        from app.exchange.parquet_parameters import read_parquet_parameters
+
         return read_parquet_parameters(content, name=name, scale=scale)
     text = as_text(content, name)
     if text.lstrip().startswith("{"):

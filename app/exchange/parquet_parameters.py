@@ -19,7 +19,7 @@ import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FileFormatError
-from app.exchange.files import Problems, shortened
+from app.exchange.files import MAX_ITEMS, Problems, shortened
 from app.exchange.slopes import (
     bank_of_slopes,
     mirt_names,
@@ -28,7 +28,6 @@ from app.exchange.slopes import (
     slopes_by_name,
 )
 
-MAX_ITEMS = 1_000_000
 MAX_COLUMNS = 1_000
 _NUMBERS = ("a", "b", "intercept", "c", "d", "k")
 

@@ -19,12 +19,10 @@ from pathlib import Path, PurePosixPath
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, UnknownNameError
 from app.exchange.helm import read_helm
-from app.exchange.inspect_logs import read_inspect_eval, read_inspect_json
 from app.exchange.json_text import MAX_LINE_BYTES
 from app.exchange.lm_eval import is_sample, read_lm_eval
 from app.exchange.py_irt import is_examinee, read_py_irt
 from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
-from app.exchange.responses import read_parts
 
 _HEAD_BYTES = 1 << 20
 _ZIP = b"PK\x03\x04"
@@ -181,11 +179,15 @@ def read_answers(file_format: ResponseFormat, source: Source, choices: Choices) 
         case ResponseFormat.PY_IRT:
             yield from read_py_irt(source, choices)
         case ResponseFormat.INSPECT:
+            from app.exchange.inspect_logs import read_inspect_eval, read_inspect_json
+
             with source.file.open() as stream:
                 is_archive = stream.read(4) == _ZIP
             reader = read_inspect_eval if is_archive else read_inspect_json
             yield from reader(source, choices)
         case ResponseFormat.TABLE:
+            from app.exchange.responses import read_parts
+
             with source.file.open() as stream:
                 parts = read_parts(stream, name=source.name, score_range=choices.score_range)
                 for trial, table in parts:

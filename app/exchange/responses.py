@@ -22,11 +22,8 @@ from numpy.typing import NDArray
 from app.engine.bank import FloatArray, IntArray
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError
-from app.exchange.files import Problems
+from app.exchange.files import MAX_CELLS, SCORE_RANGE, Problems
 from app.exchange.table_batches import NAMES, TEXT, TableFile, floats_of, names_of
-
-SCORE_RANGE = (0.0, 1.0)
-MAX_CELLS = 256 * 2**20
 
 _LONG_ROLES = (
     ("examinee", frozenset({"examinee", "model", "subject", "subject_id"})),

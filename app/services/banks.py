@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -22,6 +22,7 @@ from app.services.bank_import import (
     own_scorers,
     parameters_of,
 )
+from app.services.bank_overviews import BankOverview, list_banks, overviews
 from app.services.bank_spec import BankSpec, bank_of, check_spec
 from app.services.confined_reading import Reader, SentFile
 from app.services.loaded_version import LoadedVersion
@@ -38,15 +39,6 @@ from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import Bank, BankVersion
 from app.storage.unit_of_work import UnitOfWork
-
-
-@dataclass(frozen=True, slots=True)
-class BankOverview:
-    """A bank with what is in it."""
-
-    bank: Bank
-    n_items: int
-    latest: BankVersion | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +96,7 @@ class BankService:
 
     async def list_banks(self, request: PageRequest) -> Page[BankOverview]:
         """One page of banks."""
-        async with self._database.unit_of_work() as uow:
-            page = await uow.banks.list_page(request)
-            return Page(await _overviews(uow, page.items), page.has_more)
+        return await list_banks(self._database, request)
 
     async def update_bank(
         self, bank: str, revision: int, changes: Mapping[str, Any]
@@ -341,14 +331,7 @@ async def _from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Ban
 
 
 async def _overview(uow: UnitOfWork, bank: Bank) -> BankOverview:
-    return (await _overviews(uow, [bank]))[0]
-
-
-async def _overviews(uow: UnitOfWork, banks: Sequence[Bank]) -> tuple[BankOverview, ...]:
-    ids = [bank.id for bank in banks]
-    counts = await uow.items.counts(ids)
-    latest = await uow.versions.latest(ids)
-    return tuple(BankOverview(bank, counts[bank.id], latest.get(bank.id)) for bank in banks)
+    return (await overviews(uow, [bank]))[0]
 
 
 def _made(report: ImportReport) -> BankVersion:

@@ -8,7 +8,7 @@ import numpy as np
 
 from app.engine.comparison import Ability, Difference, of_abilities, paired
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
-from app.exchange.responses import MAX_CELLS
+from app.exchange.files import MAX_CELLS
 from app.services.answer_sheets import table_of
 from app.services.loaded_version import LoadedVersion
 from app.services.results import Result, result_of

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from app.adapters.prompting import PromptStyle
@@ -23,7 +24,6 @@ from app.engine.selection.design import WHOLE_BANK
 from app.exchange.item_facts import tags_in_ids
 from app.items import ItemContent, ScorerSpec
 from app.services.bank_spec import calls_out, item_scorer
-from app.services.lru import Lru
 from app.services.unparsed import UNPARSED_POLICY
 from app.storage.repositories.bank_values import (
     ACTIVE,
@@ -154,10 +154,12 @@ class LoadedVersion:
     barred: frozenset[str] = frozenset()
     own_scorers: tuple[ScorerSpec, ...] = ()
     unparsed_when_calibrated: str | None = None
-    reachable: Lru[str, tuple[float, float]] = field(
-        default_factory=lambda: Lru(_KEPT_ESTIMATORS), repr=False
+    reachable: LRUCache[str, tuple[float, float]] = field(
+        default_factory=lambda: LRUCache(_KEPT_ESTIMATORS), repr=False
     )
-    _tests: Lru[str, AdaptiveTest] = field(default_factory=lambda: Lru(_KEPT_TESTS), repr=False)
+    _tests: LRUCache[str, AdaptiveTest] = field(
+        default_factory=lambda: LRUCache(_KEPT_TESTS), repr=False
+    )
 
     @classmethod
     def of(
@@ -333,7 +335,7 @@ class LoadedVersion:
                 learned=self.learned,
                 targets=self.targets,
             )
-            self._tests.put(name, test)
+            self._tests[name] = test
         return test
 
     def token_costs(self) -> FloatArray:

@@ -9,7 +9,7 @@ from typing import Any
 
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
-from app.exchange.responses import MAX_CELLS
+from app.exchange.files import MAX_CELLS
 from app.services.answer_sheets import table_of
 from app.services.confined_reading import Reader
 from app.services.response_import import (

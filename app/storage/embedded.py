@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -30,7 +29,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import psycopg
@@ -74,6 +73,10 @@ _OPTIONS = {
 }
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
+#: Servers that this process started, by process id: our children, reaped once they have ended.
+#: Another process may be the one that stops them.
+_servers: dict[int, "subprocess.Popen[bytes]"] = {}
+
 
 class EmbeddedPostgres:
     """A Postgres server that lives while somebody uses it.
@@ -93,7 +96,8 @@ class EmbeddedPostgres:
         self._home = self._root / "postgres"
         self._cluster = self._home / "data"
         self._log = self._home / "server.log"
-        self._options = _OPTIONS if durable else _OPTIONS | _FAST
+        self._is_fast = not durable
+        self._options = _OPTIONS | _FAST if self._is_fast else _OPTIONS
         self._user = ServerUser.unprivileged() if os.geteuid() == 0 else None
         self._socket_dir = self._choose_socket_dir()
         self._membership: int | None = None
@@ -215,33 +219,60 @@ class EmbeddedPostgres:
         if self._log.exists() and self._log.stat().st_size > _LOG_LIMIT_BYTES:
             self._log.replace(self._log.with_suffix(".log.1"))
         seen = self._log.stat().st_size if self._log.exists() else 0
+        server = self._spawn(programs, lock)
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._answers():
+            if server.poll() is not None:
+                raise DatabaseUnavailableError(
+                    f"The embedded Postgres in {self._cluster} did not start: "
+                    f"{_reason(self._log_since(seen))}"
+                )
+            if time.monotonic() > deadline:
+                server.send_signal(signal.SIGQUIT)
+                raise DatabaseUnavailableError(
+                    f"The embedded Postgres in {self._cluster} did not answer within "
+                    f"{_START_TIMEOUT_S} s of its start. Its log: {self._log}."
+                )
+            time.sleep(_POLL_S)
+
+    def _spawn(self, programs: Binaries, lock: int) -> "subprocess.Popen[bytes]":
+        """Run `postgres` itself, which goes on when this process ends."""
         options = self._options | {"unix_socket_directories": f'"{self._socket_dir}"'}
-        switches = shlex.join(f"--{name}={value}" for name, value in options.items())
-        started = self._run(
-            programs,
-            *("pg_ctl", "start", "--wait", "--silent", f"--timeout={_START_TIMEOUT_S}"),
-            # Relative to our own directory: pg_ctl puts these into a shell command, unescaped.
-            *(f"--pgdata={self._cluster.name}", f"--log={self._log.name}"),
-            f"--options={switches}",
-            inherited=lock,
-        )
-        if started.returncode:
-            raise DatabaseUnavailableError(
-                f"The embedded Postgres in {self._cluster} did not start: "
-                f"{_reason(self._log_since(seen) + started.stderr)}"
+        # The directory is the server user's own: what lies there may be a link to elsewhere.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        log = os.open(self._log, flags, 0o600)
+        try:
+            server = subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
+                [
+                    *(programs.directory / "postgres", "-D", self._cluster.name),
+                    *(f"--{name}={value}" for name, value in options.items()),
+                ],
+                stdout=log,
+                stderr=log,
+                **self._surroundings(lock),
             )
+        finally:
+            os.close(log)
+        _reap()
+        _servers[server.pid] = server
+        return server
 
     def _make_cluster(self, programs: Binaries, lock: int) -> None:
         """Run initdb beside the final place, so that a half-made cluster is never taken for one."""
         partial = self._home / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
-        made = self._run(
-            programs,
-            *("initdb", f"--pgdata={partial.name}", f"--username={NAME}", "--auth=trust"),
-            *("--encoding=UTF8", "--no-locale", "--no-instructions"),
-            *(() if self._options.get("fsync") != "off" else ("--no-sync",)),
-            inherited=lock,
-        )
+        with binaries.safe_for_a_shell(programs) as runnable:
+            made = subprocess.run(  # noqa: S603 (no shell, our own arguments)
+                [
+                    *(runnable.directory / "initdb", f"--pgdata={partial.name}"),
+                    *(f"--username={NAME}", "--auth=trust", "--encoding=UTF8", "--no-locale"),
+                    *("--no-instructions", *(("--no-sync",) if self._is_fast else ())),
+                ],
+                check=False,
+                capture_output=True,
+                text=True,
+                **self._surroundings(lock),
+            )
         if made.returncode:
             raise DatabaseUnavailableError(
                 f"The embedded Postgres could not be set up in {self._home}: {_reason(made.stderr)}"
@@ -286,6 +317,8 @@ class EmbeddedPostgres:
                 deadline = time.monotonic() + _STOP_TIMEOUT_S
                 while time.monotonic() < deadline:
                     if _try_lock(lock):
+                        if pid in _servers:
+                            _servers.pop(pid).wait()
                         return
                     time.sleep(_POLL_S)
         finally:
@@ -363,24 +396,19 @@ class EmbeddedPostgres:
     def _open_lock(self, name: str) -> int:
         return os.open(self._root / f"postgres.{name}", os.O_RDWR | os.O_CREAT, 0o600)
 
-    def _run(
-        self, programs: Binaries, program: str, *arguments: str, inherited: int
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(  # noqa: S603 (no shell, our own arguments)
-            [programs.directory / program, *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            cwd=self._home,
-            env=_ENVIRONMENT,
-            umask=0o077,
-            pass_fds=(inherited,),
-            start_new_session=True,  # Ctrl-C is for us; we then stop the server in order
-            user=self._user.uid if self._user else None,
-            group=self._user.gid if self._user else None,
-            extra_groups=[] if self._user else None,
-        )
+    def _surroundings(self, lock: int) -> dict[str, Any]:
+        """What a program of Postgres runs in: our directory, its own user, and the lock."""
+        return {
+            "stdin": subprocess.DEVNULL,
+            "cwd": self._home,
+            "env": _ENVIRONMENT,
+            "umask": 0o077,
+            "pass_fds": (lock,),
+            "start_new_session": True,  # Ctrl-C is for us; we then stop the server in order
+            "user": self._user.uid if self._user else None,
+            "group": self._user.gid if self._user else None,
+            "extra_groups": [] if self._user else None,
+        }
 
     def _answers(self) -> bool:
         return pq.PGconn.ping(self._conninfo("postgres").encode()) == pq.Ping.OK
@@ -405,6 +433,12 @@ def database_url(settings: Settings) -> Iterator[str]:
     else:
         with EmbeddedPostgres(settings.data_dir) as postgres:
             yield postgres.url
+
+
+def _reap() -> None:
+    for server in list(_servers.values()):
+        if server.poll() is not None:
+            del _servers[server.pid]
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -1,19 +1,10 @@
 """Brings a database to the schema of this version of the code."""
 
-from functools import cache
-from pathlib import Path
+import psycopg
 
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
-from sqlalchemy.exc import DBAPIError
-
-import app
 from app.errors import DatabaseUnavailableError, InvalidStateError
-
-# Beside the package, in a checkout and in an installed wheel alike.
-_MIGRATIONS = Path(next(iter(app.__path__))).resolve().parent / "migrations"
+from app.storage.database import Database
+from app.storage.schema_revision import MIGRATIONS, newest_revision
 
 
 def upgrade(url: str) -> str:
@@ -29,10 +20,32 @@ def upgrade(url: str) -> str:
         InvalidStateError: The database was migrated by a newer Sextant.
         DatabaseUnavailableError: Postgres cannot be reached, or a migration failed.
     """
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    config.attributes["url"] = url
     newest = newest_revision()
+    if _revisions(url) != [newest]:
+        _migrate(url, newest)
+    return newest
+
+
+def _revisions(url: str) -> list[str]:
+    """What the database is at; nothing where it is new, or cannot be asked."""
+    try:
+        with psycopg.connect(Database(url).conninfo) as connection:
+            rows = connection.execute("SELECT version_num FROM public.alembic_version").fetchall()
+    except psycopg.Error:
+        return []
+    return [revision for (revision,) in rows]
+
+
+def _migrate(url: str, newest: str) -> None:
+    # Most commands find a database that lacks nothing; this takes half a second to load.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+    from sqlalchemy.exc import DBAPIError
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["url"] = url
     try:
         command.upgrade(config, "head")
     except CommandError as exc:
@@ -43,10 +56,3 @@ def upgrade(url: str) -> str:
     except DBAPIError as exc:
         reason = str(exc.orig).strip().split("\n")[0]
         raise DatabaseUnavailableError(f"The database could not be migrated: {reason}") from exc
-    return newest
-
-
-@cache
-def newest_revision() -> str:
-    """The revision that this version of the code needs."""
-    return str(ScriptDirectory(str(_MIGRATIONS)).get_current_head())

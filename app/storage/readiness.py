@@ -1,14 +1,10 @@
 """Whether the database answers and has the tables of this version of the code."""
 
-from functools import cache
-from pathlib import Path
-
 import psycopg
-from alembic.script import ScriptDirectory
 
-import app
 from app.errors import DatabaseUnavailableError
 from app.storage.database import Database
+from app.storage.schema_revision import newest_revision
 
 
 async def require_current_schema(database: Database) -> str:
@@ -26,16 +22,10 @@ async def require_current_schema(database: Database) -> str:
             row = None
         except psycopg.OperationalError as exc:
             raise DatabaseUnavailableError(f"The database gives no answer: {exc}") from exc
-    found, needed = (row[0] if row else None), _newest_revision()
+    found, needed = (row[0] if row else None), newest_revision()
     if found != needed:
         raise DatabaseUnavailableError(
             f"The database's tables are at revision {found or 'none'}, this version needs "
             f"{needed}: run `sextant migrate`."
         )
     return needed
-
-
-@cache
-def _newest_revision() -> str:
-    migrations = Path(next(iter(app.__path__))).resolve().parent / "migrations"
-    return str(ScriptDirectory(str(migrations)).get_current_head())

@@ -3,11 +3,9 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import httpx2
-import psycopg
 import pytest
 import structlog
 from fastapi import FastAPI
-from sqlalchemy import make_url
 from structlog.typing import EventDict
 
 from app.deps import ScopeName
@@ -16,15 +14,6 @@ from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
 
-# Foreign keys are not looked at while everything goes.
-_EMPTY_ALL_TABLES = """
-    DO $$ DECLARE name text; BEGIN
-        SET LOCAL session_replication_role = replica;
-        FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
-            WHERE schemaname IN ('public', 'procrastinate') AND tablename <> 'alembic_version'
-        LOOP EXECUTE 'DELETE FROM ' || name; END LOOP;
-    END $$
-"""
 BASE_URL = "http://sextant.test"
 Client = httpx2.AsyncClient
 NewClient = Callable[..., Awaitable[Client]]
@@ -36,26 +25,6 @@ def logs() -> Iterator[list[EventDict]]:
     merge = structlog.contextvars.merge_contextvars
     with structlog.testing.capture_logs(processors=[merge]) as logs:
         yield logs
-
-
-@pytest.fixture(scope="session")
-def _api_database_url(template_url: str) -> Iterator[str]:
-    template = make_url(template_url)
-    server = template.set(drivername="postgresql", database="postgres")
-    name = "test_api"
-    with psycopg.connect(server.render_as_string(hide_password=False), autocommit=True) as postgres:
-        postgres.execute(f'CREATE DATABASE {name} TEMPLATE "{template.database}"')
-        yield template.set(database=name).render_as_string(hide_password=False)
-        postgres.execute(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture
-def database_url(_api_database_url: str) -> Iterator[str]:
-    """One database for all tests of this folder, emptied after each: quicker than a new one."""
-    yield _api_database_url
-    url = make_url(_api_database_url).set(drivername="postgresql")
-    with psycopg.connect(url.render_as_string(hide_password=False), autocommit=True) as postgres:
-        postgres.execute(_EMPTY_ALL_TABLES)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from app.services.container import Services
 from app.worker.loop import running_worker
 from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
 
 PLAN = {"stopping": {"se": 0.4, "min_items": 4, "max_items": 40}}
@@ -17,7 +18,7 @@ PLAN = {"stopping": {"se": 0.4, "min_items": 4, "max_items": 40}}
 @pytest.fixture
 async def working(app: FastAPI) -> AsyncIterator[Services]:
     services: Services = app.state.services
-    await services.banks.ensure_demo_bank()
+    await install_demo_bank(services.database)
     async with running_worker(services):
         yield services
 

@@ -23,6 +23,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.api.conftest import BASE_URL, Client
+from tests.demo_bank import install_demo_bank
 from tests.services.living import BANK, living_bank
 
 BODY: dict[str, Any] = {
@@ -39,7 +40,7 @@ async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
     """The application with a worker and the demo bank."""
     app = create_app(settings, database, background=running_worker)
     async with app.router.lifespan_context(app):
-        await app.state.services.banks.ensure_demo_bank()
+        await install_demo_bank(app.state.services.database)
         yield app
 
 

@@ -26,6 +26,7 @@ from app.services.calibration_abilities import task_targets
 from app.services.container import Services
 from app.worker.loop import running_worker
 from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
 
 N_ITEMS = 40
@@ -180,7 +181,7 @@ async def test_a_version_without_a_score_model_has_no_forms_and_no_gates_on_tags
     client: Client, app: FastAPI
 ) -> None:
     opened: Services = app.state.services
-    await opened.banks.ensure_demo_bank()
+    await install_demo_bank(opened.database)
     answer = await client.post("/v1/banks/demo/versions/latest:compose", json={"items": 4})
     assert answer.status_code == 422
     assert "nested or mirt" in answer.json()["detail"]

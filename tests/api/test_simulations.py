@@ -10,13 +10,14 @@ from app.engine.correction import IntervalCorrection, Stretch
 from app.services import simulations
 from app.services.bank_import import BankImport
 from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
 
 URL = "/v1/simulations"
 
 
 @pytest.fixture(autouse=True)
 async def demo(app: FastAPI) -> None:
-    await app.state.services.banks.ensure_demo_bank()
+    await install_demo_bank(app.state.services.database)
 
 
 async def forecast_of(client: Client, **changes: Any) -> dict[str, Any]:

@@ -91,6 +91,7 @@ def test_an_item_whose_curve_has_become_flat_is_found_too() -> None:
     assert not drift.drifted[world.of(drift, moved=False)].any()
 
 
+@pytest.mark.slow
 def test_without_drift_z_is_standard_normal_whatever_was_asked_of_whom() -> None:
     looks = []
     for seed in range(12):
@@ -117,6 +118,7 @@ def test_items_that_moved_do_not_drag_the_others_along() -> None:
     assert abs(drift.z[unmoved].mean()) < 0.4
 
 
+@pytest.mark.slow
 def test_what_the_old_answers_left_open_is_no_drift() -> None:
     rng = np.random.default_rng(4)
     world = living(4, n=4000)
@@ -162,6 +164,7 @@ def test_answers_to_nothing_that_the_bank_knows_are_refused() -> None:
         DriftSettings(least_answers=0)
 
 
+@pytest.mark.slow
 def test_new_items_seeded_into_adaptive_tests_are_recovered_on_the_old_scale() -> None:
     rng = np.random.default_rng(5)
     items = draw_items(rng, Family.TWO_PL, N_ITEMS + 12)

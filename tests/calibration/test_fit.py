@@ -116,6 +116,7 @@ def test_thresholds_have_words(value: float, word: str) -> None:
     assert verdict(value) == word
 
 
+@pytest.mark.slow
 def test_expected_shares_of_s_x2_are_those_of_a_large_sample() -> None:
     matrix = simulate(8, Family.TWO_PL, 40_000, 6).matrix
     fit = item_fit(matrix, _calibrated(matrix))

@@ -158,6 +158,7 @@ def test_a_bank_in_parts_is_the_bank_as_a_whole() -> None:
     assert joined.log_likelihood == pytest.approx(whole.log_likelihood, abs=200)
 
 
+@pytest.mark.slow
 def test_linking_undoes_a_shift_of_one_parts_scale_and_the_published_formula_does_not() -> None:
     data = simulate(9, Family.TWO_PL, 800, 200)
     settings = CalibrationSettings(with_errors=False)
@@ -192,6 +193,7 @@ def test_standard_errors_move_with_the_scale(negative_slopes: bool) -> None:
     assert back.covariance == pytest.approx(errors.covariance)
 
 
+@pytest.mark.slow
 def test_parts_keep_the_standard_errors_of_their_items() -> None:
     data = simulate(12, Family.TWO_PL, 400, 200)
     whole = calibrate(data.matrix).errors

@@ -35,6 +35,7 @@ def card() -> ReportCard:
     return card_of(60, [])
 
 
+@pytest.mark.slow
 def test_every_design_has_its_row(card: ReportCard) -> None:
     assert [row.design for row in card.rows] == list(DESIGNS)
     loose, _, tight, default, random = (row.summary for row in card.rows)
@@ -58,6 +59,7 @@ def test_chosen_items_are_worth_more_than_random_ones(card: ReportCard) -> None:
     assert by_design["random"].ies is None
 
 
+@pytest.mark.slow
 def test_small_sets_are_held_out_in_turn_and_each_examinee_teaches(card: ReportCard) -> None:
     held_out: list[IntArray] = []
     again = card_of(60, held_out)

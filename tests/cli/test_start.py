@@ -1,4 +1,4 @@
-"""What commands load before they do anything."""
+"""What commands load before they do anything: names of packages, not seconds."""
 
 import subprocess
 import sys
@@ -6,13 +6,57 @@ import sys
 import pytest
 
 #: Each takes longer to load than a client needs for all of its work.
-HEAVY = ("sqlalchemy", "fastapi", "pydantic", "numpy", "scipy", "pyarrow")
+OF_A_SERVER = {
+    *("sqlalchemy", "alembic", "fastapi", "starlette", "psycopg", "numpy", "scipy"),
+    *("pyarrow", "app.engine", "app.services", "app.storage", "app.api"),
+}
+#: What few calls need: loaded by the first one that does.
+OF_FEW = {
+    *("alembic", "mako", "pyarrow", "scipy.optimize", "scipy.interpolate", "scipy.stats"),
+    *("scipy.spatial", "sacrebleu", "math_verify", "sympy", "app.demo.model_server"),
+}
 
 
-@pytest.mark.parametrize("module", ["", ".run", ".gate", ".rank", ".sessions"])
-def test_whoever_only_talks_to_a_server_does_not_load_one(module: str) -> None:
-    code = f"import sys, app.cli{module}; print([name for name in {HEAVY} if name in sys.modules])"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    assert loaded.strip() == "[]"
+def loaded_by(code: str) -> set[str]:
+    """Names of all modules that a process has loaded at its end."""
+    found = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    return set(found.splitlines()[-1].split())
+
+
+def command(*words: str) -> str:
+    """Code that runs a command to its end, whatever its exit code."""
+    run = f"sys.argv[1:] = {list(words)}\nfrom app.cli import main\n"
+    return f"{run}try:\n    main()\nexcept SystemExit:\n    pass"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        command("--help"),
+        command("banks", "list", "--server", "http://127.0.0.1:9"),
+        "import app.cli.run, app.cli.gate, app.cli.rank, app.cli.sessions",
+    ],
+    ids=["help", "banks list", "clients"],
+)
+def test_whoever_only_talks_to_a_server_does_not_load_one(code: str) -> None:
+    assert loaded_by(code) & OF_A_SERVER == set()
+
+
+def test_a_list_read_from_the_database_loads_the_database_alone() -> None:
+    loaded = loaded_by("import app.cli.runtime, app.services.bank_overviews")
+    assert loaded & (OF_FEW | {"scipy", "fastapi", "app.engine", "app.services.container"}) == set()
+
+
+def test_a_server_that_starts_loads_nothing_that_few_calls_need() -> None:
+    assert loaded_by("import app.cli.serve, app.cli.worker") & OF_FEW == set()
+
+
+def test_the_engine_loads_numpy_and_special_functions_only() -> None:
+    without = loaded_by("import numpy, scipy.special")
+    more = {name.split(".")[0] for name in loaded_by("import app.engine") - without}
+    assert more - set(sys.stdlib_module_names) == {"app"}

@@ -180,13 +180,13 @@ async def test_the_process_answers_at_the_address_it_prints(process: Process) ->
 def test_the_process_ends_when_its_input_closes(process: Process) -> None:
     assert process.popen.stdin is not None
     process.popen.stdin.close()
-    assert process.popen.wait(timeout=20) == 0
+    assert process.popen.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 0)])
 def test_the_process_ends_on_a_signal(process: Process, sent: signal.Signals, code: int) -> None:
     process.popen.send_signal(sent)
-    assert process.popen.wait(timeout=20) == code
+    assert process.popen.wait(timeout=60) == code
 
 
 def test_the_process_ends_when_its_parent_is_killed() -> None:

@@ -88,6 +88,7 @@ def test_a_summary_needs_a_reference_for_each_test() -> None:
         summarise([], [], test)
 
 
+@pytest.mark.slow
 def test_fitted_acceptance_holds_exposure_near_its_cap() -> None:
     bank = clean_bank(7, 60)
     document = {

@@ -30,6 +30,7 @@ def test_step_by_step_updates_agree_on_every_row(shared_data: Path, benchmark: s
     assert n_rows > 5_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("benchmark", BENCHMARKS)
 def test_the_estimate_command_agrees_on_every_row(
     shared_data: Path, tmp_path: Path, benchmark: str

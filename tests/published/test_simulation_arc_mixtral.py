@@ -45,6 +45,7 @@ def test_the_default_design_is_closer_with_fewer_items(tmp_path: Path, reference
     assert summary["items_mean"] <= 50
 
 
+@pytest.mark.slow
 def test_intervals_hold_on_models_that_were_not_learned_from(tmp_path: Path) -> None:
     """Two-fold: each half is tested with what the other half taught."""
     header, *rows = gzip.decompress((DATA / "responses.csv.gz").read_bytes()).decode().splitlines()

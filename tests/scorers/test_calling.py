@@ -381,6 +381,9 @@ class TestJudge(ScorerContract):
     @override
     async def test_an_item_without_target_is_an_error_not_a_wrong_answer(self) -> None:
         """A rubric alone is enough."""
+        bare = ItemContent(prompt=self.item.prompt, choices=self.item.choices)
+        result = await mark(self.scorer(), bare, Answer(text="London"))
+        assert isinstance(result, Scored), result
 
 
 class TestEmbedding(ScorerContract):

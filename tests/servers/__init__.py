@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 ROOT = Path(__file__).resolve().parents[2]
-_START_TIMEOUT_S = 30
+_START_TIMEOUT_S = 60
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def spawned(module: str, *arguments: str) -> Iterator[str]:
     finally:
         process.terminate()
         try:
-            process.wait(5)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

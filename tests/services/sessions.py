@@ -14,6 +14,7 @@ from app.storage.database import Database
 from app.storage.repositories.endpoints import EndpointSettings
 from app.storage.repositories.session_values import ENDED, SessionRecord
 from app.worker.queue import JobQueue
+from tests.demo_bank import install_demo_bank
 
 __all__ = ["EndpointConfig", "opened", "scripted", "spec", "until"]
 
@@ -22,7 +23,7 @@ __all__ = ["EndpointConfig", "opened", "scripted", "spec", "until"]
 async def opened(settings: Settings, database: Database) -> AsyncIterator[Services]:
     """Services with the demo bank installed."""
     async with open_services(settings, database, JobQueue(database)) as services:
-        await services.banks.ensure_demo_bank()
+        await install_demo_bank(database)
         yield services
 
 

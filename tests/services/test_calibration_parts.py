@@ -45,6 +45,7 @@ async def kinds(services: Services, calibration_id: str) -> list[str]:
     return [event.type.removeprefix("calibration.") for event in events]
 
 
+@pytest.mark.slow
 def test_parts_that_were_stored_join_to_what_they_are_in_one_process() -> None:
     matrix = simulate(4, Family.THREE_PL, 150, 210).matrix
     plan = CalibrationPlan(model="3pl", partition_size=100, seed=3)

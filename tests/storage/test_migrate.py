@@ -23,7 +23,7 @@ def _rows(url: str, query: str) -> list[tuple[Any, ...]]:
 
 
 def _tables(url: str) -> set[str]:
-    user_schemas = "schemaname NOT IN ('pg_catalog', 'information_schema')"
+    user_schemas = "schemaname IN ('public', 'procrastinate')"
     return {row[0] for row in _rows(url, f"SELECT tablename FROM pg_tables WHERE {user_schemas}")}
 
 

@@ -13,7 +13,7 @@ from tests.services.sessions import opened
 
 @pytest.fixture
 def settings(database_url: str, tmp_path: object) -> Settings:
-    return Settings(database_url=database_url, data_dir=tmp_path, heartbeat_s=0.2, lease_s=1.0)
+    return Settings(database_url=database_url, data_dir=tmp_path, heartbeat_s=0.2, lease_s=3.0)
 
 
 @pytest.fixture

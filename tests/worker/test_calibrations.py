@@ -58,7 +58,7 @@ def is_running(pid: int) -> bool:
 
 async def gone(pid: int) -> None:
     """Wait for the end of a process."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             if not is_running(pid):
                 return

@@ -47,7 +47,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 4}}
     async with running_worker(services):
         created = await services.sessions.create(spec(plan=plan))
-        ended = await until(services, created.id, limit_s=20)
+        ended = await until(services, created.id, limit_s=60)
 
     rows = await services.sessions.responses(created.id)
     assert ended.status == "completed", ended.failure
@@ -155,11 +155,11 @@ async def test_no_fault_of_a_background_task_takes_the_worker_with_it(
         first = await services.sessions.create(
             spec(endpoint=scripted(theta=0.0, seed=1, latency_ms=50))
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             for event in met.values():
                 await event.wait()
         second = await services.sessions.create(spec())
-        ended = [await until(services, record.id, limit_s=20) for record in (first, second)]
+        ended = [await until(services, record.id, limit_s=60) for record in (first, second)]
 
     assert {record.status for record in ended} == {"completed"}
 
@@ -254,6 +254,6 @@ async def test_a_worker_stops_even_if_the_queue_cannot_be_left_in_good_order(
     await up.wait()
 
     worker.cancel()
-    stopped, _ = await asyncio.wait([worker], timeout=10)
+    stopped, _ = await asyncio.wait([worker], timeout=60)
 
     assert stopped

@@ -165,7 +165,7 @@ async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
     with worker_process(settings) as process:
         await until(services, created.id, "running")
         process.terminate()
-        process.wait(20)
+        process.wait(60)
 
     record = await services.sessions.get(created.id)
     assert process.returncode == 0

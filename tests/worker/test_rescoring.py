@@ -155,7 +155,7 @@ async def test_another_worker_goes_on_where_one_stopped(
     monkeypatch.setattr(MarkingDesk, "mark", slowly)
     made = await services.sessions.rescore(old.id, judge, {})
     async with running_worker(services):
-        await asyncio.wait_for(stuck.wait(), 30)
+        await asyncio.wait_for(stuck.wait(), 60)
     assert (await services.sessions.get(made.id)).arrivals == 6
     monkeypatch.setattr(MarkingDesk, "mark", plain)
 

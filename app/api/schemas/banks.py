@@ -19,8 +19,9 @@ from app.api.schemas.versions import (
 )
 from app.items import ScorerSpec
 from app.services.bank_import import BankImport, Skipped, Tally
+from app.services.bank_overviews import BankOverview
 from app.services.bank_spec import BY_KIND, BankSpec
-from app.services.banks import BankOverview, ImportReport
+from app.services.banks import ImportReport
 from app.services.confined_reading import SentFile
 from app.services.pretest import MAX_PER_SESSION
 from app.services.visibility import Sight

@@ -1,0 +1,88 @@
+"""`sextant banks list`, apart from `app.cli.banks`, which takes long to load."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.table import Column, Table
+
+from app.cli.console import fail_clearly, out
+
+_PAGE = 100
+
+app = typer.Typer(help="List item banks.")
+
+#: Of a bank: name, items, version, active items, response model, id.
+_Row = tuple[str, str, str, str, str, str]
+
+
+@app.callback()
+def _group() -> None:
+    """A group, although there is one command in it."""
+
+
+@app.command("list")
+@fail_clearly
+def list_banks(
+    server: Annotated[
+        str | None, typer.Option(help="Ask this Sextant server instead of the database.")
+    ] = None,
+    server_key: Annotated[
+        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
+    ] = None,
+) -> None:
+    """List all banks."""
+    name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)
+    table = Table(name, "items", "version", "active", "model", identifier, box=None)
+    for row in asyncio.run(_stored() if server is None else _served(server, server_key)):
+        table.add_row(*row)
+    out.print(table, soft_wrap=True)
+
+
+async def _served(server: str, server_key: str | None) -> list[_Row]:
+    from app.cli.client import ApiClient
+
+    rows: list[_Row] = []
+    after = ""
+    async with ApiClient(server, server_key) as client:
+        while True:
+            page = await client.get(f"/v1/banks?limit={_PAGE}&order=asc{after}")
+            rows += [_row(bank, bank["n_items"], bank["latest_version"]) for bank in page["data"]]
+            if not page["has_more"]:
+                return rows
+            after = f"&after={page['last_id']}"
+
+
+async def _stored() -> list[_Row]:
+    from app.cli.runtime import open_database
+    from app.services.bank_overviews import list_banks
+    from app.settings import Settings
+    from app.storage.paging import PageRequest
+
+    rows: list[_Row] = []
+    after = None
+    async with open_database(Settings()) as database:
+        while True:
+            request = PageRequest(limit=_PAGE, after=after, descending=False)
+            page = await list_banks(database, request)
+            for overview in page.items:
+                latest = None if overview.latest is None else asdict(overview.latest)
+                rows.append(_row(asdict(overview.bank), overview.n_items, latest))
+            if not page.has_more:
+                return rows
+            after = page.items[-1].bank.id
+
+
+def _row(bank: dict[str, Any], n_items: int, version: dict[str, Any] | None) -> _Row:
+    if version is None:
+        return (bank["name"], str(n_items), "-", "-", "-", bank["id"])
+    provisional = " (provisional)" if version["provisional"] else ""
+    return (
+        bank["name"],
+        str(n_items),
+        f"{version['number']}{provisional}",
+        str(version["lint"]["items"]["active"]),
+        version["response_model"],
+        bank["id"],
+    )

@@ -1,0 +1,33 @@
+"""Banks with what is in them, as lists show them. Loads nothing that reads an item or a number."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.storage.database import Database
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import Bank, BankVersion
+from app.storage.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True)
+class BankOverview:
+    """A bank with what is in it."""
+
+    bank: Bank
+    n_items: int
+    latest: BankVersion | None
+
+
+async def list_banks(database: Database, request: PageRequest) -> Page[BankOverview]:
+    """One page of banks."""
+    async with database.unit_of_work() as uow:
+        page = await uow.banks.list_page(request)
+        return Page(await overviews(uow, page.items), page.has_more)
+
+
+async def overviews(uow: UnitOfWork, banks: Sequence[Bank]) -> tuple[BankOverview, ...]:
+    """What is in each of the banks."""
+    ids = [bank.id for bank in banks]
+    counts = await uow.items.counts(ids)
+    latest = await uow.versions.latest(ids)
+    return tuple(BankOverview(bank, counts[bank.id], latest.get(bank.id)) for bank in banks)
