@@ -303,9 +303,14 @@ class Workbench:
         with self._lock:
             if self._closed or job.is_dropped:
                 return None
-            job.process = self._idle.pop() if self._idle else _Process()
-            self._busy.add(job.process)
-            return job.process
+            idle = self._idle.pop() if self._idle else None
+        process = idle or _Process()  # starting one takes a while: not under the lock
+        with self._lock:
+            job.process = process
+            self._busy.add(process)
+            if self._closed or job.is_dropped:
+                process.kill()
+        return process
 
     def _moves_over(self, job: _Job) -> bool:
         """Take a job that turns out to be slow to a place for such work, if one is free."""

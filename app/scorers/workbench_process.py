@@ -18,7 +18,10 @@ from typing import Any
 
 Job = dict[str, Any]
 
-MEMORY_LIMIT_BYTES = 2 << 30
+#: Of four such processes; the algebra library and all scorers take a third of it.
+MEMORY_LIMIT_BYTES = 640 << 20
+#: Who asks for anything else is answered first.
+NICENESS = 5
 #: The parent kills first; this much later the kernel does, in case there is no parent any more.
 GRACE_S = 1.0
 
@@ -162,6 +165,8 @@ def work(job: Job) -> Job:
 def main() -> None:
     """Work until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
     with contextlib.suppress(OSError, ValueError):  # not every system lets it be limited
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
     replies = os.fdopen(os.dup(1), "w")

@@ -1,0 +1,88 @@
+"""Hostile requests over a served API: others are answered before the attack is."""
+
+import asyncio
+
+import pytest
+
+from tests.api.conftest import Client, NewClient
+from tests.api.test_problems import assert_problem
+
+HANGING = {"pattern": r"(x+x+)+y", "timeout_s": 3}
+WIDE = {"pattern": "[!-\uffff]" * 399, "ignore_case": True}
+LONG = ["word " * 2000] * 100
+
+
+def trial(params: object, answer: str = "x" * 60, target: object = ("a",)) -> dict[str, object]:
+    return {"item": {"target": list(target)}, "answer": answer, "params": params}  # type: ignore[call-overload]  # any iterable
+
+
+@pytest.mark.parametrize(
+    ("scorer", "body"),
+    [
+        ("pattern", trial(HANGING)),
+        ("pattern", trial(WIDE)),
+        ("differential", trial({"incorrect": LONG}, "word " * 90_000, LONG)),
+        ("readability", trial({}, "\n" * 60_000 + "a")),
+    ],
+    ids=["search", "compile", "alignment", "long answer"],
+)
+async def test_others_are_answered_before_a_trial_ends(
+    client: Client, scorer: str, body: dict[str, object]
+) -> None:
+    attack = asyncio.create_task(client.post(f"/v1/scorers/{scorer}:test", json=body))
+    for _ in range(3):
+        assert (await client.get("/healthz")).status_code == 200
+    assert not attack.done()
+    assert (await attack).status_code in (200, 422)
+
+
+async def test_trials_beyond_what_may_wait_are_refused_and_told_when_to_come_again(
+    client: Client,
+) -> None:
+    attacks = [
+        asyncio.create_task(client.post("/v1/scorers/pattern:test", json=trial(HANGING)))
+        for _ in range(8)
+    ]
+    refused = [answer for answer in await asyncio.gather(*attacks) if answer.status_code == 503]
+    assert refused
+    assert_problem(refused[0], 503, "busy")
+    assert refused[0].headers["retry-after"]
+
+
+@pytest.mark.parametrize("scope", ["read", "banks:write"])
+async def test_trials_need_the_scope_run(client_with: NewClient, scope: str) -> None:
+    other = await client_with(scope)  # type: ignore[arg-type]  # one of the names
+    response = await other.post("/v1/scorers/exact:test", json=trial({}))
+    assert_problem(response, 403, "missing_scope")
+
+
+async def test_bodies_are_small_where_the_route_says_nothing_else(client: Client) -> None:
+    content = b'{"name": "' + b"a" * 65_536 + b'"}'
+    kind = {"content-type": "application/json"}
+    response = await client.post("/v1/endpoints", content=content, headers=kind)
+    assert_problem(response, 413, "body_too_large")
+    schema = (await client.get("/openapi.json")).json()
+    limits = {
+        operation.get("x-max-body-bytes")
+        for path in schema["paths"].values()
+        for operation in path.values()
+        if "requestBody" in operation
+    }
+    assert limits == {65_536, 8 * 2**20, 16 * 2**20}
+
+
+async def test_a_large_body_is_validated_up_to_its_first_faults(client: Client) -> None:
+    await client.post("/v1/banks", json={"name": "sums"})
+    rows = [{"key": f"q{i}", "b": 0.1} for i in range(3000)]
+    rows[2100] = {"key": 7, "b": 0.1}  # type: ignore[dict-item]  # that is the fault
+    response = await client.post("/v1/banks/sums/versions", json={"parameters": rows})
+    assert_problem(response, 422, "invalid_input")
+    assert response.json()["errors"][0]["pointer"] == "/parameters/2100/key"
+
+
+async def test_a_body_of_a_million_values_is_refused(client: Client) -> None:
+    await client.post("/v1/banks", json={"name": "sums"})
+    content = b'{"parameters":[' + b"[]," * 500_000 + b"[]]}"
+    kind = {"content-type": "application/json"}
+    response = await client.post("/v1/banks/sums/versions", content=content, headers=kind)
+    assert_problem(response, 413, "body_too_large")
