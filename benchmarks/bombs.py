@@ -14,8 +14,8 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
 
 MB = 2**20
 _HEADER = b"examinee,item,score\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # ships no types
+import yaml
 
 from app.cli import COMMANDS
 from app.settings import Settings

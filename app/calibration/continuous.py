@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped]  # no types
+from scipy.special import expit
 
 from app.calibration.continuous_checks import (
     Answers,

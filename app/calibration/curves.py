@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from scipy.special import expit, logit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit, logit
 
 from app.engine.models.base import FloatArray, ItemParameters
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import chdtrc, expit, ndtri  # type: ignore[import-untyped]  # no types
+from scipy.special import chdtrc, expit, ndtri
 
 from app.calibration.curves import probabilities
 from app.calibration.expectation import LatentDensity

@@ -15,8 +15,8 @@ Maydeu-Olivares (2013), Measurement 11.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.special import chdtrc, chndtr  # type: ignore[import-untyped]
+from scipy.linalg import solve_triangular
+from scipy.special import chdtrc, chndtr
 
 from app.calibration.calibrate import Calibration
 from app.calibration.curves import SLOPE, Curves, Family, probabilities, slopes_of_curves
@@ -230,7 +230,7 @@ def _rmsea(noncentrality: float, df: int, n_examinees: int) -> float:
 
 def _noncentrality(statistic: float, df: int, level: float) -> float:
     """Noncentrality at which the statistic is the given quantile; 0 where none is."""
-    from scipy.optimize import brentq  # type: ignore[import-untyped]  # scipy ships no types
+    from scipy.optimize import brentq
 
     if chndtr(statistic, df, 0.0) <= level:
         return 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 import numpy as np
-from scipy.special import chdtrc  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import chdtrc
 
 from app.calibration.calibrate import Calibration
 from app.calibration.curves import probabilities

@@ -79,7 +79,7 @@ class _Layout:
 
     def bounds(self) -> Any:
         """Of the parameters, as `scipy.optimize.Bounds`."""
-        from scipy.optimize import Bounds  # type: ignore[import-untyped]  # scipy ships no types
+        from scipy.optimize import Bounds
 
         n, j, k = self.n_examinees, self.n_items, self.n_dimensions
         some = [n * self.n_abilities, j if self.nested else 0, j, 2 * j * k]

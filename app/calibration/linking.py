@@ -202,7 +202,7 @@ def link_stocking_lord(
         for log_slope in np.log([0.4, 0.65, 1.0, 1.5, 2.5])
         for intercept in (-2.0, -1.0, 0.0, 1.0, 2.0)
     ]
-    from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
+    from scipy.optimize import minimize
 
     best = minimize(
         loss,

@@ -6,7 +6,7 @@ and the BIC made of it. The likelihood at the estimated abilities would grow wit
 """
 
 import numpy as np
-from scipy.special import expit, log_expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit, log_expit
 
 from app.engine.bank import FloatArray
 from app.engine.models.multidimensional import Loadings, Population

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import log_expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import log_expit
 
 from app.calibration.ability_settings import Method, MultidimensionalSettings, Watch
 from app.calibration.ability_start import RawFit, blocks

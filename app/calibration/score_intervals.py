@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular  # type: ignore[import-untyped]  # scipy ships no types
-from scipy.special import stdtrit  # type: ignore[import-untyped]
+from scipy.linalg import solve_triangular
+from scipy.special import stdtrit
 
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.score_model import ScoreModel, Target, Widths, short_form

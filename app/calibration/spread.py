@@ -42,7 +42,7 @@ def guessing_prior(
         counts: Result of the E-step there.
         nodes: Thetas of the counts.
     """
-    from scipy.interpolate import PchipInterpolator  # type: ignore[import-untyped]  # scipy ships no types
+    from scipy.interpolate import PchipInterpolator
 
     profiles = _profiles(problem, curves, counts, nodes)
     smooth = PchipInterpolator(_GRID, profiles, axis=1)(_FINE)

@@ -6,7 +6,7 @@ curves with one matrix product; EM's own monotonicity then holds for the best of
 """
 
 import numpy as np
-from scipy.special import ndtri  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import ndtri
 
 from app.calibration.curves import (
     CEILING,

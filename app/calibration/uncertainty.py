@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit
 
 from app.calibration.curves import (
     CEILING,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit
 
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.models.base import FloatArray

@@ -15,7 +15,7 @@ from enum import StrEnum
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import (  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import (
     bdtr,
     stdtr,
     stdtrit,

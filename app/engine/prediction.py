@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-from scipy.special import ndtr  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import ndtr
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.state import Belief, Response

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit
 
 from app.engine.abilities import ProfileBelief, abilities_of
 from app.engine.bank import FloatArray, ItemBank

@@ -53,7 +53,7 @@ def write_long(items: Sequence[str], trials: Iterable[Trial], *, repeated: bool)
 def write_parquet(table: ResponseTable) -> bytes:
     """A Parquet file; scores of 0 and 1 alone become small integers."""
     import pyarrow as pa
-    import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+    import pyarrow.parquet as pa_parquet
 
     columns = [pa.array(table.examinees, pa.string()), *map(_column, table.scores.T)]
     # An item may have the name of the first column, so they are put together by position.

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]
-import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pa_parquet
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS

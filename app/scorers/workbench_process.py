@@ -64,8 +64,8 @@ def _compiled(job: Job) -> re.Pattern[str]:
 
 def load_compare() -> Callable[[Job], Job]:
     """Symbolic equality of `answer` and any of `targets`, and the values of both."""
-    import sympy  # type: ignore[import-untyped]  # no stubs exist
-    from math_verify import (  # type: ignore[import-untyped]  # no stubs exist
+    import sympy
+    from math_verify import (
         LatexExtractionConfig,
         parse,
         verify,

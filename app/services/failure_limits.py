@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scipy.special import bdtrc  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import bdtrc
 
 from app.errors import InvalidInputError
 

@@ -51,7 +51,7 @@ async def test_trials_beyond_what_may_wait_are_refused_and_told_when_to_come_aga
 
 @pytest.mark.parametrize("scope", ["read", "banks:write"])
 async def test_trials_need_the_scope_run(client_with: NewClient, scope: str) -> None:
-    other = await client_with(scope)  # type: ignore[arg-type]  # one of the names
+    other = await client_with(scope)
     response = await other.post("/v1/scorers/exact:test", json=trial({}))
     assert_problem(response, 403, "missing_scope")
 
@@ -74,7 +74,7 @@ async def test_bodies_are_small_where_the_route_says_nothing_else(client: Client
 async def test_a_large_body_is_validated_up_to_its_first_faults(client: Client) -> None:
     await client.post("/v1/banks", json={"name": "sums"})
     rows = [{"key": f"q{i}", "b": 0.1} for i in range(3000)]
-    rows[2100] = {"key": 7, "b": 0.1}  # type: ignore[dict-item]  # that is the fault
+    rows[2100] = {"key": 7, "b": 0.1}
     response = await client.post("/v1/banks/sums/versions", json={"parameters": rows})
     assert_problem(response, 422, "invalid_input")
     assert response.json()["errors"][0]["pointer"] == "/parameters/2100/key"

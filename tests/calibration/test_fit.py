@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from scipy.stats import kstest, ncx2  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.stats import kstest, ncx2
 
 from app.calibration import goodness
 from app.calibration.calibrate import Calibration, CalibrationSettings, calibrate

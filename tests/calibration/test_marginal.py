@@ -1,7 +1,7 @@
 """The likelihood of answers whose examinees' abilities are integrated out."""
 
 import numpy as np
-from scipy.special import log_expit, logsumexp  # type: ignore[import-untyped]  # no types shipped
+from scipy.special import log_expit, logsumexp
 
 from app.calibration.ability_settings import Method, MultidimensionalSettings
 from app.calibration.marginal import marginal_log_likelihood

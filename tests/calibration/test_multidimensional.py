@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import approx_fprime  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.optimize import approx_fprime
 
 from app.calibration.ability_settings import Method, MultidimensionalSettings
 from app.calibration.dimensionality import parallel_analysis

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.optimize import minimize
 
 from app.engine.abilities import ProfileMap
 from app.engine.bank import FloatArray, ItemBank, ItemIndex

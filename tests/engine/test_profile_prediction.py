@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit
 
 from app.engine.abilities import ProfileBelief, abilities_of
 from app.engine.adaptive import AdaptiveTest

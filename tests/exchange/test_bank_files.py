@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -2,8 +2,8 @@ import gzip
 import io
 
 import numpy as np
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
-import pyarrow.parquet as pa_parquet  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
 import pytest
 
 from app.engine.bank import ItemBank

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]  # pyarrow ships no types
+import pyarrow as pa
 
 _SAMPLES = "model/samples_gsm8k_2026-11-20T10-00-00.123456.jsonl"
 

@@ -4,7 +4,7 @@ import pytest
 import sacrebleu
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rouge_score import rouge_scorer  # type: ignore[import-untyped]  # ships no types
+from rouge_score import rouge_scorer
 
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,12 @@ from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, aclose, build, mark
 from app.scorers.workbench import Failed, Workbench, workbench
 
-HANGING = {"pattern": r"^(a+)+$", "ignore_case": False, "group": 0, "texts": ["a" * 40 + "!"]}
+HANGING: dict[str, Any] = {
+    "pattern": r"^(a+)+$",
+    "ignore_case": False,
+    "group": 0,
+    "texts": ["a" * 40 + "!"],
+}
 QUICK = {"pattern": "b", "ignore_case": False, "group": 0, "texts": ["abc"]}
 
 

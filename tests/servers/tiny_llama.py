@@ -15,7 +15,7 @@ from pathlib import Path
 
 import gguf
 import numpy as np
-import xllamacpp  # type: ignore[import-untyped]  # ships no types
+import xllamacpp
 
 EMBEDDING, FEED_FORWARD, LAYERS, HEADS, KV_HEADS, CONTEXT = 64, 128, 2, 4, 2, 2048
 SPECIAL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")

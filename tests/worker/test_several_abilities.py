@@ -11,7 +11,7 @@ import httpx2
 import numpy as np
 import pytest
 from fastapi import FastAPI
-from scipy.stats import binom  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.stats import binom
 from starlette.routing import Mount
 
 from app.cli.server import serving as serving_sextant

@@ -17,7 +17,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import entr  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import entr
 
 from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit
 
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import InvalidInputError
