@@ -7,6 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from app.confined import SMALL_MEMORY, Limits, confinement
+from app.services.confined_reading import scan_sent_lines
 from benchmarks.bombs import BOMBS, Bomb
 from tests.api.conftest import Client
 
@@ -74,14 +76,20 @@ async def test_items_are_read_within_limits_too(client: Client, name: str) -> No
 
 async def test_others_are_served_while_a_bomb_is_read(client: Client) -> None:
     await client.post("/v1/response-sets", json={"name": "arc"})
-    await client.post("/v1/response-sets", json={"name": "other"})
     attack = asyncio.create_task(send(client, BOMBS["rows without end"]))
     await asyncio.sleep(0)
-    small = {"files": [{"name": "s.csv", "content": "model,q1\nm,1\n"}]}
     assert (await client.get("/healthz")).status_code == 200
-    assert (await client.post("/v1/response-sets/other/imports", json=small)).status_code == 201
     assert not attack.done()
     assert_refused(await attack)
+
+
+async def test_small_files_come_in_while_a_large_one_is_read(client: Client) -> None:
+    await client.post("/v1/response-sets", json={"name": "arc"})
+    small = {"files": [{"name": "s.csv", "content": "model,q1\nm,1\n"}]}
+    large = Limits(memory=SMALL_MEMORY + 1)
+    async with confinement().made(scan_sent_lines, 1, [b""], limits=large, subject="", advice=""):
+        response = await client.post("/v1/response-sets/arc/imports", json=small)
+    assert response.status_code == 201, response.text
 
 
 async def test_of_many_faults_of_a_body_the_first_hundred_are_told(client: Client) -> None:
