@@ -223,7 +223,7 @@ def fit_jointly(
         if watch is not None:
             watch(count, float(intermediate_result.fun))
 
-    from scipy.optimize import minimize  # type: ignore[import-untyped]  # scipy ships no types
+    from scipy.optimize import minimize
 
     result = minimize(
         scaled,
