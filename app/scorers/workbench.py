@@ -293,7 +293,7 @@ class Workbench:
             if process is not None and reply is None:
                 process.bury()
             with self._lock:
-                again = again and not (job.is_dropped or self._closed)
+                again = again and not self._is_over(job)
                 self._hand_on(job, process, keep=reply is not None, slow=in_slow_place, again=again)
             # False where its caller has given it up.
             if not again and job.result.set_running_or_notify_cancel():
@@ -301,16 +301,20 @@ class Workbench:
 
     def _take_process(self, job: _Job) -> _Process | None:
         with self._lock:
-            if self._closed or job.is_dropped:
+            if self._is_over(job):
                 return None
             idle = self._idle.pop() if self._idle else None
         process = idle or _Process()  # starting one takes a while: not under the lock
         with self._lock:
             job.process = process
             self._busy.add(process)
-            if self._closed or job.is_dropped:
+            if self._is_over(job):
                 process.kill()
         return process
+
+    def _is_over(self, job: _Job) -> bool:
+        """Whether nobody waits for a job any more; other threads change that."""
+        return self._closed or job.is_dropped
 
     def _moves_over(self, job: _Job) -> bool:
         """Take a job that turns out to be slow to a place for such work, if one is free."""

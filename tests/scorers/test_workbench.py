@@ -22,7 +22,7 @@ HANGING: dict[str, Any] = {
     "group": 0,
     "texts": ["a" * 40 + "!"],
 }
-QUICK = {"pattern": "b", "ignore_case": False, "group": 0, "texts": ["abc"]}
+QUICK: dict[str, Any] = {"pattern": "b", "ignore_case": False, "group": 0, "texts": ["abc"]}
 
 
 @pytest.fixture
