@@ -3,6 +3,7 @@
 The database is emptied after each test that used it, which costs a tenth of making a new one.
 """
 
+# ruff: noqa: E402 (what is imported below reads these settings)
 import os
 import sys
 
