@@ -3,11 +3,16 @@
 The database is emptied after each test that used it, which costs a tenth of making a new one.
 """
 
+# ruff: noqa: E402 (what is imported below reads these settings)
 import os
+import sys
 
 # On cores that other tests use as well, two threads of OpenBLAS wait for each other in busy loops.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What is imported is compiled once, not by each of the processes that tests start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 import shutil
 import tempfile
@@ -29,7 +34,7 @@ from app.storage.migrate import upgrade
 from tests.demo_bank import keep_demo_bank
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
-_NOT_FOR_TESTS = ("DATABASE_URL", "PYTHONDONTWRITEBYTECODE")
+_NOT_FOR_TESTS = ("DATABASE_URL",)
 _numbers = count(1)
 
 # How long an example takes says something about the machine, not about the code.
@@ -74,10 +79,7 @@ def _new_database(server_url: str, template: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _clean_environment() -> Iterator[None]:
-    """No test depends on how the developer's own Sextant is configured.
-
-    Nor does each process that a test starts compile anew what it imports.
-    """
+    """No test depends on how the developer's own Sextant is configured."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith(("SEXTANT_", "PG")) or name in _NOT_FOR_TESTS:
