@@ -9,28 +9,29 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 
 from app.errors import MissingScopeError, UnauthenticatedError
 from app.services.api_keys import ApiKeyService
-from app.services.bank_exports import BankExports
-from app.services.banks import BankService
-from app.services.calibrations import CalibrationService
-from app.services.collection import Collector
-from app.services.comparisons import ComparisonService
+from app.services.banks.export import BankExports
+from app.services.banks.forms import FormService
+from app.services.banks.items import ItemService
+from app.services.banks.report import VersionReports
+from app.services.banks.service import BankService
+from app.services.banks.versions import VersionService
+from app.services.calibrations.drift import DriftService
+from app.services.calibrations.service import CalibrationService
 from app.services.container import Services
-from app.services.drift import DriftService
-from app.services.endpoints import EndpointService
-from app.services.forms import FormService
-from app.services.gates import GateService
-from app.services.items import ItemService
-from app.services.leaderboards import LeaderboardService
-from app.services.manual_sessions import ManualSessions
+from app.services.endpoints.service import EndpointService
 from app.services.marker_guard import MarkerGuard
-from app.services.rankings import RankingService
-from app.services.response_sets import ResponseSetService
-from app.services.scorer_trials import ScorerTrials
-from app.services.session_reports import SessionReports
-from app.services.sessions import SessionService
-from app.services.simulations import SimulationService
-from app.services.version_reports import VersionReports
-from app.services.versions import VersionService
+from app.services.marking.trials import ScorerTrials
+from app.services.rankings.service import RankingService
+from app.services.responses.collection import Collector
+from app.services.responses.service import ResponseSetService
+from app.services.results.comparisons import ComparisonService
+from app.services.results.gates import GateService
+from app.services.results.leaderboards import LeaderboardService
+from app.services.results.simulations import SimulationService
+from app.services.sessions.derived import DerivedSessions
+from app.services.sessions.manual import ManualSessions
+from app.services.sessions.report import SessionReports
+from app.services.sessions.service import SessionService
 from app.services.visibility import Sight
 from app.storage.repositories.api_keys import Scope
 
@@ -90,6 +91,7 @@ Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
 SessionReportsDep = Annotated[SessionReports, _service(lambda opened: opened.session_reports)]
 ScorerTrialsDep = Annotated[ScorerTrials, _service(lambda opened: opened.scorer_trials)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
+DerivedSessionsDep = Annotated[DerivedSessions, _service(lambda opened: opened.derived_sessions)]
 Simulations = Annotated[SimulationService, _service(lambda opened: opened.simulations)]
 Items = Annotated[ItemService, _service(lambda opened: opened.items)]
 Versions = Annotated[VersionService, _service(lambda opened: opened.versions)]

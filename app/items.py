@@ -10,6 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+#: The default scorer's name when none is chosen: `choice` for an item with choices, else `exact`.
+BY_KIND = "by_kind"
+
+
 Role = Literal["system", "user", "assistant"]
 
 

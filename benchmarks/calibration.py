@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from app.calibration.calibrate import CalibrationSettings, calibrate
-from app.calibration.curves import Family
-from app.calibration.expectation import LatentDensity, expect
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
+from app.calibration.logistic.curves import Family
+from app.calibration.logistic.expectation import LatentDensity, expect
+from app.calibration.logistic.priors import Priors
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.priors import Priors
 from app.engine.models.base import ItemParameters
 
 ROWS_AT_ONCE = 256

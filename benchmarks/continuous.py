@@ -15,15 +15,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from app.calibration.continuous import calibrate_continuous
-from app.calibration.continuous_moments import calibrate_by_moments
+from app.calibration.continuous.calibrate import calibrate_continuous
+from app.calibration.continuous.moments import calibrate_by_moments
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.batch import estimate_many
-from app.engine.design import Design
-from app.engine.estimation import GridEstimator, Method
+from app.engine.design.design import Design
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
-from app.engine.simulation import simulate, summarise
+from app.engine.simulation.simulate import simulate, summarise
 
 N_ITEMS, LENGTH = 500, 30
 
@@ -79,7 +79,7 @@ def inverse_variance(bank: ItemBank, draw: Draw, n: int, rng: np.random.Generato
     scores = draw(part, np.full(n, 0.5), rng)
     found = [
         belief.theta
-        for block in estimate_many(part, scores, GridEstimator(method=Method.MLE))
+        for block in estimate_many(part, scores, GridEstimator(method=EstimatorName.MLE))
         for belief in block.beliefs
     ]
     return f"{np.var(found) * float(part.information(0.5).sum()):.3f}"

@@ -29,11 +29,11 @@ import numpy as np
 import uvicorn
 from fastapi import FastAPI
 
-from app.calibration.abilities import learn_abilities
-from app.calibration.ability_settings import Method, MultidimensionalSettings
+from app.calibration.multidimensional.learned import learn_abilities
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.demo.bank import DemoItem, demo_bank
 from app.demo.model_server import create_model_server
-from app.engine.ability_knowledge import (
+from app.engine.multidimensional.knowledge import (
     ABILITIES,
     PREDICTION,
     abilities_to_dict,
@@ -41,11 +41,11 @@ from app.engine.ability_knowledge import (
 )
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
 from app.services.container import Services, open_services
-from app.services.endpoints import EndpointSpec
-from app.services.sessions import SessionSpec
+from app.services.endpoints.service import EndpointSpec
+from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
@@ -114,7 +114,7 @@ async def several_abilities(services: Services) -> None:
     learned = learn_abilities(
         scores,
         keys,
-        MultidimensionalSettings(dimensions=2, method=Method.JOINT),
+        MultidimensionalSettings(dimensions=2, method=FitMethod.JOINT),
         {"all": np.full(N_ITEMS, 1 / N_ITEMS)},
         rng,
     )

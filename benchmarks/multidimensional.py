@@ -17,14 +17,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from app.calibration.ability_settings import MultidimensionalSettings
-from app.calibration.multidimensional import fit_multidimensional
-from app.calibration.score_model import covariance_model
+from app.calibration.multidimensional.fit import fit_multidimensional
+from app.calibration.multidimensional.score_model import covariance_model
+from app.calibration.multidimensional.settings import MultidimensionalSettings
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.design import Design
-from app.engine.models.multidimensional import Abilities
-from app.engine.score_model import Target
+from app.engine.design.design import Design
+from app.engine.models.multidimensional import MultidimensionalModel
+from app.engine.prediction.score_model import Target
 from app.engine.state import Response
 
 STEPS = 30
@@ -54,7 +54,7 @@ def main() -> None:
     agreement = np.linalg.svd(left.T @ right, compute_uv=False)
     print(f"canonical correlations with the true abilities: {np.round(agreement, 3)}")
     ids = [str(i) for i in range(j)]
-    bank = ItemBank.from_abilities(Abilities(fit.items, fit.population), ids)
+    bank = ItemBank.from_abilities(MultidimensionalModel(fit.items, fit.population), ids)
     started = time.perf_counter()
     model = covariance_model(scores, 0.2)
     target = Target(model, np.full(j, 1 / j))

@@ -21,12 +21,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
 
 import numpy as np
 
-from app.calibration.calibrate import CalibrationSettings, calibrate
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.score_model import covariance_model, learn_scores
-from app.engine.design import Design
-from app.engine.score_model import Target, short_form
-from app.engine.simulation import take
+from app.calibration.multidimensional.score_model import covariance_model, learn_scores
+from app.engine.design.design import Design
+from app.engine.prediction.score_model import Target, short_form
+from app.engine.simulation.simulate import take
 from app.exchange.responses import read_responses
 
 TASKS = ("arc", "gsm8k", "winogrande")

@@ -26,15 +26,15 @@ from pathlib import Path
 
 import numpy as np
 
+from app.calibration.pipeline.ranking import bank_from
 from app.cli.inputs import load_responses
 from app.engine import AdaptiveTest, Design, ItemBank
 from app.engine.bank import FloatArray
-from app.engine.ranking import Ranking
-from app.engine.ranking_rules import RankingBudget, RankingRules, usual_criterion
-from app.engine.ranking_simulation import kendall_tau, simulate_ranking
+from app.engine.ranking.ranking import Ranking
+from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking.simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
-from app.engine.simulation import draw_scores
-from app.services.ranking_bank import bank_from
+from app.engine.simulation.simulate import draw_scores
 
 HELD_OUT = 4
 
@@ -119,12 +119,12 @@ def splits(table: ResponseTable, count: int) -> Iterator[Split]:
 def take_down(line: Line, split: Split, ranking: Ranking) -> int:
     """Run one ranking, and note how it went; returns the longest test."""
     state, _ = simulate_ranking(ranking, list(split.rows), seed=split.seed)
-    standing = ranking.standing(state)
-    line.tau.append(kendall_tau(standing.order, split.means))
+    ranks = ranking.ranks(state)
+    line.tau.append(kendall_tau(ranks.order, split.means))
     line.items.append(state.n_asked)
     line.longest.append(max(member.n_asked for member in state.members))
     line.share.append(state.n_asked / split.n_recorded)
-    for pair in standing.pairs:
+    for pair in ranks.pairs:
         line.decided.append(pair.decided)
         if pair.decided:
             line.right.append(bool(split.means[pair.above] > split.means[pair.below]))
@@ -266,14 +266,14 @@ def costs(bank: ItemBank, simulations: int) -> None:
             )
             state, _ = simulate_ranking(ranking, answers, seed=number)
             asked = np.array([member.n_asked for member in state.members])
-            standing = ranking.standing(state)
+            ranks = ranking.ranks(state)
             longest = longest or int(asked.max())
             found.setdefault(name, []).append(
                 (
                     float(asked @ price),
                     float(asked.sum()),
-                    kendall_tau(standing.order, np.array(thetas)),
-                    float(np.mean([pair.decided for pair in standing.pairs])),
+                    kendall_tau(ranks.order, np.array(thetas)),
+                    float(np.mean([pair.decided for pair in ranks.pairs])),
                 )
             )
     print("\ntwo endpoints at 1 and two at 10 an item, thetas -0.5, 0.1, 0.6, 0.0")
@@ -299,7 +299,7 @@ def errors(bank: ItemBank, simulations: int) -> None:
                 tests=(test,) * 4, rules=RankingRules(), budget=RankingBudget(items=200)
             )
             state, _ = simulate_ranking(ranking, [low, one, copy, high], seed=number)
-            tied[name] += any({1, 2} <= set(tie) for tie in ranking.standing(state).ties)
+            tied[name] += any({1, 2} <= set(tie) for tie in ranking.ranks(state).ties)
     print(f"\ntwo copies among four models, {simulations} simulations: reported as a tie")
     for name, count in tied.items():
         print(f"  {name}: {count / simulations:.1%}")
@@ -312,7 +312,7 @@ def errors(bank: ItemBank, simulations: int) -> None:
             )
             answers = list(draw_scores(bank, [0.3] * 6, np.random.default_rng([11, number])))
             state, _ = simulate_ranking(ranking, answers, seed=number)
-            wrong += any(pair.decided for pair in ranking.standing(state).pairs)
+            wrong += any(pair.decided for pair in ranking.ranks(state).pairs)
         name = "with Holm" if holm else "without Holm"
         print(f"  {name}: some pair told apart in {wrong / simulations:.1%}")
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from app.calibration.calibrate import Calibration, calibrate
-from app.calibration.curves import Family
 from app.calibration.filters import FilterSettings
-from app.calibration.uncertainty import Interval
+from app.calibration.logistic.calibrate import Calibration, calibrate
+from app.calibration.logistic.curves import Family
+from app.calibration.logistic.uncertainty import Interval
+from app.calibration.pipeline.plan import CalibrationPlan, decided, prepared
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.responses import ResponseTable
-from app.services.calibration_plan import CalibrationPlan, decided, prepared
 
 N_ITEMS = 40
 SIZES = ((500, 0.0), (1000, 0.0), (1000, 0.3), (2000, 0.0), (2000, 0.7), (4000, 0.0), (4000, 0.7))

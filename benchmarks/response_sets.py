@@ -27,8 +27,8 @@ from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv, write_parquet
 from app.exchange.py_irt import write_py_irt
 from app.exchange.recorded import SourceFile
-from app.services.response_import import AnswerImport
-from app.services.response_sets import ResponseSetService
+from app.services.responses.imports import AnswerImport
+from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade

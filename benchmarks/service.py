@@ -24,7 +24,7 @@ import numpy as np
 from app.cli.client import ApiClient
 from app.cli.demo import scripted_model
 from app.services.api_keys import ApiKeyService
-from app.services.banks import BankService
+from app.services.banks.service import BankService
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade

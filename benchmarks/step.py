@@ -23,7 +23,7 @@ from rich.table import Table
 
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank
-from app.engine.design import Design
+from app.engine.design.design import Design
 from app.engine.index import CELL_WIDTH, InformationIndex
 from app.engine.state import Response
 

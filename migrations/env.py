@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, pool, text
 
 from app.settings import Settings
 from app.storage.embedded import database_url
-from app.storage.rows import Base
+from app.storage.rows.base import Base
 
 # Any fixed number: the lock is Sextant's own.
 _LOCK = 7_839_200_611

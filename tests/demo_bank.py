@@ -5,7 +5,7 @@ import asyncio
 import psycopg
 from sqlalchemy import make_url
 
-from app.services.banks import BankService
+from app.services.banks.service import BankService
 from app.storage.database import Database
 
 # The rows lie in tables of the same names in a schema that nothing else looks into.

@@ -56,7 +56,7 @@ async def _served(server: str, server_key: str | None) -> list[_Row]:
 
 async def _stored() -> list[_Row]:
     from app.cli.runtime import open_database
-    from app.services.bank_overviews import list_banks
+    from app.services.banks.overviews import list_banks
     from app.settings import Settings
     from app.storage.paging import PageRequest
 

@@ -15,13 +15,13 @@ from app.exchange.bank_files import BankFormat, formula_like
 from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
-from app.services.bank_import import BankImport, Tally
-from app.services.bank_overviews import BankOverview
-from app.services.bank_spec import BankSpec
-from app.services.banks import ImportReport
+from app.services.banks.draft import RESPONSE_MODELS
+from app.services.banks.imports import BankImport, Tally
+from app.services.banks.overviews import BankOverview
+from app.services.banks.service import ImportReport
+from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.services.unparsed import UNPARSED_POLICY
-from app.services.version_draft import RESPONSE_MODELS
+from app.services.responses.unparsed import UNPARSED_POLICY
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import BankVersion, VersionItem
 

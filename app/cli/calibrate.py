@@ -17,7 +17,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.calibration.filters import Dropped, Filtered, FilterSettings
-from app.calibration.onto import LinkMethod
+from app.calibration.linking.linked import LinkMethod
+from app.calibration.pipeline.card import with_card
+from app.calibration.pipeline.fit import Fitted, Report, bank_from_columns, fit
+from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan, decided, prepared
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (
@@ -29,14 +32,11 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
-from app.engine.ability_knowledge import with_abilities
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
+from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import InvalidInputError
 from app.exchange.parameters import write_difficulties, write_mirt
-from app.services.calibration_card import with_card
-from app.services.calibration_fit import Fitted, Report, bank_of, fit
-from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan, decided, prepared
 
 #: Figures of a report card that the screen shows.
 _CARD = (
@@ -142,9 +142,9 @@ def command(
     plan = decided(filtered.matrix, plan)
     with _progress() as report:
         fitted = fit(filtered.matrix, plan, report)
-        fitted = with_card(filtered.matrix, plan, fitted, report)
+        fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
     theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
-    bank = bank_of(filtered.matrix.items, fitted.columns, scale=theta_scale)
+    bank = bank_from_columns(filtered.matrix.items, fitted.columns, scale=theta_scale)
     _write_bank(out, with_abilities(bank, fitted.knowledge))
     document = {
         "n_examinees": len(table.examinees),

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.calibration.score_model import learn_scores
+from app.calibration.multidimensional.score_model import learn_scores
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (
@@ -24,13 +24,13 @@ from app.cli.inputs import (
 from app.cli.runtime import runtime
 from app.cli.simulate_design import active_items, tags_of
 from app.engine.bank import ItemBank
+from app.engine.prediction.short_form import ShortForm, compose
+from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.responses import ResponseTable
-from app.engine.selection.design import WHOLE_BANK, target_weights
-from app.engine.short_form import ShortForm, compose
 from app.errors import InvalidInputError
 from app.exchange.forms import write_form
 from app.exchange.item_facts import read_costs
-from app.services.forms import FormSpec, VersionForm
+from app.services.banks.forms import FormSpec, VersionForm
 
 #: Lengths of the form whose error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)

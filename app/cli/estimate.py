@@ -24,11 +24,11 @@ from app.cli.inputs import (
     score_scale,
 )
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.batch import estimate_many
-from app.engine.estimation import GridEstimator, Method, SeKind
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
+from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
 from app.engine.lint import lint, quarantine
-from app.engine.prediction import PREDICTORS, PIrt
-from app.engine.quadrature import FixedGrid, NormalPrior, Rule
+from app.engine.prediction.p_irt import PREDICTORS, PIrt
 from app.errors import InvalidInputError
 from app.exchange.names import Aligned, align
 
@@ -36,7 +36,7 @@ _SHOWN = 20
 
 
 class Prediction(StrEnum):
-    """Names of `app.engine.prediction.PREDICTORS`."""
+    """Names of `app.engine.prediction.p_irt.PREDICTORS`."""
 
     P_IRT = "p-irt"
     P_IRT_C = "p-irt-c"
@@ -46,7 +46,9 @@ class Prediction(StrEnum):
 def command(
     bank: BankOption,
     responses: ResponsesOption,
-    estimator: Annotated[Method, typer.Option(help="How theta is estimated.")] = Method.EAP,
+    estimator: Annotated[
+        EstimatorName, typer.Option(help="How theta is estimated.")
+    ] = EstimatorName.EAP,
     se: Annotated[
         SeKind | None, typer.Option(help="Another standard error than the estimator's own.")
     ] = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from app.calibration.score_scale import ScoreScale
+from app.calibration.continuous.score_scale import ScoreScale
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError

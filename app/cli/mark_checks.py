@@ -8,7 +8,7 @@ from rich.table import Table
 
 from app.cli.console import out
 from app.cli.runtime import runtime
-from app.services.mark_checks import Difference, MarkCheck
+from app.services.sessions.mark_checks import Difference, MarkCheck
 from app.storage.repositories.session_values import Closing
 
 _WHY = {

@@ -10,19 +10,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.calibration.pipeline.ranking import bank_from, learned_from
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design import Design
-from app.engine.ranking import Ranking, RankingState
-from app.engine.ranking_rules import RankingBudget, RankingRules, usual_criterion
-from app.engine.ranking_simulation import kendall_tau, simulate_ranking
+from app.engine.design.design import Design
+from app.engine.ranking.ranking import Ranking, RankingState
+from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
+from app.engine.ranking.simulation import kendall_tau, simulate_ranking
 from app.engine.responses import ResponseTable
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError
 from app.exchange.names import align
-from app.services.ranking_bank import bank_from, learned_from
 
 
 @fail_clearly
@@ -86,7 +86,8 @@ def command(
     field = Field.load(responses, train, scale)
     criterion = usual_criterion(field.bank).value if selector is None else selector
     design = Design.from_dict({"selection": {"criterion": criterion.replace("-", "_")}})
-    learned = learned_from(field.others, field.bank, design, max_items=max_items, seed=seed)
+    others = align(field.others, field.bank).scores
+    learned = learned_from(others, field.bank, design, max_items=max_items, seed=seed)
     test = design.build(field.bank, learned=learned)
     ranking = Ranking(
         # Nobody is asked what there is no score of.
@@ -218,14 +219,12 @@ def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> Resp
 
 
 def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -> dict[str, Any]:
-    standing = ranking.standing(state)
+    ranks = ranking.ranks(state)
     names, costs = field.names, ranking.costs or (1.0,) * field.size
-    group_of = {
-        member: number for number, group in enumerate(standing.groups, 1) for member in group
-    }
+    group_of = {member: number for number, group in enumerate(ranks.groups, 1) for member in group}
     return {
-        "ranking": [names[member] for member in standing.order],
-        "tau": kendall_tau(standing.order, field.means),
+        "ranking": [names[member] for member in ranks.order],
+        "tau": kendall_tau(ranks.order, field.means),
         "items_total": state.n_asked,
         "items_per_examinee": {
             name: test.n_asked for name, test in zip(names, state.members, strict=True)
@@ -242,21 +241,21 @@ def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -
                 "decided": pair.decided,
                 "p_value": pair.p_value,
             }
-            for pair in standing.pairs
+            for pair in ranks.pairs
         ],
-        "ties": [[names[member] for member in tie] for tie in standing.ties],
+        "ties": [[names[member] for member in tie] for tie in ranks.ties],
         "order": [
             {
                 "examinee": names[member],
-                "rank_lo": standing.rank_ranges[member][0],
-                "rank_hi": standing.rank_ranges[member][1],
+                "rank_lo": ranks.rank_ranges[member][0],
+                "rank_hi": ranks.rank_ranges[member][1],
                 "group": group_of[member],
                 "theta": state.members[member].belief.theta,
                 "se": state.members[member].belief.se,
                 "items": state.members[member].n_asked,
                 "full_score": float(field.means[member]),
             }
-            for member in standing.order
+            for member in ranks.order
         ],
         "stop_reason": stop.reason.value,
         "stop_detail": stop.detail,

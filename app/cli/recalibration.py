@@ -11,16 +11,16 @@ import typer
 from rich.table import Table
 
 from app.api.schemas.drift import DriftRead
-from app.calibration.onto import LinkMethod
+from app.calibration.linking.linked import LinkMethod
+from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.cli.console import fail_clearly, out, write_json
 from app.cli.inputs import JsonOption
 from app.cli.runtime import runtime
 from app.cli.signals import run_until_signal
 from app.errors import CalibrationError
-from app.services.calibration_plan import CalibrationPlan, LinkPlan
-from app.services.calibrations import Publication
+from app.services.calibrations.drift import DriftLook
+from app.services.calibrations.service import Publication
 from app.services.container import Services
-from app.services.drift import DriftLook
 from app.storage.repositories.bank_values import BankVersion
 from app.storage.repositories.calibration_values import ENDED, CalibrationRecord
 from app.worker.loop import running_worker

@@ -15,7 +15,7 @@ from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, read_calibration
 from app.reports.version.facts import VersionReport
 from app.reports.version.page import render
-from app.services.version_reports import file_report
+from app.services.banks.report import file_report
 
 
 @fail_clearly

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from app.calibration.score_scale import ScoreScale
+from app.calibration.continuous.score_scale import ScoreScale
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (
@@ -29,15 +29,15 @@ from app.cli.simulate_design import SELECTORS, DesignOptions, Simulated, simulat
 from app.cli.simulate_forecast import refuse_with_answers, refuse_without_answers, show_forecast
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.batch import whole_bank_abilities
-from app.engine.correction import VersionLearning
-from app.engine.design import Design, Preset
-from app.engine.design_parts import PredictionMethod
-from app.engine.forecast import calls_of
-from app.engine.learning import LONGEST, glimpses, learn
-from app.engine.residual_regression import ResidualRegression
-from app.engine.selection.design import WHOLE_BANK
-from app.engine.simulation import Summary, Taken, judge, summarise, take
+from app.engine.design.design import Design, Preset
+from app.engine.design.parts import PredictionMethod
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.prediction.correction import LONGEST, VersionLearning
+from app.engine.prediction.residual_regression import ResidualRegression
+from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.simulation.forecast import calls_of
+from app.engine.simulation.learning import glimpses, learn
+from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 from app.errors import InvalidInputError
 from app.exchange.names import align
 

@@ -7,25 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from app.calibration.abilities import LearnedAbilities, learn_abilities
-from app.calibration.ability_settings import Method, MultidimensionalSettings
-from app.calibration.score_intervals import LEAST_EXAMINEES, filled
-from app.calibration.score_scale import ScoreScale
+from app.calibration.continuous.score_scale import ScoreScale
+from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
+from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES, filled
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.inputs import load_scores
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.batch import whole_bank_abilities
-from app.engine.design import Design
-from app.engine.design_parts import PredictionMethod
-from app.engine.design_selection import CriterionName
+from app.engine.design.design import Design
+from app.engine.design.parts import PredictionMethod
+from app.engine.design.selection import CriterionName
+from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
-from app.engine.prediction import SCORE_MODEL
+from app.engine.prediction.p_irt import SCORE_MODEL
+from app.engine.prediction.score_model import Target, short_form
+from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids, target_weights
 from app.engine.responses import ResponseTable
-from app.engine.score_model import Target, short_form
-from app.engine.selection.design import WHOLE_BANK, Optimality, target_weights
-from app.engine.simulation import Taken, judge, take
+from app.engine.selection.design import Optimality
+from app.engine.simulation.simulate import Taken, judge, take
 from app.errors import InvalidInputError
-from app.exchange.item_facts import read_costs, read_tags, tags_in_ids
+from app.exchange.item_facts import read_costs, read_tags
 from app.exchange.names import align
 
 #: Criteria that choose by the scores' covariance.
@@ -173,7 +174,7 @@ def simulate_design(
         align(known, plain).scores,
         item_ids,
         # A comparison of methods would triple the time, and predicted scores do not depend on it.
-        MultidimensionalSettings(dimensions=options.dimensions, method=Method.JOINT),
+        MultidimensionalSettings(dimensions=options.dimensions, method=FitMethod.JOINT),
         {options.target: target_weights(plain, {options.target: 1.0}, tags)},
         np.random.default_rng(options.seed),
         askable=active,

@@ -9,9 +9,9 @@ from rich.table import Table
 from app.cli import console
 from app.cli.console import write_json
 from app.engine.bank import ItemBank
-from app.engine.design import Design
-from app.engine.forecast import forecast
-from app.engine.simulation import Calls, prior_thetas
+from app.engine.design.design import Design
+from app.engine.simulation.forecast import forecast
+from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
 
 #: Figures that the screen shows.

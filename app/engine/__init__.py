@@ -12,11 +12,11 @@ test.estimate(state), test.predict(state)
 
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.design import Design, Preset
-from app.engine.design_selection import CriterionName
-from app.engine.diagnostics import PersonFit, inversions, person_fit
-from app.engine.estimation import Method
-from app.engine.prediction import Prediction, predict
+from app.engine.design.design import Design, Preset
+from app.engine.design.selection import CriterionName
+from app.engine.estimation.estimators import EstimatorName
+from app.engine.inference.diagnostics import PersonFit, inversions, person_fit
+from app.engine.prediction.p_irt import Prediction, predict
 from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop, StopReason
 
@@ -27,10 +27,10 @@ __all__ = [
     "CriterionName",
     "Design",
     "Estimate",
+    "EstimatorName",
     "FloatArray",
     "ItemBank",
     "ItemIndex",
-    "Method",
     "PersonFit",
     "Prediction",
     "Preset",

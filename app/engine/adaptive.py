@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.correction import IntervalCorrection
-from app.engine.nonresponse import allowing_for_nonresponse
-from app.engine.prediction import Prediction, Predictor
+from app.engine.prediction.correction import IntervalCorrection
+from app.engine.prediction.nonresponse import allowing_for_nonresponse
+from app.engine.prediction.p_irt import Prediction, Predictor
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason

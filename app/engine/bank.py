@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from app.engine.models.base import FloatArray, IntArray, ItemParameters, ResponseModel
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
-from app.engine.models.multidimensional import Abilities, standardised
+from app.engine.models.multidimensional import MultidimensionalModel, standardised
 from app.errors import FieldProblem, ItemBankError, ScaleMismatchError, UnknownNameError
 
 __all__ = ["DEFAULT_SCALE", "FloatArray", "IntArray", "ItemBank", "ItemIndex"]
@@ -63,7 +63,7 @@ class ItemBank:
     scale: str = DEFAULT_SCALE
     model: ResponseModel = LOGISTIC
     k: FloatArray = field(default_factory=lambda: np.ones(()))
-    abilities: Abilities | None = None
+    abilities: MultidimensionalModel | None = None
     parameters: ItemParameters = field(init=False, repr=False)
     _positions: dict[str, ItemIndex] = field(init=False, repr=False)
 
@@ -145,7 +145,11 @@ class ItemBank:
 
     @classmethod
     def from_abilities(
-        cls, abilities: Abilities, item_ids: Sequence[str], *, scale: str = DEFAULT_SCALE
+        cls,
+        abilities: MultidimensionalModel,
+        item_ids: Sequence[str],
+        *,
+        scale: str = DEFAULT_SCALE,
     ) -> "ItemBank":
         """Bank of several abilities; its slopes `a` are those along the main one."""
         items = abilities.items

@@ -17,10 +17,10 @@ from enum import StrEnum
 from statistics import NormalDist
 from typing import Any, Protocol
 
-from app.engine.correction import Stretch
-from app.engine.estimation import Z_95
-from app.engine.nonresponse import allowing_for_nonresponse
-from app.engine.prediction import Predictor
+from app.engine.estimation.estimators import Z_95
+from app.engine.prediction.correction import Stretch
+from app.engine.prediction.nonresponse import allowing_for_nonresponse
+from app.engine.prediction.p_irt import Predictor
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Estimator
 

@@ -20,7 +20,7 @@ class _Part(BaseModel):
 
 
 class FitFigures(_Part):
-    """How well the model fits as a whole; see `app.calibration.goodness`."""
+    """How well the model fits as a whole; see `app.calibration.fit.goodness`."""
 
     m2: Finite | None = None
     df: int | None = None
@@ -69,7 +69,7 @@ class CardTask(_Part):
 
 
 class CardRow(_Part):
-    """Tests of held-out examinees by one design; see `app.calibration.report_card`."""
+    """Tests of held-out examinees by one design; see `app.calibration.fit.report_card`."""
 
     design: str
     se_target: Finite | None = None

@@ -12,9 +12,6 @@ from app.engine.selection.cost import expected_costs
 from app.errors import FileFormatError
 from app.exchange.files import Problems, as_text
 
-#: What may stand between a task's name and the rest of an item's id.
-_SEPARATORS = "/:|#._-"
-
 
 def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset[str], ...]:
     """Tags of items from a CSV file `item,tag`; an item may have several rows.
@@ -33,17 +30,6 @@ def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset
             raise FileFormatError(f"{name}:{row}: expected an item and a tag, got {cells!r:.200}.")
         tags.setdefault(cells[0], set()).add(cells[1])
     return tuple(frozenset(tags.get(item, ())) for item in items)
-
-
-def tags_in_ids(items: Sequence[str]) -> tuple[frozenset[str], ...]:
-    """Tags that ids carry as a prefix: `arc/17`, `arc:17` and `arc_easy_17` are tagged `arc`.
-
-    A prefix before any separator counts, so `arc_easy_17` is tagged `arc_easy` too.
-    """
-    return tuple(
-        frozenset(item[:end] for end, sign in enumerate(item) if end and sign in _SEPARATORS)
-        for item in items
-    )
 
 
 def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:

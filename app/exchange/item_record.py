@@ -34,7 +34,7 @@ FIELDS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class ItemParameters:
+class WrittenParameters:
     """`P = c + (d - c) sigmoid(a theta + intercept)`, as written beside the item.
 
     An item of continuous scores, with P as their mean, has a dispersion k. One of several abilities
@@ -66,7 +66,7 @@ class ItemRecord:
     group: str | None = None
     expected_tokens_in: int | None = None
     expected_tokens_out: int | None = None
-    parameters: ItemParameters | None = None
+    parameters: WrittenParameters | None = None
     row: int = 0
 
 
@@ -272,7 +272,7 @@ class _ItemParser:
             return None
         return {name: number for name, number in numbers.items() if number is not None}
 
-    def _parameters(self) -> ItemParameters | None:
+    def _parameters(self) -> WrittenParameters | None:
         slopes = self._slopes() if SLOPES in self._fields else None
         if slopes is not None and "intercept" not in self._fields:
             self._fault("intercept", "an intercept beside slopes in several abilities", "nothing")
@@ -308,7 +308,7 @@ class _ItemParser:
             got = f"c = {c:g}, d = {d:g}, k = {k}"
             self._fault("c", "c = 0, d = 1 and no k beside slopes in several abilities", got)
             return None
-        return ItemParameters(a, intercept, c, d, k, slopes)
+        return WrittenParameters(a, intercept, c, d, k, slopes)
 
 
 def is_storable(value: object, depth: int = 0) -> bool:

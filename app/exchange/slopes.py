@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
-from app.engine.models.multidimensional import Abilities, Loadings, Population
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.errors import ItemBankError
 
 GENERAL = "general"
@@ -51,7 +51,7 @@ def bank_of_slopes(
         table, np.asarray(intercept, np.float64), nested=next(iter(slopes)) == GENERAL
     )
     population = Population(mean=np.zeros(d), covariance=np.eye(d))
-    return ItemBank.from_abilities(Abilities(items, population), item_ids, scale=scale)
+    return ItemBank.from_abilities(MultidimensionalModel(items, population), item_ids, scale=scale)
 
 
 def slopes_by_name(bank: ItemBank) -> dict[str, FloatArray]:

@@ -7,31 +7,33 @@ from dataclasses import dataclass
 from app import scorers
 from app.adapters import AddressGuard, Transport
 from app.services.api_keys import ApiKeyService
-from app.services.bank_exports import BankExports
-from app.services.banks import BankService
-from app.services.calibrations import CalibrationService
-from app.services.collection import Collector
-from app.services.comparisons import ComparisonService
-from app.services.confined_reading import Reader
-from app.services.drift import DriftService
-from app.services.endpoints import EndpointService
-from app.services.exposure import close_processes
-from app.services.forms import FormService
-from app.services.gates import GateService
-from app.services.items import ItemService
-from app.services.leaderboards import LeaderboardService
-from app.services.manual_sessions import ManualSessions
-from app.services.mark_checks import MarkChecks
+from app.services.banks.export import BankExports
+from app.services.banks.exposure import close_processes
+from app.services.banks.forms import FormService
+from app.services.banks.items import ItemService
+from app.services.banks.report import VersionReports
+from app.services.banks.service import BankService
+from app.services.banks.versions import VersionService
+from app.services.calibrations.drift import DriftService
+from app.services.calibrations.service import CalibrationService
+from app.services.endpoints.service import EndpointService
 from app.services.marker_guard import MarkerGuard
-from app.services.rankings import RankingService
-from app.services.response_sets import ResponseSetService
-from app.services.scorer_trials import ScorerTrials
+from app.services.marking.trials import ScorerTrials
+from app.services.rankings.service import RankingService
+from app.services.responses.collection import Collector
+from app.services.responses.confined_reading import Reader
+from app.services.responses.service import ResponseSetService
+from app.services.results.comparisons import ComparisonService
+from app.services.results.gates import GateService
+from app.services.results.leaderboards import LeaderboardService
+from app.services.results.simulations import SimulationService
 from app.services.secret_keys import SecretKeys
-from app.services.session_reports import SessionReports
-from app.services.sessions import SessionQueue, SessionService
-from app.services.simulations import SimulationService
-from app.services.version_reports import VersionReports
-from app.services.versions import VersionService
+from app.services.sessions.derived import DerivedSessions
+from app.services.sessions.drafts import SessionDrafts, SessionQueue
+from app.services.sessions.manual import ManualSessions
+from app.services.sessions.mark_checks import MarkChecks
+from app.services.sessions.report import SessionReports
+from app.services.sessions.service import SessionService
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
@@ -60,7 +62,9 @@ class Services:
     drift: DriftService
     collector: Collector
     calibrations: CalibrationService
+    session_drafts: SessionDrafts
     sessions: SessionService
+    derived_sessions: DerivedSessions
     mark_checks: MarkChecks
     rankings: RankingService
     manual_sessions: ManualSessions
@@ -95,13 +99,14 @@ async def open_services(
         banks = BankService(database, reader)
         versions = VersionService(database)
         response_sets = ResponseSetService(database, reader)
-        sessions = SessionService(
+        drafts = SessionDrafts(
             database=database,
             versions=versions,
             endpoints=endpoints,
             queue=queue,
             private_endpoints=settings.is_loopback,
         )
+        sessions = SessionService(database=database, versions=versions, queue=queue, drafts=drafts)
         try:
             yield Services(
                 settings=settings,
@@ -129,7 +134,15 @@ async def open_services(
                     versions=versions,
                     queue=queue,
                 ),
+                session_drafts=drafts,
                 sessions=sessions,
+                derived_sessions=DerivedSessions(
+                    database=database,
+                    versions=versions,
+                    endpoints=endpoints,
+                    queue=queue,
+                    drafts=drafts,
+                ),
                 mark_checks=MarkChecks(
                     database=database, versions=versions, endpoints=endpoints, transport=transport
                 ),
@@ -137,7 +150,7 @@ async def open_services(
                     database=database,
                     versions=versions,
                     endpoints=endpoints,
-                    sessions=sessions,
+                    drafts=drafts,
                     queue=queue,
                 ),
                 manual_sessions=ManualSessions(

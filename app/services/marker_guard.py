@@ -2,9 +2,8 @@
 
 from app import scorers
 from app.errors import InvalidInputError, MissingScopeError
-from app.items import ScorerSpec
+from app.items import BY_KIND, ScorerSpec
 from app.scorers.calling import CallingScorer
-from app.services.bank_spec import BY_KIND
 from app.services.visibility import Sight
 from app.storage.database import Database
 

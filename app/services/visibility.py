@@ -10,18 +10,20 @@ Reports, exports and response shapes all take their values through a `Sight`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.engine import StopReason
 from app.errors import MissingScopeError
 from app.items import ItemContent
-from app.services.gates import Gate
-from app.services.manual_sessions import NextItem
-from app.services.rescoring import Change
-from app.services.sessions import AskedAnswer
 from app.storage.repositories.bank_values import OPEN, Bank, Item
 from app.storage.repositories.rankings import RankingRecord
 from app.storage.repositories.session_values import Closing, SessionEvent, SessionRecord
+
+if TYPE_CHECKING:  # shapes of services above, which all take their values through here
+    from app.services.results.gates import Gate
+    from app.services.sessions.manual import NextItem
+    from app.services.sessions.rescoring import Change
+    from app.services.sessions.service import AskedAnswer
 
 T = TypeVar("T")
 
@@ -99,7 +101,7 @@ class Sight:
             waiting_reason=record.waiting_reason and UNTOLD,
         )
 
-    def answer(self, asked: AskedAnswer) -> AskedAnswer:
+    def answer(self, asked: "AskedAnswer") -> "AskedAnswer":
         """An answer: its outcome, score and cost."""
         item = asked.administration
         if self.shows(withheld=asked.withheld) or item.closing is None:
@@ -107,7 +109,7 @@ class Sight:
         closing = _told_closing(item.closing)
         return replace(asked, administration=replace(item, closing=closing))
 
-    def change(self, change: Change) -> Change:
+    def change(self, change: "Change") -> "Change":
         """The marks of an answer before and after it was marked again."""
         if self.shows(withheld=change.withheld):
             return change
@@ -118,7 +120,7 @@ class Sight:
             after=None if after is None else _told_closing(after),
         )
 
-    def next_item(self, awaited: NextItem) -> NextItem:
+    def next_item(self, awaited: "NextItem") -> "NextItem":
         """The item that a manual session waits for; where it is withheld its key alone."""
         if self.shows(withheld=awaited.record.withheld):
             return awaited
@@ -141,7 +143,7 @@ class Sight:
             failure=_told(record.failure),
         )
 
-    def gate(self, gate: Gate) -> Gate:
+    def gate(self, gate: "Gate") -> "Gate":
         """A gate; why its session failed may quote an answer."""
         if self.shows(withheld=gate.session.withheld) or gate.session.status != "failed":
             return gate

@@ -21,10 +21,10 @@ from procrastinate.jobs import Status
 
 from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
-from app.services.calibration_runner import CalibrationRunner
+from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
-from app.services.ranking_runner import RankingRunner
-from app.services.session_runner import Networks, SessionRunner
+from app.services.rankings.runner import RankingRunner
+from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
 from app.storage.repositories.calibration_values import CalibrationRecord
 from app.storage.repositories.rankings import RankingRecord

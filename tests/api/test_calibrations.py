@@ -9,9 +9,9 @@ from fastapi import FastAPI
 
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 from app.exchange.matrices import write_csv
-from app.services.calibration_runner import CalibrationRunner
+from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
 from app.worker.queue import JobQueue
 from tests.api.conftest import Client, NewClient

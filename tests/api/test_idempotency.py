@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.services.endpoints import EndpointService
+from app.services.endpoints.service import EndpointService
 from app.storage.database import Database
 from tests.api.conftest import Client, NewClient
 

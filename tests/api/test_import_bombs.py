@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from app.confined import SMALL_MEMORY, Limits, confinement
-from app.services.confined_reading import scan_sent_lines
+from app.services.responses.confined_reading import scan_sent_lines
 from benchmarks.bombs import BOMBS, Bomb
 from tests.api.conftest import Client
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.engine.ability_knowledge import ABILITIES, abilities_to_dict
 from app.engine.bank import ItemBank
-from app.engine.models.multidimensional import Abilities, Loadings, Population
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.main import create_app
 from app.services.api_keys import ApiKeyService
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
@@ -312,7 +312,7 @@ async def test_optimal_design_that_cannot_work_is_refused_before_anything_is_sto
 ) -> None:
     keys = ("law/1", "law/2", "maths/1", "maths/2")
     ones = np.ones(len(keys))
-    abilities = Abilities(
+    abilities = MultidimensionalModel(
         Loadings(ones, 0 * ones, 0.5 * ones[:, None], nested=True),
         Population(mean=np.zeros(2), covariance=np.eye(2)),
     )

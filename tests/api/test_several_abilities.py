@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from app.calibration.score_model import LearnedScores, learn_scores
-from app.engine.ability_knowledge import (
+from app.calibration.multidimensional.score_model import LearnedScores, learn_scores
+from app.calibration.pipeline.abilities import task_targets
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.multidimensional.knowledge import (
     ABILITIES,
     PREDICTION,
     abilities_to_dict,
     prediction_to_dict,
 )
-from app.engine.bank import FloatArray, ItemBank
-from app.engine.models.multidimensional import Abilities, Loadings, Population
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
-from app.services.calibration_abilities import task_targets
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.worker.loop import running_worker
 from tests.api.conftest import Client
@@ -35,12 +35,12 @@ TAGS = tuple(key.partition("/")[0] for key in KEYS)
 URL = "/v1/banks/tasks/versions/latest"
 
 
-def known() -> Abilities:
+def known() -> MultidimensionalModel:
     """A general ability, and one of each task."""
     rng, task = np.random.default_rng(1), np.arange(N_ITEMS) % 2
     loadings = 0.8 * np.column_stack([task == 0, task == 1])
     items = Loadings(np.full(N_ITEMS, 1.5), rng.normal(size=N_ITEMS), loadings, nested=True)
-    return Abilities(items, Population(np.zeros(3), np.eye(3)))
+    return MultidimensionalModel(items, Population(np.zeros(3), np.eye(3)))
 
 
 def records(n: int, seed: int) -> FloatArray:

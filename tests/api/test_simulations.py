@@ -6,9 +6,9 @@ import pytest
 from fastapi import FastAPI
 
 from app.demo.bank import demo_bank
-from app.engine.correction import IntervalCorrection, Stretch
-from app.services import simulations
-from app.services.bank_import import BankImport
+from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.services.banks.imports import BankImport
+from app.services.results import simulations
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from app.calibration.curves import Family
+from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.engine.models.base import FloatArray, ItemParameters
 

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.calibration.calibrate import CalibrationSettings, calibrate, compare_families
-from app.calibration.curves import Family
-from app.calibration.em import Progress
-from app.calibration.expectation import LatentDensity, expect
+from app.calibration.linking.linked import calibrate_onto
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate, compare_families
+from app.calibration.logistic.curves import Family
+from app.calibration.logistic.em import Progress
+from app.calibration.logistic.expectation import LatentDensity, expect
+from app.calibration.logistic.priors import Normal, Priors, Steepness
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.onto import calibrate_onto
-from app.calibration.priors import Normal, Priors, Steepness
 from app.engine.bank import ItemBank
 from app.errors import CalibrationError, InvalidInputError
 from tests.calibration.simulated import answer, draw_items, simulate

@@ -3,17 +3,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration.continuous import calibrate_continuous
-from app.calibration.continuous_checks import conformance
-from app.calibration.continuous_filters import filter_continuous, rest_correlations
-from app.calibration.continuous_moments import EPSILON, calibrate_by_moments
+from app.calibration.continuous.calibrate import calibrate_continuous
+from app.calibration.continuous.checks import conformance
+from app.calibration.continuous.filters import filter_continuous, rest_correlations
+from app.calibration.continuous.moments import EPSILON, calibrate_by_moments
+from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.filters import FilterSettings
-from app.calibration.score_scale import ScoreScale
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.batch import estimate_many
-from app.engine.estimation import GridEstimator
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import GridEstimator
 from app.engine.responses import ResponseTable
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 from app.errors import CalibrationError, InvalidInputError
 
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from app.calibration.calibrate import CalibrationSettings
-from app.calibration.curves import Family
-from app.calibration.drift import Drift, DriftSettings, find_drift
+from app.calibration.linking.drift import Drift, DriftSettings, find_drift
+from app.calibration.linking.linked import calibrate_onto
+from app.calibration.logistic.calibrate import CalibrationSettings
+from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.onto import calibrate_onto
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError, InvalidInputError

@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.calibration.acceleration import Anderson
-from app.calibration.curves import Curves, Family, probabilities, slopes_of_curves
-from app.calibration.em import EmResult, EmSettings, Progress, maximise
-from app.calibration.expectation import LatentDensity, expect, population, score_examinees
+from app.calibration.logistic.acceleration import Anderson
+from app.calibration.logistic.curves import Curves, Family, probabilities, slopes_of_curves
+from app.calibration.logistic.em import EmResult, EmSettings, Progress, maximise
+from app.calibration.logistic.expectation import LatentDensity, expect, population, score_examinees
+from app.calibration.logistic.maximization import START_DAMPING, Problem, climb, objective
+from app.calibration.logistic.priors import Normal, Priors, Steepness
+from app.calibration.logistic.starts import first_counts, leave_poor_optima
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.maximization import START_DAMPING, Problem, climb, objective
-from app.calibration.priors import Normal, Priors, Steepness
-from app.calibration.starts import first_counts, leave_poor_optima
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.logistic import LOGISTIC
 from app.errors import InvalidInputError

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from app.calibration.curves import Family
 from app.calibration.filters import (
     DropReason,
     FilterSettings,
@@ -10,6 +9,7 @@ from app.calibration.filters import (
     split_by_family,
     split_stratified,
 )
+from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.errors import CalibrationError, InvalidInputError
 from tests.calibration.simulated import simulate

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, ncx2
 
-from app.calibration import goodness
-from app.calibration.calibrate import Calibration, CalibrationSettings, calibrate
-from app.calibration.curves import Family, probabilities
-from app.calibration.expectation import LatentDensity
-from app.calibration.goodness import goodness_of_fit, m2_of, verdict
-from app.calibration.item_fit import item_fit, local_dependence
+from app.calibration.fit import goodness
+from app.calibration.fit.goodness import goodness_of_fit, m2_of, verdict
+from app.calibration.fit.item_fit import item_fit, local_dependence
+from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
+from app.calibration.logistic.curves import Family, probabilities
+from app.calibration.logistic.expectation import LatentDensity
+from app.calibration.logistic.priors import Priors
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.priors import Priors
 from app.errors import CalibrationError
 from tests.calibration.simulated import answer, draw_items, simulate
 

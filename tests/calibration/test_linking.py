@@ -3,16 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.calibration.calibrate import Calibration, CalibrationSettings, calibrate
-from app.calibration.curves import Family, probabilities
-from app.calibration.linking import Linking, link_mean_sigma, link_stocking_lord
-from app.calibration.partition import (
+from app.calibration.linking.partition import (
     calibrate_in_parts,
     calibrate_part,
     join_parts,
     link_parts,
     parts_of,
 )
+from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
+from app.calibration.logistic.curves import Family, probabilities
+from app.calibration.logistic.scale_linking import Linking, link_mean_sigma, link_stocking_lord
 from app.engine.bank import ItemBank
 from app.engine.models.base import ItemParameters
 from app.errors import CalibrationError, InvalidInputError, ScaleMismatchError

@@ -3,9 +3,9 @@
 import numpy as np
 from scipy.special import log_expit, logsumexp
 
-from app.calibration.ability_settings import Method, MultidimensionalSettings
-from app.calibration.marginal import marginal_log_likelihood
-from app.calibration.multidimensional import fit_multidimensional
+from app.calibration.multidimensional.fit import fit_multidimensional
+from app.calibration.multidimensional.marginal import marginal_log_likelihood
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.engine.models.multidimensional import Loadings, Population
 
 
@@ -39,7 +39,7 @@ def test_a_second_ability_that_is_not_there_is_not_taken_for_a_better_fit() -> N
 
     def fitted(dimensions: int) -> float:
         settings = MultidimensionalSettings(
-            nested=False, dimensions=dimensions, method=Method.VARIATIONAL
+            nested=False, dimensions=dimensions, method=FitMethod.VARIATIONAL
         )
         fit = fit_multidimensional(scores, settings, np.random.default_rng(0))
         n_parameters = fit.items.slopes.size + fit.items.intercept.size

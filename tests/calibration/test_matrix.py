@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from app.calibration.calibrate import calibrate
+from app.calibration.logistic.calibrate import calibrate
 from app.calibration.matrix import MISSING, ScoreMatrix
 from app.errors import CalibrationError, InvalidInputError
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from app.calibration.ability_settings import Method, MultidimensionalSettings
-from app.calibration.dimensionality import parallel_analysis
-from app.calibration.joint_fit import JointLoss
-from app.calibration.multidimensional import MultidimensionalFit, fit_multidimensional
+from app.calibration.multidimensional.dimensionality import parallel_analysis
+from app.calibration.multidimensional.fit import MultidimensionalFit, fit_multidimensional
+from app.calibration.multidimensional.joint import JointLoss
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.engine.models.base import FloatArray
 from app.errors import CalibrationError, InvalidInputError
 
@@ -25,7 +25,11 @@ def simulated(
 
 
 def fitted(
-    scores: FloatArray, dimensions: int, *, nested: bool = False, method: Method = Method.JOINT
+    scores: FloatArray,
+    dimensions: int,
+    *,
+    nested: bool = False,
+    method: FitMethod = FitMethod.JOINT,
 ) -> MultidimensionalFit:
     settings = MultidimensionalSettings(nested=nested, dimensions=dimensions, method=method)
     return fit_multidimensional(scores, settings, np.random.default_rng(0))
@@ -38,9 +42,11 @@ def agreement(found: FloatArray, truth: FloatArray) -> float:
     return float(np.linalg.svd(left.T @ right, compute_uv=False).min())
 
 
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(FitMethod))
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
-def test_abilities_and_slopes_are_recovered_up_to_rotation(dimensions: int, method: Method) -> None:
+def test_abilities_and_slopes_are_recovered_up_to_rotation(
+    dimensions: int, method: FitMethod
+) -> None:
     scores, abilities, slopes = simulated(dimensions, seed=dimensions)
     fit = fitted(scores, dimensions, method=method)
     assert agreement(fit.abilities, abilities) > 0.8
@@ -50,8 +56,8 @@ def test_abilities_and_slopes_are_recovered_up_to_rotation(dimensions: int, meth
     assert np.corrcoef(truth.ravel(), expected.ravel())[0, 1] > 0.85
 
 
-@pytest.mark.parametrize("method", list(Method))
-def test_the_nested_model_finds_the_general_ability(method: Method) -> None:
+@pytest.mark.parametrize("method", list(FitMethod))
+def test_the_nested_model_finds_the_general_ability(method: FitMethod) -> None:
     rng = np.random.default_rng(3)
     general, special = rng.normal(size=(400, 1)), rng.normal(size=(400, 2))
     slopes = np.zeros((60, 2))

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from app.calibration.calibrate import CalibrationSettings, calibrate
-from app.calibration.curves import Family
+from app.calibration.linking.linked import LinkMethod, anchors_of, calibrate_linked, linked
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
+from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.onto import LinkMethod, anchors_of, calibrate_linked, linked
 from app.engine.bank import ItemBank
 from app.engine.models.base import ItemParameters
 from app.errors import CalibrationError, InvalidInputError, UnknownNameError

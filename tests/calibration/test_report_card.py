@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from app.calibration.report_card import DESIGNS, Blind, ReportCard, report_card
-from app.calibration.score_model import learn_scores
+from app.calibration.fit.report_card import DESIGNS, Blind, ReportCard, report_card
+from app.calibration.multidimensional.score_model import learn_scores
+from app.calibration.pipeline.abilities import task_targets
 from app.engine.bank import FloatArray, IntArray, ItemBank
-from app.engine.models.multidimensional import Abilities, Loadings, Population
-from app.engine.simulation import draw_scores
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError
-from app.services.calibration_abilities import task_targets
 from tests.engine.random_banks import clean_bank
 
 BANK = clean_bank(3, 130)
@@ -82,7 +82,7 @@ def several(n_items: int, seed: int) -> ItemBank:
     items = Loadings(np.full(n_items, 1.5), rng.normal(size=n_items), loadings, nested=True)
     population = Population(np.zeros(3), np.eye(3))
     keys = [f"{'maths' if t else 'law'}/{j}" for j, t in enumerate(task)]
-    return ItemBank.from_abilities(Abilities(items, population), keys)
+    return ItemBank.from_abilities(MultidimensionalModel(items, population), keys)
 
 
 @pytest.fixture(scope="module")

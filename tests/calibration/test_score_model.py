@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from app.calibration.score_intervals import LeftOut
-from app.calibration.score_model import learn_scores
+from app.calibration.multidimensional.score_intervals import LeftOut
+from app.calibration.multidimensional.score_model import learn_scores
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.score_model import short_form
-from app.engine.simulation import draw_scores
+from app.engine.prediction.score_model import short_form
+from app.engine.simulation.simulate import draw_scores
 
 N_ITEMS, N_EXAMINEES = 80, 60
 TARGET = {"all": np.full(N_ITEMS, 1.0 / N_ITEMS)}

@@ -3,13 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import app.calibration.uncertainty as uncertainty
-from app.calibration.calibrate import CalibrationSettings, calibrate
-from app.calibration.curves import Curves, Family
-from app.calibration.expectation import LatentDensity, expect
+import app.calibration.logistic.uncertainty as uncertainty
 from app.calibration.filters import FilterSettings, apply_filters
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
+from app.calibration.logistic.curves import Curves, Family
+from app.calibration.logistic.expectation import LatentDensity, expect
+from app.calibration.logistic.priors import Priors
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.priors import Priors
 from app.exchange.responses import read_responses
 from tests.calibration.simulated import simulate
 

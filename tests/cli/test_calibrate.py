@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from app.calibration.curves import Family
+from app.calibration.logistic.curves import Family
 from app.cli.calibrate import command
 from app.engine.bank import ItemBank
 from app.exchange.parameters import read_parameters, write_mirt

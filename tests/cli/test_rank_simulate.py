@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from app.cli.rank_simulate import command
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 
 app = typer.Typer()
 app.command()(command)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from app.cli.simulate import command
 from app.engine.bank import ItemBank
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 
 app = typer.Typer()
 app.command()(command)

@@ -48,7 +48,7 @@ def test_whoever_only_talks_to_a_server_does_not_load_one(code: str) -> None:
 
 
 def test_a_list_read_from_the_database_loads_the_database_alone() -> None:
-    loaded = loaded_by("import app.cli.runtime, app.services.bank_overviews")
+    loaded = loaded_by("import app.cli.runtime, app.services.banks.overviews")
     assert loaded & (OF_FEW | {"scipy", "fastapi", "app.engine", "app.services.container"}) == set()
 
 

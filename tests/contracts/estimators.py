@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Belief, Estimate, Estimator, Response
 from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.estimation import GridEstimator
+from app.engine.estimation.estimators import GridEstimator
 from app.engine.index import InformationIndex
 from app.engine.selection.base import Pool, Selector
 from app.engine.state import CatState, Response

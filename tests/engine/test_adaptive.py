@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.design import Design
+from app.engine.design.design import Design
 from app.engine.state import CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import InvalidInputError

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.comparison import Ability, Verdict, of_abilities, paired
-from app.engine.correction import Stretch
-from app.engine.gate import GateOutcome, gate
+from app.engine.inference.comparison import Ability, Verdict, of_abilities, paired
+from app.engine.inference.gate import GateOutcome, gate
+from app.engine.prediction.correction import Stretch
 from app.errors import InvalidInputError
 
 

@@ -7,17 +7,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.batch import estimate_many
-from app.engine.diagnostics import person_fit
-from app.engine.estimation import GridEstimator, Method
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.engine.index import InformationIndex
+from app.engine.inference.diagnostics import person_fit
 from app.engine.lint import lint
 from app.engine.models.base import ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.logistic import LOGISTIC
-from app.engine.prediction import PIrt
+from app.engine.prediction.p_irt import PIrt
 from app.engine.selection.base import Pool
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 from app.engine.state import CatState, Response
 from app.engine.stopping import (
     DecisionByInterval,
@@ -212,10 +212,15 @@ def near_bank() -> ItemBank:
 
 @pytest.mark.parametrize(
     ("draw", "method"),
-    [(beta, Method.MLE), (beta, Method.WLE), (graded, Method.WLE), (cut_normal, Method.WLE)],
+    [
+        (beta, EstimatorName.MLE),
+        (beta, EstimatorName.WLE),
+        (graded, EstimatorName.WLE),
+        (cut_normal, EstimatorName.WLE),
+    ],
 )
 def test_information_is_the_inverse_variance_of_the_estimator(
-    draw: Callable[..., FloatArray], method: Method
+    draw: Callable[..., FloatArray], method: EstimatorName
 ) -> None:
     bank, theta, n = near_bank(), 0.5, 1_500
     scores = draw(bank, theta, n, np.random.default_rng(5))
@@ -235,13 +240,13 @@ def test_information_is_the_inverse_variance_of_the_estimator(
 @pytest.mark.parametrize(
     ("draw", "method"),
     [
-        *((beta, method) for method in Method),
-        (graded, Method.EAP),
-        (cut_normal, Method.EAP),
+        *((beta, method) for method in EstimatorName),
+        (graded, EstimatorName.EAP),
+        (cut_normal, EstimatorName.EAP),
     ],
 )
 def test_intervals_hold_as_often_as_they_say_whatever_the_shape_of_the_scores(
-    draw: Callable[..., FloatArray], method: Method
+    draw: Callable[..., FloatArray], method: EstimatorName
 ) -> None:
     bank, n = near_bank(), 1_000
     rng = np.random.default_rng(6)
@@ -260,7 +265,7 @@ def test_intervals_hold_as_often_as_they_say_whatever_the_shape_of_the_scores(
 def test_scores_at_the_very_ends_give_a_finite_theta(score: float) -> None:
     bank = near_bank()
     responses = [Response(ItemIndex(i), score) for i in range(10)]
-    for method in Method:
+    for method in EstimatorName:
         estimate = GridEstimator(method=method).estimate(bank, responses)
         assert 1.0 < abs(estimate.theta) < 8.0
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from app.engine import ItemBank
-from app.engine.contrasts import of_answers, of_scores
-from app.engine.score_model import ScoreModel, Target
+from app.engine.inference.contrasts import of_answers, of_scores
+from app.engine.prediction.score_model import ScoreModel, Target
 
 N_TASKS, N_EACH = 3, 20
 TASK = np.arange(N_TASKS * N_EACH) % N_TASKS

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.engine.bank import ItemIndex
-from app.engine.correction import IntervalCorrection, Stretch, VersionLearning
-from app.engine.design import Design
+from app.engine.design.design import Design
+from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation, Stop
 from app.errors import InvalidInputError

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import ItemBank
-from app.engine.design import Design, quarantined
+from app.engine.design.design import Design, quarantined
 from app.engine.selection.content import ContentBalanced
 from app.engine.selection.exposure import AStratified, Randomesque, RandomStart, SympsonHetter
 from app.engine.selection.information import MaximumInformation, PerCost

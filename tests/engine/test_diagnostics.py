@@ -6,22 +6,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.batch import estimate_many
-from app.engine.diagnostics import (
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import EstimatorName, GridEstimator
+from app.engine.inference.diagnostics import (
     exposure_rates,
     inversions,
     overlap,
     person_fit,
     use_counts,
 )
-from app.engine.estimation import GridEstimator, Method
 from app.engine.models.multidimensional import (
-    Abilities,
     Loadings,
+    MultidimensionalModel,
     Population,
     estimate_profile,
 )
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError
 from tests.engine.random_banks import Kind, clean_bank
@@ -29,9 +29,9 @@ from tests.engine.random_banks import Kind, clean_bank
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [*((method, "logistic") for method in Method), (Method.EAP, "continuous")],
+    [*((method, "logistic") for method in EstimatorName), (EstimatorName.EAP, "continuous")],
 )
-def test_lz_star_of_fitting_answers_is_standard_normal(method: Method, kind: Kind) -> None:
+def test_lz_star_of_fitting_answers_is_standard_normal(method: EstimatorName, kind: Kind) -> None:
     bank = clean_bank(0, 60, kind=kind)
     rng = np.random.default_rng(0)
     thetas = rng.normal(0, 1, 400)
@@ -114,7 +114,7 @@ def test_lz_star_allows_for_several_abilities() -> None:
     # Good at one task and bad at the other is no misfit where the bank knows both.
     rng = np.random.default_rng(9)
     task = np.eye(2)[np.arange(60) % 2]
-    abilities = Abilities(
+    abilities = MultidimensionalModel(
         Loadings(rng.uniform(0.8, 1.8, 60), rng.normal(size=60), 1.2 * task, nested=True),
         Population(mean=np.zeros(3), covariance=np.eye(3)),
     )

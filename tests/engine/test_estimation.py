@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.batch import estimate_many
-from app.engine.estimation import GridBelief, GridEstimator, Method, SeKind
-from app.engine.quadrature import FixedGrid, NormalPrior
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import EstimatorName, GridBelief, GridEstimator, SeKind
+from app.engine.estimation.quadrature import FixedGrid, NormalPrior
 from app.engine.state import Response
 from tests.contracts.estimators import EstimatorContract, answers, fold
 from tests.engine.random_banks import clean_bank, random_bank
@@ -15,25 +15,25 @@ from tests.engine.random_banks import clean_bank, random_bank
 class TestEap(EstimatorContract):
     @pytest.fixture
     def estimator(self) -> GridEstimator:
-        return GridEstimator(method=Method.EAP)
+        return GridEstimator(method=EstimatorName.EAP)
 
 
 class TestMap(EstimatorContract):
     @pytest.fixture
     def estimator(self) -> GridEstimator:
-        return GridEstimator(method=Method.MAP)
+        return GridEstimator(method=EstimatorName.MAP)
 
 
 class TestMle(EstimatorContract):
     @pytest.fixture
     def estimator(self) -> GridEstimator:
-        return GridEstimator(method=Method.MLE)
+        return GridEstimator(method=EstimatorName.MLE)
 
 
 class TestWle(EstimatorContract):
     @pytest.fixture
     def estimator(self) -> GridEstimator:
-        return GridEstimator(method=Method.WLE)
+        return GridEstimator(method=EstimatorName.WLE)
 
 
 def responses(scores: list[float]) -> list[Response]:
@@ -61,7 +61,7 @@ def beliefs(bank: ItemBank, scores: FloatArray, estimator: GridEstimator) -> lis
 def test_map_is_the_highest_point_of_the_posterior(seed: int, n: int) -> None:
     bank = random_bank(seed, n, steepness=1.0)
     given_answers = answers(bank, 0.0, seed)
-    estimate = GridEstimator(method=Method.MAP).estimate(bank, given_answers)
+    estimate = GridEstimator(method=EstimatorName.MAP).estimate(bank, given_answers)
     grid = np.linspace(-8, 8, 3_201)
 
     def log_posterior(theta: FloatArray) -> FloatArray:
@@ -80,7 +80,7 @@ def test_mle_is_the_highest_point_of_the_likelihood_or_says_that_there_is_none(
     bank = random_bank(seed, n, steepness=1.0)
     given_answers = answers(bank, 0.0, seed)
     scores = [answer.score for answer in given_answers]
-    estimate = GridEstimator(method=Method.MLE).estimate(bank, given_answers)
+    estimate = GridEstimator(method=EstimatorName.MLE).estimate(bank, given_answers)
     log_likelihood = bank.log_likelihood(np.linspace(-10, 10, 4_001), list(range(n)), scores)
     highest = log_likelihood.max()
     if estimate.at_bound:
@@ -98,7 +98,7 @@ def test_the_higher_of_two_modes_is_found() -> None:
     scores = [1.0, 1.0, 1.0, 0.0]
     grid = np.linspace(-10, 10, 20_001)
     best = grid[bank.log_likelihood(grid, [0, 1, 2, 3], scores).argmax()]
-    estimate = GridEstimator(method=Method.MLE).estimate(bank, responses(scores))
+    estimate = GridEstimator(method=EstimatorName.MLE).estimate(bank, responses(scores))
     assert best > 4
     assert estimate.theta == pytest.approx(best, abs=2e-3)
 
@@ -108,7 +108,7 @@ def test_wle_takes_the_bias_out_of_mle() -> None:
     scores = simulated(bank, np.full(2_000, 1.5), 0)  # hardly any row is all right
     mle, wle = (
         np.mean([b.theta for b in beliefs(bank, scores, GridEstimator(method=method))])
-        for method in (Method.MLE, Method.WLE)
+        for method in (EstimatorName.MLE, EstimatorName.WLE)
     )
     assert mle - 1.5 > 0.03
     assert abs(wle - 1.5) < (mle - 1.5) / 2
@@ -122,7 +122,7 @@ def test_wle_of_one_parameter_items_solves_warms_equation() -> None:
         scores = [1.0] * right + [0.0] * (8 - right)
         weighted = bank.log_likelihood(grid, list(range(8)), scores)
         weighted += np.log(bank.information(grid).sum(axis=1)) / 2
-        estimate = GridEstimator(method=Method.WLE).estimate(bank, responses(scores))
+        estimate = GridEstimator(method=EstimatorName.WLE).estimate(bank, responses(scores))
         assert estimate.method == "wle"
         assert estimate.theta == pytest.approx(grid[weighted.argmax()], abs=2e-4)
 
@@ -133,8 +133,8 @@ def test_wle_of_one_parameter_items_solves_warms_equation() -> None:
 @pytest.mark.parametrize("scores", [[], [1.0] * 10, [0.0] * 10])
 def test_mle_without_a_maximum_falls_back_to_map_and_says_so(scores: list[float]) -> None:
     bank = clean_bank(1, 10)
-    mle = GridEstimator(method=Method.MLE).estimate(bank, responses(scores))
-    by_map = GridEstimator(method=Method.MAP).estimate(bank, responses(scores))
+    mle = GridEstimator(method=EstimatorName.MLE).estimate(bank, responses(scores))
+    by_map = GridEstimator(method=EstimatorName.MAP).estimate(bank, responses(scores))
     assert (mle.method, mle.at_bound) == ("map", True)
     assert (by_map.method, by_map.at_bound) == ("map", False)
     assert (mle.theta, mle.se, mle.lo, mle.hi) == (by_map.theta, by_map.se, by_map.lo, by_map.hi)
@@ -142,7 +142,7 @@ def test_mle_without_a_maximum_falls_back_to_map_and_says_so(scores: list[float]
 
 def test_wle_is_finite_when_all_is_right_and_falls_back_without_answers() -> None:
     bank = clean_bank(1, 10)
-    estimator = GridEstimator(method=Method.WLE)
+    estimator = GridEstimator(method=EstimatorName.WLE)
     all_right = estimator.estimate(bank, responses([1.0] * 10))
     assert (all_right.method, all_right.at_bound) == ("wle", False)
     assert estimator.estimate(bank, []).at_bound
@@ -150,15 +150,15 @@ def test_wle_is_finite_when_all_is_right_and_falls_back_without_answers() -> Non
 
 def test_answers_to_items_without_slope_leave_the_prior() -> None:
     bank = ItemBank.from_intercepts(a=[0.0, 0.0], intercept=[1.0, -1.0])
-    for method in Method:
+    for method in EstimatorName:
         estimate = GridEstimator(method=method).estimate(bank, responses([1.0, 0.0]))
         assert estimate.theta == pytest.approx(0.0, abs=1e-9)
         assert estimate.se == pytest.approx(1.0, rel=1e-9)
-        assert estimate.at_bound == (method in (Method.MLE, Method.WLE))
+        assert estimate.at_bound == (method in (EstimatorName.MLE, EstimatorName.WLE))
 
 
-@pytest.mark.parametrize("method", [Method.EAP, Method.MAP])
-def test_a_fixed_range_that_cuts_the_posterior_off_is_told(method: Method) -> None:
+@pytest.mark.parametrize("method", [EstimatorName.EAP, EstimatorName.MAP])
+def test_a_fixed_range_that_cuts_the_posterior_off_is_told(method: EstimatorName) -> None:
     bank = ItemBank.from_difficulties(a=np.full(60, 2.0), b=np.linspace(0, 5, 60))
     grid = FixedGrid(n_nodes=33, lo=-2, hi=2)
     estimator = GridEstimator(method=method, grid=grid)
@@ -174,21 +174,21 @@ def test_each_standard_error_belongs_to_its_estimator() -> None:
     bank = clean_bank(2, 40)
     given_answers = answers(bank, 0.4, 2)
     prior = NormalPrior(sd=0.8)
-    for method in Method:
+    for method in EstimatorName:
         belief = fold(GridEstimator(method=method, prior=prior), bank, given_answers)
         information = float(bank.information(belief.theta).sum())
         assert isinstance(belief, GridBelief)
         expected = {
-            Method.EAP: belief.posterior.sd,
-            Method.MAP: (information + 1 / 0.64) ** -0.5,
-            Method.MLE: information**-0.5,
-            Method.WLE: information**-0.5,
+            EstimatorName.EAP: belief.posterior.sd,
+            EstimatorName.MAP: (information + 1 / 0.64) ** -0.5,
+            EstimatorName.MLE: information**-0.5,
+            EstimatorName.WLE: information**-0.5,
         }
         assert belief.se == pytest.approx(expected[method], rel=1e-12)
 
 
-@pytest.mark.parametrize("method", list(Method))
-def test_another_standard_error_can_be_asked_for(method: Method) -> None:
+@pytest.mark.parametrize("method", list(EstimatorName))
+def test_another_standard_error_can_be_asked_for(method: EstimatorName) -> None:
     bank = clean_bank(2, 40)
     given_answers = answers(bank, 0.4, 2)
     ses = {}
@@ -222,8 +222,8 @@ def test_the_interval_of_an_eap_follows_a_skewed_posterior() -> None:
 # Recovery
 
 
-@pytest.mark.parametrize("method", list(Method))
-def test_intervals_hold_as_often_as_they_say(method: Method) -> None:
+@pytest.mark.parametrize("method", list(EstimatorName))
+def test_intervals_hold_as_often_as_they_say(method: EstimatorName) -> None:
     rng = np.random.default_rng(11)
     n_items, n_examinees = 80, 2_000
     bank = ItemBank.from_difficulties(
@@ -246,10 +246,10 @@ def test_intervals_hold_as_often_as_they_say(method: Method) -> None:
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.5])
-@pytest.mark.parametrize("method", list(Method))
+@pytest.mark.parametrize("method", list(EstimatorName))
 @pytest.mark.parametrize("grid", [None, FixedGrid(n_nodes=33, lo=-4, hi=4)])
 def test_many_at_once_get_what_each_would_get_alone(
-    method: Method, grid: FixedGrid | None, missing: float
+    method: EstimatorName, grid: FixedGrid | None, missing: float
 ) -> None:
     bank = random_bank(21, 60)
     rng = np.random.default_rng(21)
@@ -282,9 +282,9 @@ def test_each_row_comes_once() -> None:
 
 def test_a_theta_has_a_prior_in_it_where_its_method_and_its_standard_error_have() -> None:
     prior, bank = NormalPrior(mean=0.3, sd=1.2), ItemBank.from_difficulties(a=[1.0], b=[0.0])
-    for method in (Method.EAP, Method.MAP):
+    for method in (EstimatorName.EAP, EstimatorName.MAP):
         assert GridEstimator(method=method, prior=prior).prior_in(bank) == (0.3, 1.2)
         bare = GridEstimator(method=method, prior=prior, se=SeKind.INFORMATION)
         assert bare.prior_in(bank) is None
-    for method in (Method.MLE, Method.WLE):
+    for method in (EstimatorName.MLE, EstimatorName.WLE):
         assert GridEstimator(method=method, prior=prior).prior_in(bank) is None

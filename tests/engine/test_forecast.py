@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank
-from app.engine.design import Design
-from app.engine.forecast import Forecast, calls_of, drawn, forecast
-from app.engine.simulation import Calls, prior_thetas
+from app.engine.design.design import Design
+from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast
+from app.engine.simulation.simulate import Calls, prior_thetas
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 from tests.engine.test_multidimensional import several

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.batch import whole_bank_abilities
-from app.engine.correction import VersionLearning
-from app.engine.design import Design
-from app.engine.estimation import GridEstimator
-from app.engine.learning import glimpses, learn
-from app.engine.prediction import PIrt
-from app.engine.residual_regression import ResidualRegression
-from app.engine.simulation import Taken, draw_scores, simulate, summarise
+from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.estimation.estimators import GridEstimator
+from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.p_irt import PIrt
+from app.engine.prediction.residual_regression import ResidualRegression
+from app.engine.simulation.learning import glimpses, learn
+from app.engine.simulation.simulate import Taken, draw_scores, simulate, summarise
 from app.engine.state import Response
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank

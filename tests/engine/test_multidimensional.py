@@ -6,19 +6,20 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from app.engine.abilities import ProfileMap
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.design import Design
+from app.engine.design.design import Design
 from app.engine.index import index_of
 from app.engine.models.multidimensional import (
-    Abilities,
     Loadings,
+    MultidimensionalModel,
     Population,
     estimate_profile,
     with_answer,
 )
+from app.engine.multidimensional.belief import ProfileMap
+from app.engine.prediction.targets import target_weights
 from app.engine.selection.base import Pool
-from app.engine.selection.design import AbilityDesign, Optimality, target_weights
+from app.engine.selection.design import AbilityDesign, Optimality
 from app.engine.state import CatState, Response
 from app.errors import InvalidInputError
 
@@ -37,10 +38,10 @@ def several(seed: int, *, dimensions: int = 3, nested: bool = True) -> ItemBank:
     root = rng.normal(size=(d, d)) / math.sqrt(d)
     population = Population(0.3 * rng.normal(size=d), root @ root.T + 0.3 * np.eye(d))
     ids = [str(i) for i in range(N_ITEMS)]
-    return ItemBank.from_abilities(Abilities(items, population), ids)
+    return ItemBank.from_abilities(MultidimensionalModel(items, population), ids)
 
 
-def known(bank: ItemBank) -> Abilities:
+def known(bank: ItemBank) -> MultidimensionalModel:
     assert bank.abilities is not None
     return bank.abilities
 

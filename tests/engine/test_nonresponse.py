@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.engine import AdaptiveTest, CatState, Design, ItemBank, ItemIndex, Response
-from app.engine.correction import IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
 from app.engine.stopping import PredictionWidth, Situation
 
 MARKED, UNMARKED = range(6), range(6, 40)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.batch import estimate_many
-from app.engine.estimation import GridEstimator
-from app.engine.prediction import PIrt, predict
-from app.engine.simulation import draw_scores
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import GridEstimator
+from app.engine.prediction.p_irt import PIrt, predict
+from app.engine.simulation.simulate import draw_scores
 from app.engine.state import Response
 from app.errors import InvalidInputError, UnknownNameError
 from tests.contracts.estimators import answers, fold

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from app.engine.abilities import ProfileBelief, abilities_of
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.correction import IntervalCorrection, Stretch, VersionLearning
-from app.engine.design import Design
+from app.engine.design.design import Design
 from app.engine.models.multidimensional import (
-    Abilities,
     Loadings,
+    MultidimensionalModel,
     Population,
     estimate_profile,
 )
-from app.engine.profile_prediction import ProfilePIrt
-from app.engine.score_model import ScoreModel, Target
+from app.engine.multidimensional.belief import ProfileBelief, abilities_of
+from app.engine.multidimensional.prediction import ProfilePIrt
+from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.score_model import ScoreModel, Target
 from app.engine.state import CatState, Response
 from app.errors import InvalidInputError
 
@@ -35,7 +35,9 @@ def bank_of(seed: int, dimensions: int = 2) -> ItemBank:
     )
     root = rng.normal(size=(dimensions + 1, dimensions + 1)) / 2
     population = Population(0.2 * rng.normal(size=dimensions + 1), root @ root.T + 0.4 * np.eye(3))
-    return ItemBank.from_abilities(Abilities(items, population), [str(j) for j in range(N_ITEMS)])
+    return ItemBank.from_abilities(
+        MultidimensionalModel(items, population), [str(j) for j in range(N_ITEMS)]
+    )
 
 
 def drawn(bank: ItemBank, n: int, seed: int) -> FloatArray:

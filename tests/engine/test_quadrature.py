@@ -4,8 +4,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.estimation import GridBelief, GridEstimator
-from app.engine.quadrature import NODES_PER_SE_LEAST, FixedGrid, NormalPrior, Posterior, Rule
+from app.engine.estimation.estimators import GridBelief, GridEstimator
+from app.engine.estimation.quadrature import (
+    NODES_PER_SE_LEAST,
+    FixedGrid,
+    NormalPrior,
+    Posterior,
+    Rule,
+)
 from app.engine.state import Response
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank, random_bank

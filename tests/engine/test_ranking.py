@@ -5,10 +5,10 @@ import pytest
 
 from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
 from app.engine.bank import FloatArray
-from app.engine.ranking import Ranking, RankingAsk, RankingState
-from app.engine.ranking_rules import RankingBudget, RankingRules
-from app.engine.ranking_simulation import simulate_ranking
-from app.engine.simulation import draw_scores
+from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
+from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.engine.ranking.simulation import simulate_ranking
+from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError, ScaleMismatchError
 
 RNG = np.random.default_rng(20261120)
@@ -26,8 +26,8 @@ def rows(thetas: Sequence[float], seed: int) -> list[FloatArray]:
 
 def test_examinees_that_differ_are_ranked_with_the_answers_it_takes_and_no_more() -> None:
     state, stop = simulate_ranking(ranking(3), rows([-1.5, 2.0, 0.3], 1), seed=1)
-    standing = ranking(3).standing(state)
-    assert standing.groups == ((1,), (2,), (0,))
+    ranks = ranking(3).ranks(state)
+    assert ranks.groups == ((1,), (2,), (0,))
     assert stop.reason is StopReason.DECISION_REACHED
     assert state.n_asked < 3 * 60
 
@@ -56,8 +56,8 @@ def test_two_copies_that_answer_alike_get_the_same_items_and_tie() -> None:
     for seed in range(5):
         a, b, c = rows([-2.0, 0.0, 2.0], seed)
         state, stop = simulate_ranking(ranking(4), [a, b, b, c], seed=seed)
-        standing = ranking(4).standing(state)
-        assert [set(tie) for tie in standing.ties] == [{1, 2}]
+        ranks = ranking(4).ranks(state)
+        assert [set(tie) for tie in ranks.ties] == [{1, 2}]
         assert stop.reason is StopReason.TIED
         one, other = state.members[1], state.members[2]
         shorter = min(one.n_scored, other.n_scored)
@@ -71,7 +71,7 @@ def test_equals_are_told_apart_seldom_and_by_holm_hardly_ever() -> None:
         rank = ranking(4, RankingRules(holm=holm, max_items=40))
         for seed in range(25):
             state, _ = simulate_ranking(rank, rows([0.3] * 4, seed), seed=seed)
-            wrong[holm] += any(pair.decided for pair in rank.standing(state).pairs)
+            wrong[holm] += any(pair.decided for pair in rank.ranks(state).pairs)
     assert wrong[True] <= 2
     assert wrong[False] <= 8
 
@@ -96,7 +96,7 @@ def test_a_pair_of_equals_differs_by_the_answers_alone_as_much_as_its_standard_e
     z: dict[str, list[float]] = {"alone": [], "with the prior": []}
     for seed in range(150):
         state, _ = simulate_ranking(rank, rows([0.0, 0.0], 1000 + seed), seed=seed)
-        pair = rank.standing(state).pairs[0]
+        pair = rank.ranks(state).pairs[0]
         z["alone"].append(pair.z**2)
         one, other = (member.belief for member in state.members)
         z["with the prior"].append((one.theta - other.theta) ** 2 / (one.se**2 + other.se**2))
@@ -110,7 +110,7 @@ def test_a_theta_without_a_prior_decides_as_it_is(method: str) -> None:
     test = Design.from_dict({"estimator": {"method": method}}).build(BANK)
     rank = Ranking(tests=(test,) * 2, rules=RankingRules(), budget=RankingBudget(items=60))
     state, _ = simulate_ranking(rank, rows([0.4, -0.4], 12), seed=1)
-    pair = rank.standing(state).pairs[0]
+    pair = rank.ranks(state).pairs[0]
     above, below = (state.members[member].belief for member in (pair.above, pair.below))
     assert pair.z == pytest.approx((above.theta - below.theta) / np.hypot(above.se, below.se))
 
@@ -180,9 +180,9 @@ def test_an_examinee_who_never_answers_is_above_and_below_nobody() -> None:
             state = rank.tell(state, 0, Response(step.item, answers[step.item]))
         else:
             state = rank.skip(state, 1, step.item)
-    standing = rank.standing(state)
-    assert set(standing.ties[0]) == {0, 1}
-    assert standing.pairs[0].p_above == 0.5
+    ranks = rank.ranks(state)
+    assert set(ranks.ties[0]) == {0, 1}
+    assert ranks.pairs[0].p_above == 0.5
     assert state.members[1].n_asked == 20
 
 
@@ -209,13 +209,13 @@ def test_one_who_joins_a_finished_ranking_is_the_only_one_who_is_asked() -> None
     joined = RankingState((*before.members, TEST.start()))
     state, _ = simulate_ranking(rank, answers, seed=1, state=joined)
     assert state.members[:2] == before.members
-    assert rank.standing(state).order == (1, 2, 0)
+    assert rank.ranks(state).order == (1, 2, 0)
 
 
 def test_several_answers_may_be_under_way_at_once() -> None:
     one, _ = simulate_ranking(ranking(3), rows([-1.0, 0.0, 1.2], 10), seed=1)
     four, stop = simulate_ranking(ranking(3), rows([-1.0, 0.0, 1.2], 10), seed=1, concurrency=4)
-    assert ranking(3).standing(four).order == ranking(3).standing(one).order
+    assert ranking(3).ranks(four).order == ranking(3).ranks(one).order
     assert all(not member.pending for member in four.members)
     assert stop.reason in (StopReason.DECISION_REACHED, StopReason.TIED)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.estimation import GridEstimator
+from app.engine.estimation.estimators import GridEstimator
 from app.engine.index import InformationIndex
 from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.selection.content import ContentBalanced

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank
-from app.engine.design import Design
-from app.engine.simulation import draw_scores, fit_acceptance, simulate, summarise, take
+from app.engine.design.design import Design
+from app.engine.simulation.simulate import draw_scores, fit_acceptance, simulate, summarise, take
 from app.engine.stopping import StopReason
 from app.errors import InvalidInputError
 from tests.engine.random_banks import KINDS, Kind, clean_bank, random_bank

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.standing import boundary, ever_this_far, standing_of
+from app.engine.ranking.ranks import boundary, ever_this_far, ranks_of
 from app.errors import InvalidInputError
 
 measures = st.lists(
@@ -14,47 +14,47 @@ measures = st.lists(
 
 
 def test_examinees_far_apart_are_ranked_and_close_ones_tie() -> None:
-    standing = standing_of([0.4, 2.2, 0.5], [0.2, 0.2, 0.2])
-    assert standing.order == (1, 2, 0)
-    assert standing.groups == ((1,), (2, 0))
-    assert standing.ties == ((2, 0),)
-    assert standing.rank_ranges == ((2, 3), (1, 1), (2, 3))
-    assert [pair.decided for pair in standing.pairs] == [True, True, False]
+    ranks = ranks_of([0.4, 2.2, 0.5], [0.2, 0.2, 0.2])
+    assert ranks.order == (1, 2, 0)
+    assert ranks.groups == ((1,), (2, 0))
+    assert ranks.ties == ((2, 0),)
+    assert ranks.rank_ranges == ((2, 3), (1, 1), (2, 3))
+    assert [pair.decided for pair in ranks.pairs] == [True, True, False]
 
 
 def test_one_look_decides_a_pair_where_the_probability_of_its_order_reaches_the_confidence() -> (
     None
 ):
     for apart in (1.64, 1.65):
-        pair = standing_of([apart, 0.0], [1.0, 0.0], confidence=0.95).pairs[0]
+        pair = ranks_of([apart, 0.0], [1.0, 0.0], confidence=0.95).pairs[0]
         assert pair.decided == (pair.p_above >= 0.95) == (apart > 1.645)
-    p_above = standing_of([1.65, 0.0], [1.0, 0.0]).pairs[0].p_above
+    p_above = ranks_of([1.65, 0.0], [1.0, 0.0]).pairs[0].p_above
     assert p_above == pytest.approx(0.95053, abs=1e-5)  # Phi(1.65), any normal table
 
 
 def test_a_chain_of_ties_is_one_group_whose_ends_may_still_be_apart() -> None:
-    standing = standing_of([1.0, 0.5, 0.0], [0.3, 0.3, 0.3])
-    assert standing.groups == ((0, 1, 2),)
-    assert standing.rank_ranges == ((1, 2), (1, 3), (2, 3))
+    ranks = ranks_of([1.0, 0.5, 0.0], [0.3, 0.3, 0.3])
+    assert ranks.groups == ((0, 1, 2),)
+    assert ranks.rank_ranges == ((1, 2), (1, 3), (2, 3))
 
 
 def test_somebody_above_another_is_above_all_who_are_below_that_one() -> None:
     # The second is known exactly, so that both others are told from it, though not well each.
-    standing = standing_of([1.5, 0.0, -1.5], [0.9, 0.0, 0.9], confidence=0.95)
-    assert all(pair.decided for pair in standing.pairs)
-    uncertain = standing_of([1.5, -1.5], [2.0, 2.0])
+    ranks = ranks_of([1.5, 0.0, -1.5], [0.9, 0.0, 0.9], confidence=0.95)
+    assert all(pair.decided for pair in ranks.pairs)
+    uncertain = ranks_of([1.5, -1.5], [2.0, 2.0])
     assert not uncertain.pairs[0].decided
 
 
 def test_an_examinee_of_whom_nothing_is_known_is_neither_above_nor_below_anyone() -> None:
-    standing = standing_of([3.0, 0.0], [0.1, math.inf])
-    assert standing.ties == ((0, 1),)
-    assert standing.pairs[0].p_above == 0.5
+    ranks = ranks_of([3.0, 0.0], [0.1, math.inf])
+    assert ranks.ties == ((0, 1),)
+    assert ranks.pairs[0].p_above == 0.5
 
 
 def test_identical_examinees_tie_even_where_nothing_is_left_to_doubt() -> None:
-    assert standing_of([1.0, 1.0], [0.0, 0.0]).ties == ((0, 1),)
-    assert standing_of([1.0, 0.9], [0.0, 0.0]).groups == ((0,), (1,))
+    assert ranks_of([1.0, 1.0], [0.0, 0.0]).ties == ((0, 1),)
+    assert ranks_of([1.0, 0.9], [0.0, 0.0]).groups == ((0,), (1,))
 
 
 @given(measures, st.booleans(), st.floats(1, 20))
@@ -62,13 +62,13 @@ def test_ranks_lie_within_their_ranges_and_groups_cut_the_order(
     measured: list[tuple[float, float]], holm: bool, looks: float
 ) -> None:
     thetas, ses = zip(*measured, strict=True)
-    standing = standing_of(thetas, ses, holm=holm, looks=looks)
-    assert sorted(standing.order) == list(range(len(thetas)))
-    assert tuple(member for group in standing.groups for member in group) == standing.order
-    for rank, position in enumerate(standing.order, start=1):
-        lo, hi = standing.rank_ranges[position]
+    ranks = ranks_of(thetas, ses, holm=holm, looks=looks)
+    assert sorted(ranks.order) == list(range(len(thetas)))
+    assert tuple(member for group in ranks.groups for member in group) == ranks.order
+    for rank, position in enumerate(ranks.order, start=1):
+        lo, hi = ranks.rank_ranges[position]
         assert 1 <= lo <= rank <= hi <= len(thetas)
-    assert len(standing.neighbours) == len(thetas) - 1
+    assert len(ranks.neighbours) == len(thetas) - 1
 
 
 @given(measures)
@@ -76,7 +76,7 @@ def test_holm_and_more_looks_never_decide_more(measured: list[tuple[float, float
     thetas, ses = zip(*measured, strict=True)
 
     def decided(**how: float) -> set[tuple[int, int]]:
-        pairs = standing_of(thetas, ses, **how).pairs  # type: ignore[arg-type]  # bool is a float
+        pairs = ranks_of(thetas, ses, **how).pairs  # type: ignore[arg-type]  # bool is a float
         return {(pair.above, pair.below) for pair in pairs if pair.decided}
 
     assert decided(holm=True) <= decided()
@@ -109,4 +109,4 @@ def test_larger_distances_are_rarer(z: float, other: float, looks: float) -> Non
 def test_a_standing_of_nothing_is_refused() -> None:
     for thetas, ses in (([], []), ([1.0], []), ([math.nan], [1.0]), ([1.0], [-1.0])):
         with pytest.raises(InvalidInputError, match="A standing needs"):
-            standing_of(thetas, ses)
+            ranks_of(thetas, ses)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemIndex
-from app.engine.estimation import GridEstimator
+from app.engine.estimation.estimators import GridEstimator
 from app.engine.state import CatState, Response, Usage
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from typing_extensions import override
 
 from app.engine.bank import ItemBank, ItemIndex
-from app.engine.estimation import GridEstimator
+from app.engine.estimation.estimators import GridEstimator
 from app.engine.index import InformationIndex
-from app.engine.prediction import PIrt, predict
+from app.engine.prediction.p_irt import PIrt, predict
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Response, Usage
 from app.engine.stopping import (

@@ -12,7 +12,7 @@ from typing_extensions import override
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange import items as module
 from app.exchange.files import MAX_PROBLEMS
-from app.exchange.item_record import FIELDS, ItemParameters, parse_item
+from app.exchange.item_record import FIELDS, WrittenParameters, parse_item
 from app.exchange.items import read_items, scan_items
 from app.items import ItemContent, Message, ScorerSpec
 
@@ -47,7 +47,7 @@ def test_a_jsonl_row_gives_every_field() -> None:
     assert (item.tags, item.group) == (("maths", "easy"), "sums")
     assert item.scorer == ScorerSpec("choice", {"x": 1})
     assert (item.expected_tokens_in, item.expected_tokens_out) == (20, 3)
-    assert item.parameters == ItemParameters(1.5, 0.75, 0.25, 1.0)
+    assert item.parameters == WrittenParameters(1.5, 0.75, 0.25, 1.0)
 
 
 def test_csv_gives_the_same_records_as_jsonl() -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.models.multidimensional import Abilities, Loadings, Population
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
 from app.errors import FileFormatError, InvalidInputError, ItemBankError
 from app.exchange.bank_files import BankFormat, write_bank
 from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
-from app.services.bank_import import BankImport, parameters_of
+from app.services.banks.imports import BankImport, parameters_of
 
 N_ITEMS = 12
 KEYS = tuple(f"q{j}" for j in range(N_ITEMS))
@@ -28,10 +28,10 @@ def bank(*, nested: bool) -> ItemBank:
     d = items.n_abilities
     root = rng.normal(size=(d, d))
     population = Population(rng.normal(size=d), root @ root.T + 0.2 * np.eye(d))
-    return ItemBank.from_abilities(Abilities(items, population), KEYS)
+    return ItemBank.from_abilities(MultidimensionalModel(items, population), KEYS)
 
 
-def abilities(found: ItemBank) -> Abilities:
+def abilities(found: ItemBank) -> MultidimensionalModel:
     assert found.abilities is not None
     return found.abilities
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from app.engine.bank import FloatArray
-from app.engine.estimation import GridBelief, GridEstimator
-from app.engine.prediction import predict
+from app.engine.estimation.estimators import GridBelief, GridEstimator
+from app.engine.prediction.p_irt import predict
 from app.engine.state import Estimate
 from tests.contracts.estimators import fold
 from tests.published.atlas import BENCHMARKS, read_bank, read_ends, read_traces, responses_of

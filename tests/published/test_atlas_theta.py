@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from app.cli import estimate
-from app.engine.estimation import GridEstimator, SeKind
-from app.engine.quadrature import FixedGrid
+from app.engine.estimation.estimators import GridEstimator, SeKind
+from app.engine.estimation.quadrature import FixedGrid
 from tests.published.atlas import BENCHMARKS, read_bank, read_traces, responses_of
 
 PUBLISHED = GridEstimator(grid=FixedGrid(n_nodes=33, lo=-4, hi=4), se=SeKind.INFORMATION_WITH_PRIOR)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from app.cli.estimate import estimate_rows
-from app.engine.estimation import GridEstimator, Method
+from app.engine.estimation.estimators import EstimatorName, GridEstimator
 from app.exchange.names import align
 from app.exchange.parameters import read_parameters
 from app.exchange.responses import read_responses
@@ -18,7 +18,9 @@ def test_wle_agrees_with_mirt(shared_data: Path) -> None:
     table = read_responses((folder / "responses.csv.gz").read_bytes())
     aligned = align(table, bank)
     assert len(aligned.match.found) == 734
-    rows = estimate_rows(bank, aligned.scores, table.examinees, GridEstimator(method=Method.WLE))
+    rows = estimate_rows(
+        bank, aligned.scores, table.examinees, GridEstimator(method=EstimatorName.WLE)
+    )
     with (folder / "wle.csv").open() as lines:
         published = {
             row["model"]: float(row["theta_wle_whole_bank"]) for row in csv.DictReader(lines)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.calibration.calibrate import CalibrationSettings, calibrate
-from app.calibration.curves import Family
-from app.calibration.expectation import LatentDensity, expect
+from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
+from app.calibration.logistic.curves import Family
+from app.calibration.logistic.expectation import LatentDensity, expect
+from app.calibration.logistic.priors import Priors
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.priors import Priors
 from app.exchange.parameters import read_parameters
 
 #: Marginal log-likelihood at mirt's parameters on 61 nodes over [-6, 6]: the data's README.

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from app.calibration.calibrate import Calibration, CalibrationSettings, calibrate
-from app.calibration.curves import Family
-from app.calibration.uncertainty import Interval
+from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
+from app.calibration.logistic.curves import Family
+from app.calibration.logistic.uncertainty import Interval
 from app.engine.models.base import FloatArray
 from tests.calibration.simulated import Simulated, simulate
 

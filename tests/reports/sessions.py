@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 
 from app.engine import Design, ItemBank, Stop, step_rng
-from app.engine.abilities import ProfileBelief
 from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
-from app.engine.models.multidimensional import Abilities, Loadings, Population
-from app.engine.score_model import NORMAL_95, ScoreModel, Target
-from app.engine.selection.design import WHOLE_BANK, target_weights
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.multidimensional.belief import ProfileBelief
+from app.engine.prediction.score_model import NORMAL_95, ScoreModel, Target
+from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.state import CatState, Response
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
@@ -45,7 +45,7 @@ def several(n_tasks: int = 3) -> Known:
     items = Loadings(np.full(task.size, 1.2), rng.normal(size=task.size), loadings, nested=True)
     population = Population(np.zeros(n_tasks + 1), np.diag([1.0, *[0.8] * n_tasks]))
     bank = ItemBank.from_abilities(
-        Abilities(items, population), [f"task-{t}/{i}" for i, t in enumerate(task)]
+        MultidimensionalModel(items, population), [f"task-{t}/{i}" for i, t in enumerate(task)]
     )
     tags = tuple((f"task-{t}",) for t in task)
     model = score_model(task)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.engine import ItemBank
-from app.engine.design_selection import CriterionName
+from app.engine.design.selection import CriterionName
 from app.engine.stopping import StopReason
 from app.reports.session.build import MAX_ITEMS, Asked, Ended
 from app.reports.session.facts import SessionReport

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank
-from app.engine.correction import IntervalCorrection, Stretch
 from app.engine.lint import CODES, Finding, lint, quarantine
+from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.errors import InvalidInputError
 from app.reports.version.build import MAX_ROWS, judged_items, version_report
 from app.reports.version.facts import (

@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import numpy as np
 
-from app.calibration.curves import Family
+from app.calibration.logistic.curves import Family
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv
 from app.exchange.recorded import SourceFile
-from app.services.calibration_plan import CalibrationPlan
-from app.services.calibration_runner import CalibrationRunner
+from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
-from app.services.response_import import AnswerImport
+from app.services.responses.imports import AnswerImport
 from app.storage.repositories.calibration_values import ENDED, CalibrationRecord
 from app.storage.repositories.response_sets import ResponseSet
 from app.worker.queue import JobQueue

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from app.services.container import Services
-from app.services.rankings import RankingSpec
+from app.services.rankings.service import RankingSpec
 from app.storage.repositories.rankings import ENDED, RankingRecord
 from tests.services.sessions import scripted
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from app.adapters.base import EndpointConfig
 from app.services.container import Services, open_services
-from app.services.endpoints import EndpointSpec
-from app.services.sessions import SessionSpec
+from app.services.endpoints.service import EndpointSpec
+from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.endpoints import EndpointSettings

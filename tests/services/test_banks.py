@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.demo.bank import demo_bank
 from app.engine import lint as engine_lint
 from app.engine.bank import ItemBank
-from app.engine.design import Design
+from app.engine.design.design import Design
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -25,13 +25,13 @@ from app.errors import (
     SextantError,
     UnknownNameError,
 )
-from app.exchange.item_record import ItemParameters, ItemRecord
+from app.exchange.item_record import ItemRecord, WrittenParameters
 from app.items import ItemContent, ScorerSpec
-from app.services.bank_import import BankImport, Renamed
-from app.services.bank_spec import BankSpec, item_scorer
-from app.services.banks import BankService
-from app.services.version_draft import parameters_hash, response_model_of
-from app.services.versions import VersionService
+from app.services.banks.draft import parameters_hash, response_model_of
+from app.services.banks.imports import BankImport, Renamed
+from app.services.banks.service import BankService
+from app.services.banks.spec import BankSpec, item_scorer
+from app.services.banks.versions import VersionService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 
@@ -55,7 +55,7 @@ def record(
     target: Sequence[str] = ("1",),
     **fields: object,
 ) -> ItemRecord:
-    parameters = None if b is None else ItemParameters(a, -a * b, 0.0, 1.0)
+    parameters = None if b is None else WrittenParameters(a, -a * b, 0.0, 1.0)
     content = ItemContent(prompt=prompt or f"What is {key}?", target=tuple(target))
     return replace(
         ItemRecord(key=key, content=content, parameters=parameters),

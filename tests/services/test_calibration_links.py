@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from app.calibration.curves import Family
 from app.calibration.filters import FilterSettings
+from app.calibration.logistic.curves import Family
+from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.engine.models.base import ItemParameters
 from app.errors import (
     CalibrationError,
@@ -16,8 +17,7 @@ from app.errors import (
     ScaleMismatchError,
     UnknownNameError,
 )
-from app.services.calibration_plan import CalibrationPlan, LinkPlan
-from app.services.calibrations import Publication
+from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

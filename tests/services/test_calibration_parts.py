@@ -6,13 +6,13 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
-from app.calibration.curves import Family
-from app.calibration.partition import calibrate_in_parts
+from app.calibration.linking.partition import calibrate_in_parts
+from app.calibration.logistic.curves import Family
+from app.calibration.pipeline.fit import fit
+from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import InvalidInputError, LeaseLostError, NotFoundError
-from app.services.calibration_fit import fit
-from app.services.calibration_parts import FittedPart, fit_joined, fit_part, parts_for
-from app.services.calibration_plan import CalibrationPlan
-from app.services.calibration_runner import MAX_CLAIMS
+from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

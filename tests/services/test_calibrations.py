@@ -10,6 +10,8 @@ import pytest
 
 from app.calibration.filters import FilterSettings
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.fit import FITS, fit
+from app.calibration.pipeline.plan import MODELS, CalibrationPlan, decided, prepared
 from app.errors import (
     CalibrationError,
     InvalidInputError,
@@ -18,11 +20,9 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from app.services.calibration_fit import FITS, fit
-from app.services.calibration_plan import MODELS, CalibrationPlan, decided, prepared
-from app.services.calibration_process import fit_in_process
-from app.services.calibration_runner import MAX_CLAIMS
-from app.services.calibrations import Publication
+from app.services.calibrations.process import fit_in_process
+from app.services.calibrations.runner import MAX_CLAIMS
+from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

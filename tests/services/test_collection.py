@@ -9,9 +9,9 @@ import pytest
 
 from app.errors import NotFoundError
 from app.items import Outcome
-from app.services.collection import Collection
 from app.services.container import Services
-from app.services.manual_sessions import ManualAnswer
+from app.services.responses.collection import Collection
+from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.session_values import SessionRecord
@@ -91,12 +91,14 @@ async def test_a_missing_answer_stays_missing_and_an_extension_adds_to_its_sessi
 ) -> None:
     parent = await manual(services, error_at=3)
     first = await services.collector.collect("live", WANTED, make=True)
-    extended = await services.sessions.extend(
+    extended = await services.derived_sessions.extend(
         parent.id, {"stopping": {"se": None, "min_items": 6, "max_items": 9}}, {}
     )
     unfinished = await services.collector.collect("live", WANTED)
     await answered(services, extended)
-    replayed = await services.sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
+    replayed = await services.derived_sessions.replay(
+        parent.id, {}, bank_version_id=None, metadata={}
+    )
     report = await services.collector.collect("live", WANTED)
 
     table = await services.response_sets.matrix("live")

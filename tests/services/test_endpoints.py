@@ -18,7 +18,7 @@ from app.errors import (
     SecretsError,
 )
 from app.items import Message
-from app.services.endpoints import EndpointChange, EndpointService, EndpointSpec, public
+from app.services.endpoints.service import EndpointChange, EndpointService, EndpointSpec, public
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest

@@ -6,9 +6,9 @@ import pytest
 
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError
 from app.items import ItemContent, ScorerSpec
-from app.services.bank_import import BankImport
-from app.services.banks import BankService
-from app.services.items import ItemService
+from app.services.banks.imports import BankImport
+from app.services.banks.items import ItemService
+from app.services.banks.service import BankService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from tests.services.test_banks import SUMS, record, table

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.demo.bank import demo_bank
-from app.engine.correction import IntervalCorrection, Stretch
+from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
-from app.services.bank_import import BankImport
+from app.services.banks.imports import BankImport
 from app.services.container import Services
-from app.services.manual_sessions import ManualAnswer
+from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.session_values import SessionRecord
@@ -147,7 +147,7 @@ async def test_a_replay_by_another_estimator_keeps_the_answers(
         await tell(services, manual.id, score=float(number < 3))
     parent = await services.sessions.get(manual.id)
 
-    replayed = await services.sessions.replay(
+    replayed = await services.derived_sessions.replay(
         parent.id, {"estimator": {"method": "wle"}}, bank_version_id=None, metadata={"why": "wle"}
     )
 
@@ -168,7 +168,9 @@ async def test_a_replay_under_the_same_settings_is_bit_identical(
         await tell(services, manual.id, score=float(number < 3))
     parent = await services.sessions.get(manual.id)
 
-    replayed = await services.sessions.replay(parent.id, {}, bank_version_id=None, metadata={})
+    replayed = await services.derived_sessions.replay(
+        parent.id, {}, bank_version_id=None, metadata={}
+    )
 
     assert replayed.summary == parent.summary
 
@@ -177,9 +179,9 @@ async def test_only_ended_sessions_are_replayed_or_extended(
     services: Services, manual: SessionRecord
 ) -> None:
     with pytest.raises(InvalidStateError, match="ended"):
-        await services.sessions.replay(manual.id, {}, bank_version_id=None, metadata={})
+        await services.derived_sessions.replay(manual.id, {}, bank_version_id=None, metadata={})
     with pytest.raises(InvalidStateError, match="ended"):
-        await services.sessions.extend(manual.id, {}, {})
+        await services.derived_sessions.extend(manual.id, {}, {})
 
 
 async def test_an_extended_manual_session_waits_for_its_next_answer(
@@ -188,7 +190,7 @@ async def test_an_extended_manual_session_waits_for_its_next_answer(
     for _ in range(5):
         await tell(services, manual.id, score=1.0)
 
-    extended = await services.sessions.extend(
+    extended = await services.derived_sessions.extend(
         manual.id, {"stopping": {"se": None, "max_items": 6}}, {}
     )
     record = await tell(services, extended.id, score=0.0)
@@ -205,7 +207,7 @@ async def test_an_extended_manual_session_keeps_the_seconds_it_took(
         await tell(services, manual.id, score=1.0)
     parent = await services.sessions.get(manual.id)
 
-    extended = await services.sessions.extend(
+    extended = await services.derived_sessions.extend(
         manual.id, {"stopping": {"se": None, "max_items": 6}}, {}
     )
     ended = await tell(services, extended.id, score=0.0)

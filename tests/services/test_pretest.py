@@ -12,12 +12,13 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
 from app.items import Outcome
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.services.manual_sessions import ManualAnswer
-from app.services.pretest import PretestItems, PretestPlan, window_of
-from app.services.session_run import SessionPlan, SessionRun
+from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.pretest import PretestItems, PretestPlan, window_of
+from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -208,8 +209,10 @@ async def test_answers_in_pretest_count_once_a_later_version_knows_the_items(
         BANK, BankImport(parameters=demo_bank().item_bank(), scale="old")
     )
 
-    same = await services.sessions.replay(ended.id, {}, bank_version_id=None, metadata={})
-    later = await services.sessions.replay(ended.id, {}, bank_version_id=whole.id, metadata={})
+    same = await services.derived_sessions.replay(ended.id, {}, bank_version_id=None, metadata={})
+    later = await services.derived_sessions.replay(
+        ended.id, {}, bank_version_id=whole.id, metadata={}
+    )
 
     assert same.summary["estimate"] == ended.summary["estimate"]
     assert same.summary["pretest"]["outcomes"]["scored"] == 4
@@ -227,7 +230,7 @@ async def test_an_extended_session_asks_what_was_planned_and_not_yet_asked(
     )
     await services.sessions.cancel(parent.id)
 
-    extended = await services.sessions.extend(parent.id, {}, {})
+    extended = await services.derived_sessions.extend(parent.id, {}, {})
     ended = await answered(services, extended)
 
     rows = await services.sessions.responses(ended.id)

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from app.engine.ranking_rules import RankingBudget, RankingRules
+from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.services.container import Services
-from app.services.endpoints import EndpointSpec
+from app.services.endpoints.service import EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest

@@ -6,18 +6,18 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from app.calibration.curves import Family
+from app.calibration.logistic.curves import Family
 from app.calibration.matrix import MISSING
+from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.base import ItemParameters
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.exchange.item_record import parse_item
 from app.exchange.matrices import write_csv
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
-from app.services.calibration_plan import MODELS, CalibrationPlan, LinkPlan
-from app.services.calibrations import Publication
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
+from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

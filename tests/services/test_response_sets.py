@@ -21,9 +21,9 @@ from app.errors import (
 )
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat, files_at
-from app.services.answer_sheets import Sheet
-from app.services.response_import import AnswerImport, SkippedRows
-from app.services.response_sets import AnswerImportReport, ResponseSetService
+from app.services.responses.imports import AnswerImport, SkippedRows
+from app.services.responses.service import AnswerImportReport, ResponseSetService
+from app.services.responses.sheets import Sheet
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 
@@ -284,7 +284,7 @@ async def test_each_reason_names_its_first_places_and_counts_all(
 async def test_a_small_file_that_would_fill_the_memory_is_refused(
     sets: ResponseSetService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.response_import.MAX_BYTES", 10_000)
+    monkeypatch.setattr("app.services.responses.imports.MAX_BYTES", 10_000)
     rows = [{"subject_id": f"m{n}", "responses": {f"q{n}": 0.5}} for n in range(100)]
     text = "\n".join(map(json.dumps, rows))
     with pytest.raises(InvalidInputError, match="import in parts"):
@@ -298,7 +298,7 @@ async def test_a_small_file_that_would_fill_the_memory_is_refused(
 async def test_many_files_about_the_same_examinees_are_counted_by_what_they_take(
     sets: ResponseSetService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.services.response_import.MAX_BYTES", 2 * 50 * 10)
+    monkeypatch.setattr("app.services.responses.imports.MAX_BYTES", 2 * 50 * 10)
     files = [
         SourceFile.of_bytes(
             f"{n}.csv", f"model,{','.join(f'b{n}q{j}' for j in range(10))}\n".encode()

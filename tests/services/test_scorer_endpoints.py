@@ -9,11 +9,11 @@ from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import Answer, ItemContent, ScorerSpec
 from app.scorers import NotScored
-from app.services.bank_spec import BankSpec
+from app.services.banks.loaded import BankItem
+from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.services.loaded_version import BankItem
-from app.services.marking import hash_of
-from app.services.marking_desk import MarkingDesk
+from app.services.marking.closing import hash_of
+from app.services.marking.marker import AnswerMarker
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.repositories.endpoints import Price
@@ -88,7 +88,7 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
     judge = await marker(services, NOWHERE)
     scorer = ScorerSpec("judge", {"judges": [judge.id], "budget": {"calls": 3}})
     usage = {"calls": 3, "tokens_in": 10, "tokens_out": 1, "usd": 0.1}
-    desk = MarkingDesk(
+    answer_marker = AnswerMarker(
         endpoints=services.endpoints,
         transport=services.transport,
         resolved={},
@@ -98,7 +98,7 @@ async def test_what_a_lost_worker_spent_counts_against_the_budget(services: Serv
     content = ItemContent(prompt="?", target=("!",))
     item = BankItem(position=0, id="itm", key="q", content=content, scorer=scorer)
 
-    marked = await desk.mark(item, Answer(text="!"))
+    marked = await answer_marker.mark(item, Answer(text="!"))
 
     assert isinstance(marked.mark, NotScored)
     assert marked.mark.code == "judge_budget_exhausted"

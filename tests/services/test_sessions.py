@@ -12,12 +12,13 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.services.endpoints import price_in
-from app.services.session_run import SessionPlan, SessionRun
-from app.services.sessions import SessionSpec
+from app.services.endpoints.service import price_in
+from app.services.sessions.drafts import SessionSpec
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -238,7 +239,7 @@ def by_cost(price: Price | None = None) -> SessionSpec:
 
 async def first_choice(services: Services, price: Price | None) -> str:
     """The item that such a session asks first."""
-    new, version, plan = await services.sessions.draft(by_cost(price))
+    new, version, plan = await services.session_drafts.draft(by_cost(price))
     test = await services.versions.adaptive_test(version, plan.design, price_in(new.provenance))
     asked = test.ask(test.start(), np.random.default_rng(0))
     assert isinstance(asked, Ask)

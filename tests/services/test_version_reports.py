@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.reports.version.page import render
-from app.services.calibration_plan import CalibrationPlan
-from app.services.calibrations import Publication
+from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

@@ -23,7 +23,7 @@ from app.storage.identifiers import new_id
 from app.storage.migrate import upgrade
 from app.storage.paging import PageRequest
 from app.storage.repositories.api_keys import Scope
-from app.storage.rows import ItemRow
+from app.storage.rows.banks import ItemRow
 from app.storage.unit_of_work import UnitOfWork
 
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.services.calibration_plan import CalibrationPlan
-from app.services.calibrations import Publication
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.repositories.calibration_values import CalibrationRecord
@@ -33,7 +33,7 @@ def processes_of(worker_pid: int) -> list[int]:
             found += [
                 pid
                 for pid in children
-                if "calibration_process" in Path(f"/proc/{pid}/cmdline").read_text()
+                if "calibrations.process" in Path(f"/proc/{pid}/cmdline").read_text()
             ]
     return found
 

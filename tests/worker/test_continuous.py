@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from fastapi import FastAPI, Request
 
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
-from app.engine.simulation import draw_scores
+from app.engine.simulation.simulate import draw_scores
 from app.errors import InvalidInputError, ItemBankError
 from app.exchange.bank_files import BankFormat
-from app.exchange.item_record import ItemParameters as BeSide
 from app.exchange.item_record import ItemRecord
+from app.exchange.item_record import WrittenParameters as BeSide
 from app.exchange.matrices import write_csv
 from app.exchange.parameters import read_parameters
 from app.items import ItemContent, ScorerSpec
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
-from app.services.calibration_plan import CalibrationPlan
-from app.services.calibrations import Publication
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
+from app.services.calibrations.service import Publication
 from app.services.container import Services
-from app.services.endpoints import EndpointSpec
-from app.services.manual_sessions import ManualAnswer
+from app.services.endpoints.service import EndpointSpec
+from app.services.sessions.manual import ManualAnswer
 from app.storage.repositories.bank_values import BankVersion
 from app.storage.repositories.endpoints import EndpointSettings
 from tests.servers import serving

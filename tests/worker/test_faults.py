@@ -11,8 +11,8 @@ from procrastinate.exceptions import ConnectorException
 from app import scorers
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.services.container import Services
-from app.services.manual_sessions import ManualAnswer
-from app.services.session_run import MIN_ITEMS_FOR_SHARE
+from app.services.sessions.failure_limits import MIN_ITEMS_FOR_SHARE
+from app.services.sessions.manual import ManualAnswer
 from app.storage.repositories.endpoints import EndpointRepository, Limits, Price
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork

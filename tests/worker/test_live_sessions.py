@@ -8,7 +8,7 @@ import pytest
 
 from app.calling import RetryPolicy
 from app.services.container import Services
-from app.services.endpoints import EndpointSpec
+from app.services.endpoints.service import EndpointSpec
 from app.storage.repositories.endpoints import EndpointSettings, Price
 from app.storage.repositories.session_values import SessionRecord
 from tests.servers.fault_server import FaultServer
@@ -229,7 +229,7 @@ async def test_an_extended_session_goes_on_where_the_old_one_stopped(working: Se
     created = await working.sessions.create(spec())
     parent = await until(working, created.id)
 
-    extended = await working.sessions.extend(
+    extended = await working.derived_sessions.extend(
         parent.id, {"stopping": {"se": None, "max_items": 20}}, {}
     )
     ended = await until(working, extended.id)
@@ -270,7 +270,7 @@ async def test_an_extended_session_asks_again_what_failed_for_want_of_an_answer(
     failed = await until(working, created.id)
     faults.api_key = None
 
-    again = await until(working, (await working.sessions.extend(failed.id, {}, {})).id)
+    again = await until(working, (await working.derived_sessions.extend(failed.id, {}, {})).id)
 
     assert failed.status == "failed"
     assert again.status == "completed"

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.demo.bank import demo_bank
 from app.demo.model_server import create_model_server
-from app.services.bank_import import BankImport, demo_import
-from app.services.bank_spec import BankSpec
-from app.services.calibration_plan import CalibrationPlan, LinkPlan
-from app.services.calibrations import Publication
-from app.services.collection import Collection
+from app.services.banks.imports import BankImport, demo_import
+from app.services.banks.spec import BankSpec
+from app.services.calibrations.service import Publication
 from app.services.container import Services
+from app.services.responses.collection import Collection
 from app.storage.paging import PageRequest
 from tests.servers import serving
 from tests.services.calibrations import ended

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from app.demo.model_server import create_model_server
 from app.items import ScorerSpec
 from app.services.container import Services
-from app.services.manual_sessions import ManualAnswer
+from app.services.sessions.manual import ManualAnswer
 from app.storage.database import Database
 from app.storage.repositories.session_values import SessionRecord
 from tests.servers import serving
@@ -41,7 +41,7 @@ async def test_falsified_answers_are_found_wherever_they_were_taken_over(
     working: Services, database: Database
 ) -> None:
     await judged_bank(working, "includes")
-    sessions = working.sessions
+    sessions = working.derived_sessions
     old = await measured(working)
     rescored = await until(working, (await sessions.rescore(old.id, IT_IS, {})).id)
     again = await sessions.replay(rescored.id, {}, bank_version_id=None, metadata={})
@@ -49,7 +49,7 @@ async def test_falsified_answers_are_found_wherever_they_were_taken_over(
     assert extended.summary["progress"]["items"] == 8
     bank = (await working.banks.get_bank("judged")).bank
     await working.banks.update_bank(bank.id, bank.revision, {"default_scorer": ScorerSpec("exact")})
-    by_hand = await sessions.create(
+    by_hand = await working.sessions.create(
         spec(bank="judged", mode="manual", endpoint=None, plan={"stopping": {"max_items": 2}})
     )
     given: dict[str, Any]

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 
 from app.demo.model_server import create_model_server
 from app.services.container import Services
-from app.services.manual_sessions import ManualAnswer
+from app.services.sessions.manual import ManualAnswer
 from app.storage.repositories.endpoints import Price
 from app.storage.repositories.session_values import Closing, SessionRecord
 from tests.servers import serving

@@ -6,10 +6,10 @@ import pytest
 
 from app.items import Answer, ScorerSpec
 from app.scorers import Scored, build
-from app.services.bank_spec import item_scorer
+from app.services.banks.spec import item_scorer
 from app.services.container import Services, open_services
-from app.services.endpoints import EndpointSpec
-from app.services.marking import hash_of
+from app.services.endpoints.service import EndpointSpec
+from app.services.marking.closing import hash_of
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -91,7 +91,9 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
     theirs = await measured(working)
     await changed(working)
 
-    mine = await until(working, (await working.sessions.rescore(theirs.id, ANYTHING, {})).id)
+    mine = await until(
+        working, (await working.derived_sessions.rescore(theirs.id, ANYTHING, {})).id
+    )
     later = await measured(working)
 
     assert mine.summary["rescore"]["mean_after"] == 1.0
@@ -109,7 +111,7 @@ async def test_nor_does_one_of_another_process(services: Services, elsewhere: Se
     async with running_worker(services):
         theirs = await measured(services)
     await changed(elsewhere)
-    made = await elsewhere.sessions.rescore(theirs.id, ANYTHING, {})
+    made = await elsewhere.derived_sessions.rescore(theirs.id, ANYTHING, {})
     async with running_worker(elsewhere):
         await until(elsewhere, made.id)
         await assert_marked_as_told(elsewhere, await measured(elsewhere))
@@ -137,7 +139,7 @@ async def test_items_in_pretest_are_marked_by_their_own_session(working: Service
     plan = {**PLAN, "pretest": {"items_per_session": 3}}
     theirs = await measured(working, BANK, plan=plan)
     await changed(working, BANK)
-    await until(working, (await working.sessions.rescore(theirs.id, ANYTHING, {})).id)
+    await until(working, (await working.derived_sessions.rescore(theirs.id, ANYTHING, {})).id)
 
     later = await measured(working, BANK, plan=plan)
 
@@ -160,7 +162,7 @@ async def test_a_callback_of_a_rescore_hears_nothing_of_others(
         )
     )
     mine = ScorerSpec("callback", {"endpoint": "mine"})
-    made = await until(working, (await working.sessions.rescore(theirs.id, mine, {})).id)
+    made = await until(working, (await working.derived_sessions.rescore(theirs.id, mine, {})).id)
     assert made.status == "completed", made.failure
     heard = len(marker.calls)
     assert heard == 12

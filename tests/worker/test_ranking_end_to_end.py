@@ -13,11 +13,11 @@ from starlette.middleware.base import RequestResponseEndpoint
 from app.demo.bank import DemoItem, demo_bank
 from app.demo.model_server import create_model_server
 from app.engine.bank import ItemBank
-from app.engine.ranking_rules import RankingBudget, RankingRules
+from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.exchange.item_record import ItemRecord
 from app.items import ScorerSpec
-from app.services.bank_import import BankImport
-from app.services.bank_spec import BankSpec
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.settings import Settings
 from tests.servers import serving

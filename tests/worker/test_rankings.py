@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.engine.ranking_rules import RankingBudget, RankingRules
+from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import InvalidInputError, InvalidStateError
 from app.services.container import Services
 from app.storage.repositories.endpoints import Price

@@ -11,9 +11,9 @@ from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
 from app.items import Outcome, ScorerSpec
 from app.services.container import Services
-from app.services.manual_sessions import ManualAnswer
-from app.services.marking_desk import MarkingDesk
-from app.services.sessions import AskedAnswer
+from app.services.marking.marker import AnswerMarker
+from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.service import AskedAnswer
 from app.storage.repositories.session_values import SessionRecord
 from app.worker.loop import running_worker
 from tests.servers import serving
@@ -54,7 +54,7 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     before = await marks(working, old)
 
     always = ScorerSpec("pattern", {"pattern": "."})
-    made = await working.sessions.rescore(old.id, always, {"why": "trial"})
+    made = await working.derived_sessions.rescore(old.id, always, {"why": "trial"})
     new = await until(working, made.id)
 
     assert new.status == "completed", new.failure
@@ -68,7 +68,7 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
     assert new.summary["rescore"]["changed"] == wrong
     assert new.summary["rescore"]["answers"] == 15
     assert new.summary["rescore"]["theta_before"] == old.summary["estimate"]["theta"]
-    changes = await working.sessions.changes(new.id)
+    changes = await working.derived_sessions.changes(new.id)
     assert sum(change.is_changed for change in changes) == wrong
     assert await working.sessions.get(old.id) == old
     assert await marks(working, old) == before
@@ -77,7 +77,7 @@ async def test_another_scorer_makes_a_linked_session_and_changes_nothing_else(
 async def test_the_same_scorer_gives_the_same_theta_after_each_answer(working: Services) -> None:
     old = await measured(working)
 
-    new = await until(working, (await working.sessions.rescore(old.id, None, {})).id)
+    new = await until(working, (await working.derived_sessions.rescore(old.id, None, {})).id)
 
     assert await marks(working, new) == await marks(working, old)
     assert new.summary["estimate"] == old.summary["estimate"]
@@ -103,7 +103,7 @@ async def test_a_judge_marks_stored_answers_within_its_budget(
     await marker(working, model_url)
     judge = ScorerSpec("judge", {"judges": ["judge"]})
 
-    new = await until(working, (await working.sessions.rescore(old.id, judge, {})).id)
+    new = await until(working, (await working.derived_sessions.rescore(old.id, judge, {})).id)
 
     assert new.status == "completed", new.failure
     assert new.summary["usage"]["judge"]["calls"] == 15
@@ -111,7 +111,7 @@ async def test_a_judge_marks_stored_answers_within_its_budget(
         score for _, _, score in await marks(working, old)
     ]
     poor = ScorerSpec("judge", {"judges": ["judge"], "budget": {"calls": 4}})
-    ended = await until(working, (await working.sessions.rescore(old.id, poor, {})).id)
+    ended = await until(working, (await working.derived_sessions.rescore(old.id, poor, {})).id)
     assert (ended.status, ended.stop_reason) == ("completed", "budget_exhausted")
     assert ended.summary["usage"]["judge"]["calls"] == 4
     assert ended.summary["outcomes"]["scored"] == 4
@@ -128,7 +128,7 @@ async def test_what_a_dead_judge_left_unmarked_is_marked_later(
     await marker(working, model_url, name="spare")
     spare = ScorerSpec("judge", {"judges": ["spare"]})
 
-    new = await until(working, (await working.sessions.rescore(failed.id, spare, {})).id)
+    new = await until(working, (await working.derived_sessions.rescore(failed.id, spare, {})).id)
 
     assert new.status == "completed", new.failure
     assert new.summary["outcomes"]["scored"] == failed.summary["outcomes"]["error"] > 0
@@ -140,9 +140,9 @@ async def test_another_worker_goes_on_where_one_stopped(
     async with running_worker(services):
         old = await measured(services)
     await marker(services, model_url)
-    plain, begun, stuck = MarkingDesk.mark, 0, asyncio.Event()
+    plain, begun, stuck = AnswerMarker.mark, 0, asyncio.Event()
 
-    async def slowly(self: MarkingDesk, *arguments: Any, **options: Any) -> Any:
+    async def slowly(self: AnswerMarker, *arguments: Any, **options: Any) -> Any:
         nonlocal begun
         begun += 1
         if begun > 6:
@@ -152,12 +152,12 @@ async def test_another_worker_goes_on_where_one_stopped(
         return await plain(self, *arguments, **options)
 
     judge = ScorerSpec("judge", {"judges": ["judge"]})
-    monkeypatch.setattr(MarkingDesk, "mark", slowly)
-    made = await services.sessions.rescore(old.id, judge, {})
+    monkeypatch.setattr(AnswerMarker, "mark", slowly)
+    made = await services.derived_sessions.rescore(old.id, judge, {})
     async with running_worker(services):
         await asyncio.wait_for(stuck.wait(), 60)
     assert (await services.sessions.get(made.id)).arrivals == 6
-    monkeypatch.setattr(MarkingDesk, "mark", plain)
+    monkeypatch.setattr(AnswerMarker, "mark", plain)
 
     async with running_worker(services):
         new = await until(services, made.id)
@@ -184,7 +184,7 @@ async def test_a_score_without_an_answer_cannot_be_marked_again(working: Service
         )
 
     always = ScorerSpec("pattern", {"pattern": "."})
-    new = await until(working, (await working.sessions.rescore(record.id, always, {})).id)
+    new = await until(working, (await working.derived_sessions.rescore(record.id, always, {})).id)
 
     outcomes = [(outcome, score) for _, outcome, score in await marks(working, new)]
     assert outcomes == [("error", None), ("scored", 1.0), ("refused", None)]
@@ -193,14 +193,16 @@ async def test_a_score_without_an_answer_cannot_be_marked_again(working: Service
 async def test_what_cannot_be_marked_again_is_refused(working: Services) -> None:
     running = await working.sessions.create(spec(mode="manual", endpoint=None))
     with pytest.raises(InvalidStateError, match="has ended"):
-        await working.sessions.rescore(running.id, None, {})
+        await working.derived_sessions.rescore(running.id, None, {})
     old = await measured(working)
     with pytest.raises(UnknownNameError):
-        await working.sessions.rescore(old.id, ScorerSpec("exakt"), {})
+        await working.derived_sessions.rescore(old.id, ScorerSpec("exakt"), {})
     with pytest.raises(InvalidInputError, match="which is not there"):
-        await working.sessions.rescore(old.id, ScorerSpec("judge", {"judges": ["gone"]}), {})
-    new = await until(working, (await working.sessions.rescore(old.id, CONTAINS_IT, {})).id)
+        await working.derived_sessions.rescore(
+            old.id, ScorerSpec("judge", {"judges": ["gone"]}), {}
+        )
+    new = await until(working, (await working.derived_sessions.rescore(old.id, CONTAINS_IT, {})).id)
     with pytest.raises(InvalidStateError, match="extend that one"):
-        await working.sessions.extend(new.id, {}, {})
+        await working.derived_sessions.extend(new.id, {}, {})
     with pytest.raises(InvalidStateError, match="does not mark"):
-        await working.sessions.changes(old.id)
+        await working.derived_sessions.changes(old.id)

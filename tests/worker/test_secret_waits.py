@@ -12,10 +12,10 @@ from app.demo.model_server import create_model_server
 from app.errors import SecretsError
 from app.items import Answer, ItemContent, ScorerSpec
 from app.services.container import Services
-from app.services.endpoints import EndpointChange
-from app.services.manual_sessions import ManualAnswer
-from app.services.rankings import RankingSpec
+from app.services.endpoints.service import EndpointChange
+from app.services.rankings.service import RankingSpec
 from app.services.secret_keys import SecretKeys
+from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
@@ -115,7 +115,7 @@ async def test_marking_waits_for_the_scorers_key_and_marks_again_likewise(
         assert ended.summary["outcomes"]["scored"] == 8
 
         key_file.swap()
-        again = await services.sessions.rescore(made.id, None, {})
+        again = await services.derived_sessions.rescore(made.id, None, {})
         await until(services, again.id, "waiting")
         key_file.write(right)
         marked = await until(services, again.id)

@@ -31,7 +31,7 @@ from app.errors import (
     PreconditionFailedError,
     PreconditionRequiredError,
 )
-from app.services.response_exports import MatrixFormat, export_answers
+from app.services.responses.export import MatrixFormat, export_answers
 
 router = make_router("/response-sets", tag="response sets")
 

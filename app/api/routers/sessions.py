@@ -34,6 +34,7 @@ from app.api.schemas.sessions import (
     Status,
 )
 from app.deps import (
+    DerivedSessionsDep,
     ManualSessionsDep,
     MarkerGuardDep,
     Seen,
@@ -52,7 +53,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.reports.session.page import render
-from app.services.session_exports import SessionFormat, export_session
+from app.services.sessions.export import SessionFormat, export_session
 from app.storage.repositories.session_values import SessionEvent
 
 router = make_router("/sessions", tag="sessions")
@@ -281,14 +282,18 @@ async def resume_session(session_id: SessionId, sessions: Sessions, sight: Seen)
     responses=errors(InvalidStateError),
 )
 async def extend_session(
-    session_id: SessionId, body: SessionExtend, response: Response, sessions: Sessions, sight: Seen
+    session_id: SessionId,
+    body: SessionExtend,
+    response: Response,
+    derived: DerivedSessionsDep,
+    sight: Seen,
 ) -> SessionRead:
     """Go on where an ended session stopped, with a tighter target or a larger budget.
 
     Makes a new session that starts with the old answers; only items that ended in an error may
     be asked again.
     """
-    created = await sessions.extend(session_id, body.plan(), body.metadata)
+    created = await derived.extend(session_id, body.plan(), body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, sight)
 
@@ -300,10 +305,14 @@ async def extend_session(
     responses=errors(InvalidStateError),
 )
 async def replay_session(
-    session_id: SessionId, body: SessionReplay, response: Response, sessions: Sessions, sight: Seen
+    session_id: SessionId,
+    body: SessionReplay,
+    response: Response,
+    derived: DerivedSessionsDep,
+    sight: Seen,
 ) -> SessionRead:
     """Estimate again from an ended session's answers, by another estimator or bank version."""
-    created = await sessions.replay(
+    created = await derived.replay(
         session_id,
         body.changes(),
         bank_version_id=body.bank_version_id,
@@ -320,7 +329,12 @@ async def replay_session(
     responses=errors(InvalidStateError, UnknownNameError),
 )
 async def rescore_session(
-    session_id: SessionId, body: SessionRescore, response: Response, sessions: Sessions, sight: Seen
+    session_id: SessionId,
+    body: SessionRescore,
+    response: Response,
+    sessions: Sessions,
+    derived: DerivedSessionsDep,
+    sight: Seen,
 ) -> SessionRead:
     """Mark an ended session's stored answers again, with another scorer. Asks no model.
 
@@ -330,7 +344,7 @@ async def rescore_session(
     """
     scorer = None if body.scorer is None else body.scorer.to_domain()
     sight.require_own_scorer(await sessions.get(session_id), named=scorer is not None)
-    created = await sessions.rescore(session_id, scorer, body.metadata)
+    created = await derived.rescore(session_id, scorer, body.metadata)
     response.headers["Location"] = f"/v1/sessions/{created.id}"
     return SessionRead.of(created, sight)
 
@@ -338,10 +352,12 @@ async def rescore_session(
 @router.get(
     "/{session_id}/changes", dependencies=[caller("read")], responses=errors(InvalidStateError)
 )
-async def list_changes(session_id: SessionId, sessions: Sessions, sight: Seen) -> ChangeList:
+async def list_changes(
+    session_id: SessionId, derived: DerivedSessionsDep, sight: Seen
+) -> ChangeList:
     """What marking again has changed, answer by answer; of a session made by `:rescore`."""
     return ChangeList(
-        data=[ChangeRead.of(change, sight) for change in await sessions.changes(session_id)]
+        data=[ChangeRead.of(change, sight) for change in await derived.changes(session_id)]
     )
 
 

@@ -17,13 +17,12 @@ from app.api.schemas.versions import (
     VersionRead,
     VersionSettings,
 )
-from app.items import ScorerSpec
-from app.services.bank_import import BankImport, Skipped, Tally
-from app.services.bank_overviews import BankOverview
-from app.services.bank_spec import BY_KIND, BankSpec
-from app.services.banks import ImportReport
-from app.services.confined_reading import SentFile
-from app.services.pretest import MAX_PER_SESSION
+from app.items import BY_KIND, ScorerSpec
+from app.services.banks.imports import BankImport, Skipped, Tally
+from app.services.banks.overviews import BankOverview
+from app.services.banks.service import ImportReport
+from app.services.banks.spec import MAX_PER_SESSION, BankSpec
+from app.services.responses.confined_reading import SentFile
 from app.services.visibility import Sight
 
 BankName = Annotated[

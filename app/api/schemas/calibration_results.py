@@ -14,7 +14,7 @@ from app.api.schemas.versions import (
     Knowledge,
     LinkRead,
 )
-from app.services.calibrations import AbilityRow, FittedRow
+from app.services.calibrations.service import AbilityRow, FittedRow
 
 #: Position to list behind; -1 begins with the first.
 AfterPosition = Annotated[Int32, Field(ge=-1)]

@@ -15,8 +15,8 @@ from app.api.schemas.versions import (
     UnparsedPolicy,
 )
 from app.calibration.filters import FilterSettings
-from app.services.calibration_plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
-from app.services.calibrations import Publication
+from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
+from app.services.calibrations.service import Publication
 from app.storage.repositories.calibration_values import CalibrationRecord
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]

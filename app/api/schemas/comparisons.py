@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output, Text
-from app.engine.comparison import Difference
-from app.services.comparisons import Compared, Comparison
+from app.engine.inference.comparison import Difference
+from app.services.results.comparisons import Compared, Comparison
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from app.api.schemas.common import Input, Name
 from app.engine import CriterionName
-from app.services.failure_limits import FailureLimits
+from app.services.sessions.failure_limits import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]

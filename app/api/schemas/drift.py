@@ -7,8 +7,8 @@ from pydantic import Field
 
 from app.api.schemas.common import Output
 from app.api.schemas.versions import DriftFigures
-from app.services.calibration_drift import drift_figures, drift_message
-from app.services.drift import DriftLook
+from app.calibration.pipeline.drift import drift_figures, drift_message
+from app.services.calibrations.drift import DriftLook
 
 
 class DriftItemRead(Output):

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 from app.adapters.base import ProbeReport
 from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text
 from app.calling import GenerationParams, RetryPolicy
-from app.services.endpoints import EndpointChange, EndpointSpec
+from app.services.endpoints.service import EndpointChange, EndpointSpec
 from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Limits, Price
 
 _DEFAULT: Final = EndpointSettings(kind="")

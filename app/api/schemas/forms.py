@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.designs import Count, Positive, Share
 from app.api.schemas.versions import Key
-from app.services.forms import FormSpec, VersionForm
+from app.services.banks.forms import FormSpec, VersionForm
 
 #: Of one request; a bank of more items takes expected tokens.
 MAX_COSTS = 200_000

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.sessions import SessionCreate, Status
-from app.services.gates import Gate, GateSpec
+from app.services.results.gates import Gate, GateSpec
 from app.services.visibility import Sight
 
 Metric = Literal["theta", "score"]

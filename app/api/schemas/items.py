@@ -9,7 +9,7 @@ from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import ABSENT, FieldError, Input, Output, Text
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
-from app.services.bank_import import BatchLine
+from app.services.banks.imports import BatchLine
 from app.storage.repositories.bank_values import Item
 
 Content = Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]

@@ -8,7 +8,7 @@ from pydantic import Field
 from app.api.schemas.common import Output
 from app.api.schemas.session_figures import AccuracyRead
 from app.api.schemas.sessions import SessionEndpoint
-from app.services.leaderboards import Board, Entry, Leaderboard, Unranked
+from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 from app.storage.repositories.session_values import SessionRecord
 
 

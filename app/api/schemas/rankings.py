@@ -11,8 +11,8 @@ from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import FailureRead
 from app.api.schemas.sessions import Seed
 from app.engine import StopReason
-from app.engine.ranking_rules import RankingBudget, RankingRules
-from app.services.rankings import MAX_ENDPOINTS, EndpointChoice, RankingSpec
+from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import Sight
 from app.storage.repositories.rankings import RankingRecord
 

@@ -14,10 +14,10 @@ from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
 from app.items import Outcome
-from app.services.collection import Collection, CollectionReport
-from app.services.response_import import MAX_PLACES, AnswerImport, FileRead, SkippedRows
-from app.services.response_sets import AnswerImportReport
-from app.services.unparsed import policy_of
+from app.services.responses.collection import Collection, CollectionReport
+from app.services.responses.imports import MAX_PLACES, AnswerImport, FileRead, SkippedRows
+from app.services.responses.service import AnswerImportReport
+from app.services.responses.unparsed import policy_of
 from app.storage.repositories.response_sets import ResponseSet
 
 #: Names and files that a report lists before it only counts the rest.

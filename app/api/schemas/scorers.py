@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, Outcome
 from app.scorers import Scored
-from app.services.marking import Marked
+from app.services.marking.closing import Marked
 
 
 class ScorerScale(Output):

@@ -7,9 +7,9 @@ from pydantic import ConfigDict, Field
 
 from app.api.schemas.common import Input, Int32, Name, Output, Text
 from app.items import Outcome
-from app.services.manual_sessions import ManualAnswer, NextItem
-from app.services.rescoring import Change
-from app.services.sessions import AskedAnswer
+from app.services.sessions.manual import ManualAnswer, NextItem
+from app.services.sessions.rescoring import Change
+from app.services.sessions.service import AskedAnswer
 from app.services.visibility import Sight
 from app.storage.repositories.session_values import Closing
 

@@ -25,11 +25,11 @@ from app.api.schemas.session_figures import (
 )
 from app.api.schemas.versions import UnparsedPolicy
 from app.engine import StopReason
-from app.engine.design_words import stops_when
+from app.engine.design.words import stops_when
 from app.reports.figures import unparsed_caution
-from app.services.pretest import MAX_PER_SESSION
-from app.services.session_run import SessionPlan
-from app.services.sessions import SessionSpec
+from app.services.banks.spec import MAX_PER_SESSION
+from app.services.sessions.drafts import SessionSpec
+from app.services.sessions.plan import SessionPlan
 from app.services.visibility import Sight
 from app.storage.repositories.session_values import SessionRecord
 

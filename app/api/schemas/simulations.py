@@ -7,8 +7,8 @@ from pydantic import ConfigDict, Field, model_validator
 from app.api.schemas.common import Name, Output
 from app.api.schemas.designs import DesignInput, Theta
 from app.api.schemas.endpoints import PriceModel
-from app.engine.design_words import stops_when
-from app.services.simulations import Simulation, SimulationSpec
+from app.engine.design.words import stops_when
+from app.services.results.simulations import Simulation, SimulationSpec
 
 #: Of one forecast; the error of a share of 500 is 2 %.
 MAX_EXAMINEES = 500

@@ -13,9 +13,9 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
-from app.services.bank_import import BankImport
-from app.services.loaded_version import InformationCurve
-from app.services.versions import Validation
+from app.services.banks.imports import BankImport
+from app.services.banks.loaded import InformationCurve
+from app.services.banks.versions import Validation
 from app.storage.repositories.bank_values import BankVersion, VersionItem
 
 #: Findings and keys that one answer lists; the rest is counted. `.../lint` has all, page by page.

@@ -131,7 +131,7 @@ class Population:
 
 
 @dataclass(frozen=True, eq=False)
-class Abilities:
+class MultidimensionalModel:
     """What a bank knows of several abilities.
 
     Attributes:
@@ -142,11 +142,11 @@ class Abilities:
     items: Loadings
     population: Population
 
-    def take(self, items: IntArray) -> "Abilities":
+    def take(self, items: IntArray) -> "MultidimensionalModel":
         """The same for some of the items, by position."""
         known = self.items
         some = Loadings(known.a[items], known.intercept[items], known.loadings[items], known.nested)
-        return Abilities(some, self.population)
+        return MultidimensionalModel(some, self.population)
 
     @cached_property
     def composite(self) -> FloatArray:
@@ -164,7 +164,7 @@ class Abilities:
         return rise / length if length > 0.0 else np.eye(rise.size)[0]
 
 
-def standardised(abilities: Abilities) -> Abilities:
+def standardised(abilities: MultidimensionalModel) -> MultidimensionalModel:
     """The same curves and the same examinees, in abilities that are standard normal.
 
     With abilities mu + L z, L L' = Sigma: slopes in z are s' L, intercepts t + s' mu. L is lower
@@ -174,7 +174,7 @@ def standardised(abilities: Abilities) -> Abilities:
     d = items.n_abilities
     turned = items.slopes @ np.linalg.cholesky(population.covariance)
     intercept = items.intercept + items.slopes @ population.mean
-    return Abilities(
+    return MultidimensionalModel(
         Loadings.from_slopes(turned, intercept, nested=items.nested),
         Population(mean=np.zeros(d), covariance=np.eye(d)),
     )

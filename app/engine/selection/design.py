@@ -16,22 +16,19 @@ Behavioral Statistics 24, for A; Atkinson, Donev & Tobias (2007), Optimum Experi
 chapter 10, for V.
 """
 
-from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
 
-from app.engine.abilities import ProfileBelief, abilities_of
-from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.bank import FloatArray, ItemIndex
 from app.engine.models.multidimensional import with_answer
-from app.engine.score_model import Target
+from app.engine.multidimensional.belief import ProfileBelief, abilities_of
+from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
 from app.engine.state import CatState
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import InvalidInputError
 
-#: The tag that every item carries.
-WHOLE_BANK = "all"
 _BLOCK = 2**13  # columns whose products stay in the processor's cache
 
 
@@ -122,35 +119,3 @@ def _squares(matrix: FloatArray, across: FloatArray) -> FloatArray:
 def counted_items(state: CatState) -> list[int]:
     """Items that shrink the variance: answered, or in flight."""
     return [*(response.item for response in state.responses), *state.pending]
-
-
-def target_weights(
-    bank: ItemBank, shares: Mapping[str, float], tags: Sequence[Collection[str]] | None
-) -> FloatArray:
-    """Weights of the items in a target, summing to 1.
-
-    Args:
-        bank: The bank.
-        shares: Share of each tag, above 0; the tag "all" is the whole bank. Within a tag all items
-            count alike.
-        tags: Tags of each item.
-
-    Raises:
-        InvalidInputError: A tag without items, or no tags at all.
-    """
-    weights = np.zeros(bank.n_items)
-    total = sum(shares.values())
-    for tag, share in shares.items():
-        carries = np.ones(bank.n_items, dtype=np.bool_)
-        if tag != WHOLE_BANK:
-            carries = np.array([tag in item for item in tags or ()], dtype=np.bool_)
-            if not carries.any():
-                known = sorted({name for item in tags or () for name in item})
-                raise InvalidInputError(
-                    f"The target {tag!r} has no items; known are all"
-                    + "".join(f", {name}" for name in known[:20])
-                    + ".",
-                    problems=[FieldProblem("/selection/target", f"no item has the tag {tag!r}")],
-                )
-        weights[carries] += share / total / np.count_nonzero(carries)
-    return weights

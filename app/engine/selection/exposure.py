@@ -106,7 +106,7 @@ class SympsonHetter:
     The ranking is walked from the best item down and item i is accepted with probability
     `acceptance[i]`; if none is, the best is taken. An item that was passed over may come up again
     at the next step (nothing but the answers is remembered), and the acceptance probabilities are
-    fitted for exactly this rule by `app.engine.simulation.fit_acceptance`.
+    fitted for exactly this rule by `app.engine.simulation.simulate.fit_acceptance`.
 
     Source: Sympson & Hetter (1985), Proceedings of the 27th annual meeting of the Military
     Testing Association.

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response, contrasts
-from app.engine.contrasts import Contrast
-from app.engine.score_model import ScorePredictor, Target
-from app.engine.selection.design import WHOLE_BANK
+from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response
+from app.engine.inference import contrasts
+from app.engine.inference.contrasts import Contrast
+from app.engine.prediction.score_model import ScorePredictor, Target
+from app.engine.prediction.targets import WHOLE_BANK
 from app.reports.session.cautions import cautions_of
 from app.reports.session.facts import (
     Ability,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.engine.selection.design import WHOLE_BANK
+from app.engine.prediction.targets import WHOLE_BANK
 from app.reports.figures import counted_wrong, unmarked
 from app.reports.parts import count, percent
 from app.reports.session.facts import Score, SessionReport, TaskResult

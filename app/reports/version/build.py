@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.calibration.goodness import verdict
+from app.calibration.fit.goodness import verdict
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.correction import IntervalCorrection
-from app.engine.estimation import Z_95
+from app.engine.estimation.estimators import Z_95
 from app.engine.lint import QUARANTINED, Finding
+from app.engine.prediction.correction import IntervalCorrection
 from app.errors import InvalidInputError
 from app.reports.version.facts import (
     PRECISION_THETAS,

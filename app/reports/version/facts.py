@@ -108,7 +108,7 @@ class CalibrationFacts:
 
     Attributes:
         dropped_items: Reason to number of items that took no part.
-        fit: M2, RMSEA, SRMSR and the verdict; see `app.calibration.goodness`.
+        fit: M2, RMSEA, SRMSR and the verdict; see `app.calibration.fit.goodness`.
         dependent_pairs: First, second, Q3 of the item pairs that share most beyond ability.
         worst_items: Those whose answers follow their curve least.
         item_verdicts: Word to number of items, of those that could be judged.

@@ -10,7 +10,7 @@ from sqlalchemy import Row, bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows import ApiKeyRow
+from app.storage.rows.endpoints import ApiKeyRow
 
 
 class Scope(StrEnum):

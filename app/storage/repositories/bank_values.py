@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from app.items import ItemContent, Message, ScorerSpec
-from app.storage.rows import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
 #: The visibility of a bank whose content everybody may see; of any other it stays inside.

@@ -12,7 +12,7 @@ from app.items import ScorerSpec
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_values import OPEN, Bank, bank_values, read_bank
 from app.storage.revisions import require_revision
-from app.storage.rows import BankRow, BankVersionRow, ItemRow
+from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow
 
 
 class BankRepository:

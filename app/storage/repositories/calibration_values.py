@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: States in which a worker may hold the calibration.
-LIVE = ("queued", "running")
+UNDERWAY = ("queued", "running")
 
 
 #: States that never change again.

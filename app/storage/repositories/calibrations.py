@@ -15,13 +15,13 @@ from app.storage.lapses import lapsed
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.calibration_values import (
     COLUMNS,
-    LIVE,
+    UNDERWAY,
     CalibrationEvent,
     CalibrationRecord,
     FittedExaminees,
     FittedItems,
 )
-from app.storage.rows import CalibrationEventRow, CalibrationRow
+from app.storage.rows.calibrations import CalibrationEventRow, CalibrationRow
 
 
 class CalibrationRepository:
@@ -163,7 +163,7 @@ class CalibrationRepository:
             update(CalibrationRow)
             .where(
                 CalibrationRow.id == calibration_id,
-                CalibrationRow.status.in_(LIVE),
+                CalibrationRow.status.in_(UNDERWAY),
                 func.coalesce(CalibrationRow.lease_expires_at, func.now()) <= func.now(),
                 ~_has_live_parts(),
             )
@@ -223,7 +223,7 @@ class CalibrationRepository:
         due = (
             select(CalibrationRow.id)
             .where(
-                CalibrationRow.status.in_(LIVE),
+                CalibrationRow.status.in_(UNDERWAY),
                 func.coalesce(CalibrationRow.lease_expires_at, CalibrationRow.created_at) + grace
                 < func.now(),
                 ~_has_live_parts(),
@@ -330,7 +330,7 @@ class CalibrationRepository:
             InvalidStateError: It has ended.
         """
         record = await self.get(calibration_id, for_update=True)
-        if record.status not in LIVE:
+        if record.status not in UNDERWAY:
             raise InvalidStateError(
                 f"Calibration {calibration_id} is {record.status}; it has ended."
             )
@@ -357,7 +357,7 @@ class CalibrationRepository:
             InvalidStateError: It has not ended, or a bank version was made of it.
         """
         record = await self.get(calibration_id, for_update=True)
-        if record.status in LIVE:
+        if record.status in UNDERWAY:
             raise InvalidStateError(
                 f"Calibration {calibration_id} is {record.status}; cancel it before deleting it."
             )
@@ -387,7 +387,7 @@ class CalibrationRepository:
         """End what has not ended, and take its lease away."""
         await self._db.execute(
             update(CalibrationRow)
-            .where(which, CalibrationRow.status.in_(LIVE))
+            .where(which, CalibrationRow.status.in_(UNDERWAY))
             .values(
                 status=status,
                 lease_epoch=CalibrationRow.lease_epoch + 1,
@@ -425,7 +425,7 @@ def _has_live_parts() -> ColumnElement[bool]:
     part = aliased(CalibrationRow)
     return (
         select(part.id)
-        .where(part.parent_id == CalibrationRow.id, part.status.in_(LIVE))
+        .where(part.parent_id == CalibrationRow.id, part.status.in_(UNDERWAY))
         .correlate(CalibrationRow)
         .exists()
     )

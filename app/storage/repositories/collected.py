@@ -10,15 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.storage.repositories.bank_values import PRETEST
 from app.storage.repositories.session_values import ENDED
-from app.storage.rows import (
-    AdministrationRow,
-    BankVersionRow,
-    CollectedSessionRow,
-    EndpointRow,
-    ItemRow,
-    SessionRow,
-    VersionItemRow,
-)
+from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.calibrations import CollectedSessionRow
+from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.sessions import AdministrationRow, SessionRow
 
 SIMULATED = "scripted"
 """Kind of the endpoints that no model stands behind."""

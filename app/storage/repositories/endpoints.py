@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.rows import EndpointRow
+from app.storage.rows.endpoints import EndpointRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Limits:
     concurrency: int | None = None
 
     @property
-    def paced(self) -> bool:
+    def rate_limited(self) -> bool:
         """Whether calls have to be reserved."""
         return self.rpm is not None or self.tpm is not None
 

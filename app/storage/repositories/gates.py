@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
-from app.storage.rows import GateRow
+from app.storage.rows.sessions import GateRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

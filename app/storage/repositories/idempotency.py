@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import IdempotencyInFlightError, IdempotencyMismatchError
-from app.storage.rows import IdempotencyRow
+from app.storage.rows.endpoints import IdempotencyRow
 
 #: How long an answer is kept.
 KEEP = timedelta(hours=24)

@@ -19,7 +19,7 @@ from app.storage.repositories.bank_values import (
     scorer_json,
 )
 from app.storage.revisions import require_revision
-from app.storage.rows import BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
 
 _ADD_ITEMS = text("""
     INSERT INTO items (id, bank_id, key, content, scorer, tags, group_key,

@@ -15,17 +15,11 @@ from app.storage.repositories import session_values
 from app.storage.repositories.bank_values import OPEN
 from app.storage.repositories.session_values import SessionEvent, SessionRecord
 from app.storage.repositories.sessions import SessionRepository
-from app.storage.rows import (
-    BankRow,
-    BankVersionRow,
-    RankingEventRow,
-    RankingRow,
-    SessionEventRow,
-    SessionRow,
-)
+from app.storage.rows.banks import BankRow, BankVersionRow
+from app.storage.rows.sessions import RankingEventRow, RankingRow, SessionEventRow, SessionRow
 
 #: States in which a worker may hold the ranking.
-LIVE = ("queued", "running")
+UNDERWAY = ("queued", "running")
 #: States in which nothing is asked any more; a completed one goes on when somebody joins.
 ENDED = ("completed", "failed", "cancelled")
 
@@ -163,7 +157,7 @@ class RankingRepository:
             update(RankingRow)
             .where(
                 RankingRow.id == ranking_id,
-                RankingRow.status.in_(LIVE),
+                RankingRow.status.in_(UNDERWAY),
                 func.coalesce(RankingRow.lease_expires_at, func.now()) <= func.now(),
             )
             .values(
@@ -222,7 +216,7 @@ class RankingRepository:
         waiting_since = func.coalesce(RankingRow.lease_expires_at, RankingRow.created_at)
         due = (
             select(RankingRow.id)
-            .where(RankingRow.status.in_(LIVE), waiting_since + grace < func.now())
+            .where(RankingRow.status.in_(UNDERWAY), waiting_since + grace < func.now())
             .order_by(RankingRow.id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -291,7 +285,7 @@ class RankingRepository:
             InvalidStateError: It has ended.
         """
         record = await self.get(ranking_id, for_update=True)
-        if record.status not in LIVE:
+        if record.status not in UNDERWAY:
             raise InvalidStateError(f"Ranking {ranking_id} is {record.status}; it has ended.")
         stopped = {"status": "cancelled", "stop_reason": "cancelled", "stop_detail": detail}
         epoch = record.lease_epoch + 1
@@ -339,7 +333,7 @@ class RankingRepository:
             InvalidStateError: It has not ended, or a session was made from a member's.
         """
         record = await self.get(ranking_id, for_update=True)
-        if record.status in LIVE:
+        if record.status in UNDERWAY:
             raise InvalidStateError(
                 f"Ranking {ranking_id} is {record.status}; cancel it before deleting it."
             )
@@ -415,5 +409,5 @@ def _held(leases: Mapping[str, int]) -> ColumnElement[bool]:
 
 
 def _live_members(ranking_id: str) -> ColumnElement[bool]:
-    live = SessionRow.status.in_(session_values.LIVE)
+    live = SessionRow.status.in_(session_values.UNDERWAY)
     return (SessionRow.ranking_id == ranking_id) & live

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.errors import NotFoundError
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
-from app.storage.rows import AnswerSheetRow, ResponseItemRow, ResponseSetRow
+from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
 
 #: Rows that are in memory at a time, and that one statement writes.
 _BATCH = 500

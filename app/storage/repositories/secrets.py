@@ -6,7 +6,7 @@ from sqlalchemy import select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.storage.rows import EndpointRow, IdempotencyRow, SecretCanaryRow
+from app.storage.rows.endpoints import EndpointRow, IdempotencyRow, SecretCanaryRow
 
 _ONLY = 1
 _BATCH = 100

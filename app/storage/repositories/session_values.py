@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 #: States in which a worker may hold the session.
-LIVE = ("queued", "running", "waiting")
+UNDERWAY = ("queued", "running", "waiting")
 #: States that never change again.
 ENDED = ("completed", "failed", "cancelled")
 
@@ -124,7 +124,7 @@ class Administration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedItem:
+class SelectedItem:
     """An item about to be put to the examinee."""
 
     step: int
@@ -169,7 +169,7 @@ class Advance:
     """
 
     closed: Mapping[int, Closing] = field(default_factory=dict)
-    asked: Sequence[AskedItem] = ()
+    asked: Sequence[SelectedItem] = ()
     events: Sequence[SessionEvent] = ()
     summary: dict[str, Any]
     status: str = "running"

@@ -1,6 +1,5 @@
 """Test sessions: their row, their items and events, and the lease of who runs them."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
@@ -26,9 +25,10 @@ from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleSt
 from app.storage.lapses import lapsed
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import OPEN
+from app.storage.repositories.session_steps import ADVANCE, as_json, closing_values, step_values
 from app.storage.repositories.session_values import (
     ENDED,
-    LIVE,
+    UNDERWAY,
     Administration,
     Advance,
     Closing,
@@ -36,73 +36,9 @@ from app.storage.repositories.session_values import (
     SessionEvent,
     SessionRecord,
 )
-from app.storage.rows import (
-    AdministrationRow,
-    BankRow,
-    BankVersionRow,
-    EndpointRow,
-    SessionEventRow,
-    SessionRow,
-)
-
-_CLOSING_TYPES = {
-    "outcome": "text",
-    "score": "float8",
-    "extracted": "text",
-    "extractor": "text",
-    "reason": "text",
-    "error_code": "text",
-    "answer_text": "text",
-    "raw_text": "text",
-    "reasoning": "text",
-    "finish_reason": "text",
-    "tokens_in": "int",
-    "tokens_out": "int",
-    "usd": "float8",
-    "latency_ms": "float8",
-    "attempts": "int",
-    "theta": "float8",
-    "se": "float8",
-    "scorer_hash": "text",
-    "marking": "jsonb",
-}
-
-# One statement, so that a step costs one round trip and is all or nothing: without the lease the
-# first part yields no row and the others, which read from it, write nothing.
-_ADVANCE = text(f"""
-    WITH lease AS (
-        UPDATE sessions SET
-            status = :status, summary = CAST(:summary AS jsonb), active_s = :active_s,
-            arrivals = arrivals + :n_closed, event_seq = event_seq + :n_events,
-            waiting_until = NULL, waiting_reason = NULL, revision = revision + 1,
-            stop_reason = :stop_reason, stop_detail = :stop_detail,
-            precision_reached = :precision_reached, failure = CAST(:failure AS jsonb),
-            finished_at = CASE WHEN :ended THEN now() END,
-            lease_expires_at = CASE WHEN :ended THEN NULL ELSE lease_expires_at END,
-            lapses = CASE WHEN :n_closed > 0 THEN 0 ELSE lapses END
-        WHERE id = :id AND lease_epoch = :epoch
-          AND status IN ('running', 'waiting', 'awaiting_response')
-        RETURNING id, arrivals - :n_closed AS arrivals, event_seq - :n_events AS event_seq
-    ), closed AS (
-        UPDATE administrations AS a
-        SET arrival = lease.arrivals + c.nth, answered_at = now(),
-            {", ".join(f"{name} = c.{name}" for name in _CLOSING_TYPES)}
-        FROM lease, jsonb_to_recordset(CAST(:closed AS jsonb))
-            AS c(nth int, step int, {", ".join(f"{n} {t}" for n, t in _CLOSING_TYPES.items())})
-        WHERE a.session_id = lease.id AND a.step = c.step AND a.arrival IS NULL
-        RETURNING 1
-    ), asked AS (
-        INSERT INTO administrations (session_id, step, position, information, step_token)
-        SELECT lease.id, q.step, q.position, q.information, q.step_token
-        FROM lease, jsonb_to_recordset(CAST(:asked AS jsonb))
-            AS q(step int, position int, information float8, step_token text)
-    ), noted AS (
-        INSERT INTO session_events (session_id, seq, type, data)
-        SELECT lease.id, lease.event_seq + e.nth, e.type, e.data
-        FROM lease, jsonb_to_recordset(CAST(:events AS jsonb)) AS e(nth int, type text, data jsonb)
-    )
-    SELECT (SELECT count(*) FROM lease) AS held, (SELECT count(*) FROM closed) AS closed
-""")  # noqa: S608 (built from the constant table above)
+from app.storage.rows.banks import BankRow, BankVersionRow
+from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 
 
 class SessionRepository:
@@ -208,7 +144,7 @@ class SessionRepository:
             .where(
                 SessionRow.id == session_id,
                 SessionRow.ranking_id.is_(None),
-                SessionRow.status.in_(LIVE),
+                SessionRow.status.in_(UNDERWAY),
                 func.coalesce(SessionRow.lease_expires_at, func.now()) <= func.now(),
             )
             .values(
@@ -266,7 +202,7 @@ class SessionRepository:
             select(SessionRow.id)
             .where(
                 SessionRow.ranking_id.is_(None),
-                SessionRow.status.in_(LIVE),
+                SessionRow.status.in_(UNDERWAY),
                 func.coalesce(SessionRow.lease_expires_at, SessionRow.created_at) + grace
                 < func.now(),
             )
@@ -290,48 +226,8 @@ class SessionRepository:
             LeaseLostError: Another worker, or a cancel or pause, has taken the session over.
             StaleStepError: An answer was closed before.
         """
-        ending = step.ending
         row = (
-            await self._db.execute(
-                _ADVANCE,
-                {
-                    "id": session_id,
-                    "epoch": epoch,
-                    "status": ending.status if ending else step.status,
-                    "summary": _dumps(step.summary),
-                    "active_s": step.active_s,
-                    "n_closed": len(step.closed),
-                    "n_events": len(step.events),
-                    "stop_reason": ending.stop_reason if ending else None,
-                    "stop_detail": ending.stop_detail if ending else None,
-                    "precision_reached": ending.precision_reached if ending else None,
-                    "failure": _dumps(ending.failure) if ending and ending.failure else None,
-                    "ended": ending is not None,
-                    "closed": _dumps(
-                        [
-                            {"nth": nth, "step": number, **_closing_values(closing)}
-                            for nth, (number, closing) in enumerate(step.closed.items(), 1)
-                        ]
-                    ),
-                    "asked": _dumps(
-                        [
-                            {
-                                "step": item.step,
-                                "position": item.position,
-                                "information": item.information,
-                                "step_token": item.step_token,
-                            }
-                            for item in step.asked
-                        ]
-                    ),
-                    "events": _dumps(
-                        [
-                            {"nth": nth, "type": event.type, "data": event.data}
-                            for nth, event in enumerate(step.events, 1)
-                        ]
-                    ),
-                },
-            )
+            await self._db.execute(ADVANCE, {"id": session_id, "epoch": epoch, **step_values(step)})
         ).one()
         if row.held == 0:
             raise LeaseLostError(f"Session {session_id} is no longer run under lease {epoch}.")
@@ -375,7 +271,7 @@ class SessionRepository:
                 "epoch": epoch,
                 "until": until,
                 "reason": reason,
-                "data": _dumps(data),
+                "data": as_json(data),
                 "noted": int(data is not None),
             },
         )
@@ -492,7 +388,7 @@ class SessionRepository:
                 "answered_at": item.answered_at,
                 "information": item.information,
                 "arrival": item.arrival,
-                **_closing_values(item.closing),
+                **closing_values(item.closing),
             }
             for item in administrations
             if item.closing is not None
@@ -595,11 +491,3 @@ def _administration(row: AdministrationRow) -> Administration:
         answered_at=row.answered_at,
         closing=closing,
     )
-
-
-def _closing_values(closing: Closing | None) -> dict[str, Any]:
-    return {f.name: getattr(closing, f.name) for f in fields(Closing)} if closing else {}
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -27,7 +27,7 @@ from app.storage.repositories.bank_values import (
     read_version_item,
 )
 from app.storage.repositories.items import HAS_CONTENT
-from app.storage.rows import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 
 _ADD_VERSION_ITEMS = text("""
     INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, k, status, flags)

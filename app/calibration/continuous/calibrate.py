@@ -1,0 +1,409 @@
+"""Calibration of items that are scored continuously: slopes, difficulties and dispersions.
+
+| symbol | meaning |
+|---|---|
+| y | score in [0, 1], shape (n_examinees, n_items), NaN where missing |
+| x | slope a and intercept of each item, shape (n_items, 2) |
+| W | posterior of each examinee over the nodes |
+| v | mu (1 - mu), so that Var(y) = k v |
+
+Marginal maximum of the quasi-likelihood that tests use as well (`app.engine.models.continuous`),
+theta ~ N(0, 1). Items are a population of their own, x ~ N(m, S), whose mean and covariance are
+estimated with them, and so are their dispersions. What few examinees
+cannot tell of a single item is thereby taken from all of them: with 8 examinees slopes and
+dispersions are nearly common, with 500 they are the items' own, and no size has to be chosen.
+
+Sources: Bock & Aitkin (1981), Psychometrika 46, and Wedderburn (1974), Biometrika 61, for the
+objective; Longford (1987), Biometrika 74, for S; Buehlmann & Straub (1970), Mitteilungen der
+Vereinigung Schweizerischer Versicherungsmathematiker 70, for the dispersions; Liu, Rubin & Wu
+(1998), Biometrika 85, for the step along mean and spread of theta, which plain EM walks slowest.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import expit
+
+from app.calibration.continuous.checks import (
+    Answers,
+    ContinuousCalibration,
+    conformance,
+    log_likelihood,
+    require_calibratable,
+)
+from app.calibration.logistic.expectation import LatentDensity
+from app.engine.bank import ItemBank
+from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.continuous import CONTINUOUS
+from app.engine.responses import ResponseTable
+
+_BOUND = 6.0
+_ROUGH_NODES, _MOST_NODES = 121, 961
+_NODE_WIDTH = 1.3  # standard errors: the trapezoid rule's error falls with exp(-2 pi^2 / width^2)
+_NO_ONE = 1e-9  # examinees at a node, below which it tells nothing of any item
+_LEAST_K, _MOST_K = 1e-4, 1.0  # scores within [0, 1] cannot scatter more than 0 and 1 do
+_LEAST_SD = 1e-3  # of slopes or intercepts among the items
+_MOST_CORRELATION = 0.95
+_RIDGE = 1e-6  # keeps the information of an item regular that has one examinee
+_LONGEST_STEP = 1.0
+_NEWTON_STEPS = 2
+_MOSTLY_OWN = 0.8
+_MANY = 50  # answers, from which items that still share a dispersion are just alike
+_STILL = 1e-3  # standard errors that a cycle may still move anything by
+_NEARLY = 0.05  # the same, where the nodes need be fine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Items:
+    """Items and the population that they come from.
+
+    Attributes:
+        x: Slopes and intercepts, shape (n_items, 2).
+        k: Dispersions, shape (n_items,).
+        mean: Of x among the items, shape (2,).
+        spread: Covariance of x among the items, shape (2, 2).
+    """
+
+    x: FloatArray
+    k: FloatArray
+    mean: FloatArray
+    spread: FloatArray
+
+    @property
+    def parameters(self) -> ItemParameters:
+        zeros = np.zeros(len(self.k))
+        return ItemParameters(self.x[:, 0], self.x[:, 1], zeros, zeros + 1, self.k)
+
+    def on_standard_theta(self, mean: float, sd: float) -> "_Items":
+        """The same curves for (theta - mean) / sd."""
+        turn = np.array([[sd, 0.0], [mean, 1.0]])
+        return replace(
+            self, x=self.x @ turn.T, mean=turn @ self.mean, spread=turn @ self.spread @ turn.T
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counts:
+    """What the E-step leaves: sums at the nodes where examinees are.
+
+    Attributes:
+        nodes: Thetas, shape (n_nodes,).
+        weights: W there, shape (n_examinees, n_nodes).
+        seen: Expected answers, shape (n_items, n_nodes).
+        total: Expected sums of scores.
+        squares: Expected sums of squared scores.
+        mean: Of theta.
+        sd: Of theta.
+    """
+
+    nodes: FloatArray
+    weights: FloatArray
+    seen: FloatArray
+    total: FloatArray
+    squares: FloatArray
+    mean: float
+    sd: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Moved:
+    """What the M-step leaves.
+
+    Attributes:
+        items: The new items.
+        information: Of x, without what the population adds, shape (n_items, 2, 2).
+        covariance: Of x, with it.
+        df: Answers left to judge the dispersion by, shape (n_items,).
+        df_common: Answers that the common dispersion counts as.
+        k_common: The common dispersion.
+    """
+
+    items: _Items
+    information: FloatArray
+    covariance: FloatArray
+    df: FloatArray
+    df_common: float
+    k_common: float
+
+
+def calibrate_continuous(
+    table: ResponseTable,
+    *,
+    max_cycles: int = 1000,
+    watch: Callable[[int, float], None] | None = None,
+) -> ContinuousCalibration:
+    """Items with slopes and dispersions of their own, as far as the answers tell them.
+
+    Args:
+        table: Scores in [0, 1], the best 1.
+        max_cycles: Most E-steps.
+        watch: Called after each cycle with its number and the standard errors still moved.
+
+    Raises:
+        InvalidInputError: A score outside [0, 1].
+        CalibrationError: Fewer than 2 examinees or items, an item whose scores are all alike, or an
+            examinee without answers.
+    """
+    require_calibratable(table)
+    answers = Answers.of(table.scores)
+    density = LatentDensity.normal(n_nodes=_ROUGH_NODES, bound=_BOUND)
+    items = _start(table.scores)
+    cycle = 0
+    while True:
+        cycle += 1
+        counts = _expect(answers, items, density)
+        moved = _maximise(answers, items, counts)
+        after = moved.items.on_standard_theta(counts.mean, counts.sd)
+        distance = _distance(items, after, moved)
+        items = after
+        if watch is not None:
+            watch(cycle, distance)
+        finer = _fine_enough(items, density) if distance < _NEARLY else None
+        density = finer or density
+        converged = finer is None and distance < _STILL
+        if converged or cycle >= max_cycles:
+            break
+    return _finished(table, answers, density, items, converged, cycle)
+
+
+def _start(scores: FloatArray) -> _Items:
+    """Slopes of 1, difficulties from mean scores, one dispersion."""
+    n_items = scores.shape[1]
+    means = np.clip(np.nanmean(scores, axis=0), 0.02, 0.98)
+    x = np.stack([np.ones(n_items), np.log(means / (1 - means))], axis=1)
+    k = float(np.nanmean(np.nanvar(scores, axis=0)) / np.mean(means * (1 - means)))
+    spread = np.diag([0.1, x[:, 1].var() + 0.1])
+    return _Items(x, np.full(n_items, np.clip(k, _LEAST_K, _MOST_K)), x.mean(axis=0), spread)
+
+
+def _posteriors(answers: Answers, items: _Items, density: LatentDensity) -> FloatArray:
+    """W at all nodes, shape (n_examinees, n_nodes)."""
+    z = np.outer(items.x[:, 0], density.nodes) + items.x[:, 1:]
+    joint = (answers.y / items.k) @ z - (answers.seen / items.k) @ np.logaddexp(0.0, z)
+    joint += np.log(np.maximum(density.weights, 1e-300))
+    joint -= joint.max(axis=1, keepdims=True)
+    np.exp(joint, out=joint)
+    joint /= joint.sum(axis=1, keepdims=True)
+    return joint
+
+
+def _expect(answers: Answers, items: _Items, density: LatentDensity) -> _Counts:
+    weights = _posteriors(answers, items, density)
+    mass = weights.sum(axis=0)
+    mean = float(mass @ density.nodes / mass.sum())
+    sd = float(np.sqrt(mass @ (density.nodes - mean) ** 2 / mass.sum()))
+    there = mass > _NO_ONE
+    weights = weights[:, there]
+    return _Counts(
+        density.nodes[there],
+        weights,
+        answers.seen.T @ weights,
+        answers.y.T @ weights,
+        (answers.y**2).T @ weights,
+        mean,
+        sd,
+    )
+
+
+def _maximise(answers: Answers, items: _Items, counts: _Counts) -> _Moved:
+    """Newton steps of every item, then the dispersions, then the population of the items."""
+    precision = np.linalg.inv(items.spread)
+    x = items.x
+    for _ in range(_NEWTON_STEPS):
+        mu = expit(np.outer(x[:, 0], counts.nodes) + x[:, 1:])
+        gradient = _by_coordinate(counts.total - counts.seen * mu, counts.nodes)
+        gradient = gradient / items.k[:, None] - (x - items.mean) @ precision
+        information = _information(counts, mu, items.k)
+        steps = np.linalg.solve(information + precision, gradient[..., None])[..., 0]
+        x = x + np.clip(steps, -_LONGEST_STEP, _LONGEST_STEP)
+    mu = expit(np.outer(x[:, 0], counts.nodes) + x[:, 1:])
+    covariance = np.linalg.inv(_information(counts, mu, items.k) + precision)
+    leverage = np.einsum("jab,jba->j", covariance, _information(counts, mu, items.k))
+    n = counts.seen.sum(axis=1)
+    df = np.maximum(n - leverage, 0.5)
+    own, scatter = _own_dispersions(answers, counts, mu)
+    own, scatter = own * n / df, scatter * (n / df) ** 2 * n / np.maximum(n - 1, 1)
+    k, k_common, df_common = _shrunk(own, scatter, n)
+    k = np.clip(k, _LEAST_K, _MOST_K)
+    known = _information(counts, mu, items.k) + _RIDGE * np.eye(2)
+    errors = np.asarray(np.linalg.inv(known), dtype=np.float64)
+    own_x = x + np.einsum("jab,jb->ja", errors, (x - items.mean) @ precision)
+    spread = _spread(own_x - x.mean(axis=0), errors, items.spread)
+    moved = _Items(x, k, x.mean(axis=0), spread)
+    return _Moved(moved, _information(counts, mu, k), covariance, df, df_common, k_common)
+
+
+def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArray:
+    """Covariance of slope and intercept among the items.
+
+    Fisher scoring for the variances of a normal random-effects model, which does not creep, as EM
+    does, where the items hardly differ.
+
+    Args:
+        own: What each item's own answers say of x, less the mean, shape (n_items, 2).
+        errors: Covariances of its errors, shape (n_items, 2, 2).
+        before: The covariance so far.
+
+    Source: Longford (1987).
+    """
+    weight = 1 / (np.diag(before) + np.einsum("jaa->ja", errors))
+    pairs = weight[:, :, None] * weight[:, None, :]
+    moments = pairs * (own[:, :, None] * own[:, None, :] - errors)
+    spread = moments.sum(axis=0) / pairs.sum(axis=0)
+    sd = np.sqrt(np.maximum(np.diag(spread), _LEAST_SD**2))
+    correlation = np.clip(spread[0, 1] / (sd[0] * sd[1]), -_MOST_CORRELATION, _MOST_CORRELATION)
+    covariance: FloatArray = np.outer(sd, sd) * [[1.0, correlation], [correlation, 1.0]]
+    return covariance
+
+
+def _own_dispersions(
+    answers: Answers, counts: _Counts, mu: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Of each item: squared residuals over mu (1 - mu), and how single answers scatter about it."""
+    mean, square = counts.weights @ mu.T, counts.weights @ (mu * mu).T
+    residual = (answers.y**2 - 2 * answers.y * mean + square) * answers.seen
+    variance = (mean - square) * answers.seen
+    own = residual.sum(axis=0) / variance.sum(axis=0)
+    n = answers.seen.sum(axis=0)
+    scatter = ((residual - own * variance) ** 2).sum(axis=0) * n / variance.sum(axis=0) ** 2
+    return own, scatter
+
+
+def _information(counts: _Counts, mu: FloatArray, k: FloatArray) -> FloatArray:
+    """Of slope and intercept with thetas known, shape (n_items, 2, 2)."""
+    weight = counts.seen * mu * (1 - mu) / k[:, None]
+    zeroth, first, second = (weight @ counts.nodes**power for power in range(3))
+    return np.stack([second, first, first, zeroth], axis=1).reshape(-1, 2, 2)
+
+
+def _by_coordinate(terms: FloatArray, nodes: FloatArray) -> FloatArray:
+    return np.stack([terms @ nodes, terms.sum(axis=1)], axis=1)
+
+
+def _shrunk(own: FloatArray, scatter: FloatArray, n: FloatArray) -> tuple[FloatArray, float, float]:
+    """Dispersions between their own and a common one.
+
+    Args:
+        own: Mean over an item's answers of what each says of the dispersion.
+        scatter: Variance of these among the answers of an item.
+        n: Answers of each item.
+
+    Returns:
+        Dispersions, the common one, and how many answers it counts as.
+
+    How far the items really differ is what their means scatter beyond what the answers within items
+    explain (Buehlmann & Straub 1970); no shape of the scores is assumed.
+    """
+    common = float(np.average(own, weights=n))
+    between = float(((own - common) ** 2 - scatter / n).mean())
+    if between <= 0:
+        return np.full(len(own), common), common, np.inf
+    weight = float(scatter.mean() / between)
+    return (weight * common + n * own) / (weight + n), common, weight
+
+
+def _distance(before: _Items, after: _Items, moved: _Moved) -> float:
+    """The longest way of a parameter in one cycle, in its standard errors."""
+    errors = np.sqrt(np.einsum("jaa->ja", moved.covariance))
+    of_k = np.abs(np.log(after.k / before.k)) * np.sqrt((moved.df + min(moved.df_common, 1e6)) / 2)
+    of_spread = np.abs(np.log(np.diag(after.spread) / np.diag(before.spread)))
+    return float(max((np.abs(after.x - before.x) / errors).max(), of_k.max(), of_spread.max()))
+
+
+def _fine_enough(items: _Items, density: LatentDensity) -> LatentDensity | None:
+    """Density on a grid no coarser than the posteriors, or None where it is so already."""
+    at_node = CONTINUOUS.information(items.parameters.column(), density.nodes).sum(axis=0)
+    se = 1 / np.sqrt(1 + float((density.weights * at_node).sum()))
+    needed = min(int(np.ceil(2 * _BOUND / (_NODE_WIDTH * se))) + 1, _MOST_NODES)
+    if needed <= 1.2 * len(density.nodes):
+        return None
+    return LatentDensity.normal(n_nodes=needed, bound=_BOUND)
+
+
+def _finished(
+    table: ResponseTable,
+    answers: Answers,
+    density: LatentDensity,
+    items: _Items,
+    converged: bool,
+    cycles: int,
+) -> ContinuousCalibration:
+    counts = _expect(answers, items, density)
+    at = _maximise(answers, items, counts)
+    leverage = np.einsum("jab,jba->j", at.covariance, at.information)
+    # A new examinee's scores scatter about a curve that is itself not quite where it should be.
+    k = np.minimum(items.k * (1 + leverage / answers.seen.sum(axis=0)), _MOST_K)
+    fitted, bank = (
+        ItemBank.from_intercepts(
+            a=items.x[:, 0], intercept=items.x[:, 1], k=of_whom, item_ids=table.items
+        )
+        for of_whom in (items.k, k)
+    )
+    covariance = _covariance(answers, items, counts, at)
+    se = np.sqrt(np.einsum("jaa->ja", covariance))
+    b = bank.b
+    direction = np.stack([-b, -np.ones_like(b)], axis=1) / bank.a[:, None]
+    df = at.df + min(at.df_common, 1e9)
+    n_answers = int(answers.seen.sum())
+    return ContinuousCalibration(
+        bank=bank,
+        se_a=se[:, 0],
+        se_intercept=se[:, 1],
+        se_b=np.sqrt(np.einsum("ja,jab,jb->j", direction, covariance, direction)),
+        se_k=bank.k * np.sqrt(2 / df),
+        log_likelihood=log_likelihood(answers, fitted, density),
+        n_parameters=float(leverage.sum() + (at.df / df).sum() + 1),
+        k_common=at.k_common,
+        conformance=conformance(fitted, table.scores, counts.weights @ counts.nodes),
+        n_examinees=len(table.examinees),
+        n_answers=n_answers,
+        converged=converged,
+        cycles=cycles,
+        warnings=_warnings(at, cycles, converged),
+    )
+
+
+def _warnings(at: _Moved, cycles: int, converged: bool) -> tuple[str, ...]:
+    found = []
+    if not converged:
+        found.append(f"Not converged after {cycles} cycles.")
+    share = float((at.df / (at.df + at.df_common)).mean())
+    if share < _MOSTLY_OWN and at.df.mean() < _MANY:
+        found.append(
+            f"An item's own answers decide its dispersion to {share:.0%} on average, those to all "
+            f"items the rest; slopes vary among the items with a standard deviation of "
+            f"{at.items.spread[0, 0] ** 0.5:.2g}. More examinees would tell the items apart."
+        )
+    return tuple(found)
+
+
+def _covariance(answers: Answers, items: _Items, counts: _Counts, at: _Moved) -> FloatArray:
+    """Of slopes and intercepts, shape (n_items, 2, 2).
+
+    The information of each item less what is missing of it because thetas are not known (Louis
+    1982, JRSS B 44), plus the error that theta's scale itself carries: the mean of n sampled thetas
+    moves all intercepts by a N(0, 1/n), and their log sd all log slopes by N(0, 1/2n).
+    """
+    mu = expit(np.outer(items.x[:, 0], counts.nodes) + items.x[:, 1:])
+    squared = counts.squares - 2 * counts.total * mu + counts.seen * mu**2
+    missing = np.stack([squared @ counts.nodes**power for power in (2, 1, 1, 0)], axis=1)
+    sums = [
+        answers.y * (counts.weights @ counts.nodes**power)[:, None]
+        - counts.weights @ (mu * counts.nodes**power).T
+        for power in (1, 0)
+    ]
+    first, last = (of_power * answers.seen for of_power in sums)
+    missing -= np.stack(
+        [(left * right).sum(axis=0) for left in (first, last) for right in (first, last)], axis=1
+    )
+    lost = missing.reshape(-1, 2, 2) / (items.k**2)[:, None, None]
+    known = np.linalg.inv(at.covariance)
+    left = known - lost
+    # Of few answers more may seem lost than there was.
+    sound = np.linalg.eigvalsh(left)[:, 0] > 1e-3 * np.linalg.eigvalsh(known)[:, 0]
+    covariance: FloatArray = np.linalg.inv(np.where(sound[:, None, None], left, known))
+    n = len(answers.y)
+    covariance[:, 0, 0] += items.x[:, 0] ** 2 / (2 * n)
+    covariance[:, 1, 1] += items.x[:, 0] ** 2 / n
+    return covariance

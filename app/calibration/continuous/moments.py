@@ -1,0 +1,86 @@
+"""The published calibration of continuous scores: closed forms from mean scores.
+
+Each item's scores are stretched to [0, 1] by its own lowest and highest score, which become its c
+and d, and pulled inwards to [EPSILON, 1 - EPSILON]; its difficulty is minus the logit of their
+mean, its slope 1. One dispersion serves all items. Kept for comparison: `calibrate_continuous`
+predicts examinees that it has not seen better, and does not depend on two extreme scores an item.
+
+Source: Balkir et al. (2026), arXiv 2601.13885.
+"""
+
+import numpy as np
+
+from app.calibration.continuous.checks import (
+    Answers,
+    ContinuousCalibration,
+    conformance,
+    log_likelihood,
+    require_calibratable,
+)
+from app.calibration.logistic.expectation import LatentDensity
+from app.engine.bank import ItemBank
+from app.engine.estimation.batch import estimate_many
+from app.engine.estimation.estimators import EstimatorName, GridEstimator
+from app.engine.responses import ResponseTable
+
+EPSILON = 0.01
+_NODES, _BOUND = 401, 8.0
+_LEAST_SD = 0.05
+
+
+def calibrate_by_moments(table: ResponseTable) -> ContinuousCalibration:
+    """Difficulties from mean scores, one dispersion for all items.
+
+    Args:
+        table: Scores in [0, 1], the best 1.
+
+    Raises:
+        InvalidInputError: A score outside [0, 1].
+        CalibrationError: See `require_calibratable`.
+    """
+    require_calibratable(table)
+    scores, n_items = table.scores, len(table.items)
+    c, d = np.nanmin(scores, axis=0), np.nanmax(scores, axis=0)
+    share = EPSILON + (1 - 2 * EPSILON) * (scores - c) / (d - c)
+    mean = np.nanmean(share, axis=0)
+    b = -np.log(mean / (1 - mean))
+    answers = Answers.of(scores)
+
+    def bank_with(k: float) -> ItemBank:
+        return ItemBank.from_difficulties(
+            a=np.ones(n_items), b=b, c=c, d=d, k=np.full(n_items, k), item_ids=table.items
+        )
+
+    thetas = np.empty(len(scores))
+    for block in estimate_many(bank_with(1.0), scores, GridEstimator(method=EstimatorName.MLE)):
+        thetas[block.rows] = [belief.theta for belief in block.beliefs]
+    loose = bank_with(1.0)
+    expected = loose.expected_score(thetas)
+    squares = np.nansum((scores - expected) ** 2)
+    variance = loose.model.score_variance(loose.parameters, thetas[:, None])
+    k = float(squares / (variance * answers.seen).sum())
+    bank = bank_with(k)
+    density = LatentDensity.normal(
+        mean=float(thetas.mean()),
+        sd=max(float(thetas.std()), _LEAST_SD),
+        n_nodes=_NODES,
+        bound=_BOUND,
+    )
+    n = answers.seen.sum(axis=0)
+    se_b = np.sqrt(np.nanvar(share, axis=0) / n) / (mean * (1 - mean))
+    unknown = np.full(n_items, np.nan)
+    return ContinuousCalibration(
+        bank=bank,
+        se_a=unknown,
+        se_intercept=se_b,
+        se_b=se_b,
+        se_k=np.full(n_items, k * np.sqrt(2 / n.sum())),
+        log_likelihood=log_likelihood(answers, bank, density),
+        n_parameters=3.0 * n_items + 1,
+        k_common=k,
+        conformance=conformance(bank, scores, thetas),
+        n_examinees=len(scores),
+        n_answers=int(n.sum()),
+        converged=True,
+        cycles=1,
+    )

@@ -1,0 +1,1 @@
+"""How well what was calibrated fits, and how well tests on it do."""

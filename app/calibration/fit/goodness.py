@@ -1,0 +1,259 @@
+"""Does the response model fit: M2 with RMSEA, and SRMSR.
+
+M2 compares shares of right answers to single items and to pairs of items with the model's. Its
+covariance matrix has n (n + 1) / 2 rows for n items, so time grows with n^6 and memory with n^4: up
+to `MAX_M2_ITEMS` items are used, spread evenly over the difficulties. Because M2 is insensitive to
+how the parameters were estimated as long as they are consistent, the statistic of such a subset
+under the parameters of the whole bank is itself distributed as chi-square. SRMSR grows with n^2 and
+uses up to `MAX_SRMSR_ITEMS`.
+
+Source: Maydeu-Olivares & Joe (2005), JASA 100, and (2006), Psychometrika 71, eq. 15; RMSEA and its
+interval: Maydeu-Olivares & Joe (2014), Multivariate Behavioral Research 49; SRMSR:
+Maydeu-Olivares (2013), Measurement 11.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.special import chdtrc, chndtr
+
+from app.calibration.logistic.calibrate import Calibration
+from app.calibration.logistic.curves import SLOPE, Curves, Family, probabilities, slopes_of_curves
+from app.calibration.matrix import MISSING, ScoreMatrix
+from app.engine.models.base import FloatArray, IntArray
+from app.errors import CalibrationError
+
+MAX_M2_ITEMS = 60
+MAX_SRMSR_ITEMS = 1000
+LEAST_COMPLETE = 300  # examinees with answers to all items of M2, for its asymptotic distribution
+
+_SUBSET_SIZES = (60, 40, 30, 20, 12, 8)
+_RMSEA_LEVELS = (0.95, 0.05)  # ends of a 90 % interval
+_VERDICTS = ((0.05, "good"), (0.08, "acceptable"), (0.10, "marginal"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class M2:
+    """Limited-information test of a response model.
+
+    Attributes:
+        statistic: M2.
+        df: Degrees of freedom.
+        p_value: Chance of a larger value if the model is true.
+        rmsea: Misfit per degree of freedom; independent of the number of examinees.
+        rmsea_lo: Lower end of its 90 % interval.
+        rmsea_hi: Upper end.
+        n_items: Items it is computed from.
+        n_examinees: Examinees with answers to all of them.
+    """
+
+    statistic: float
+    df: int
+    p_value: float
+    rmsea: float
+    rmsea_lo: float
+    rmsea_hi: float
+    n_items: int
+    n_examinees: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goodness:
+    """Fit of a calibration.
+
+    Attributes:
+        m2: M2 with RMSEA; None where it cannot be computed.
+        m2_missing: Why not, or an empty string.
+        srmsr: Root mean square difference between observed and expected correlations of items.
+        srmsr_items: Items it is computed from.
+    """
+
+    m2: M2 | None
+    m2_missing: str
+    srmsr: float
+    srmsr_items: int
+
+    @property
+    def verdict(self) -> str:
+        """RMSEA in a word, or SRMSR where there is no RMSEA."""
+        return verdict(self.srmsr if self.m2 is None else self.m2.rmsea)
+
+
+def verdict(value: float) -> str:
+    """RMSEA or SRMSR as a word: good < 0.05, acceptable < 0.08, marginal < 0.10, poor."""
+    return next((word for limit, word in _VERDICTS if value < limit), "poor")
+
+
+def goodness_of_fit(matrix: ScoreMatrix, calibration: Calibration) -> Goodness:
+    """M2, RMSEA and SRMSR of a calibration on the answers it was made from."""
+    m2, missing = None, ""
+    try:
+        m2 = m2_of(matrix, calibration)
+    except CalibrationError as exc:
+        missing = exc.detail
+    columns = _spread(matrix, np.arange(matrix.n_items), MAX_SRMSR_ITEMS)
+    return Goodness(
+        m2=m2,
+        m2_missing=missing,
+        srmsr=_srmsr(matrix.select(items=columns), calibration, columns),
+        srmsr_items=len(columns),
+    )
+
+
+def m2_of(matrix: ScoreMatrix, calibration: Calibration) -> M2:
+    """M2 of the largest subset of items that enough examinees answered completely.
+
+    Raises:
+        CalibrationError: Too few complete examinees on any subset, or too few items for the family.
+    """
+    columns, rows = _complete_subset(matrix)
+    scores = matrix.scores[np.ix_(rows, columns)].astype(np.float64)
+    n_examinees, n_items = scores.shape
+    first, second = np.triu_indices(n_items, 1)
+    curves = Curves.from_natural(calibration.items.take(columns), log_slope=False)
+    weights = calibration.density.weights
+    columns_of_x = sorted({SLOPE, *calibration.family.free})
+    p, _, derivatives = slopes_of_curves(curves, calibration.density.nodes, columns_of_x)
+    pairs = p[first] * p[second]
+    expected = np.concatenate([p, pairs]) @ weights
+    joint = scores.T @ scores / n_examinees
+    observed = np.concatenate([scores.mean(axis=0), joint[first, second]])
+    gradient = _gradient(calibration.family, p, derivatives, weights, first, second)
+    if calibration.free_density:
+        gradient = np.column_stack([gradient, np.concatenate([p, pairs])])
+    covariance = _moments(p, pairs, weights, first, second) - np.outer(expected, expected)
+    # Residuals in units of their own covariance; what parameters could absorb is projected out.
+    root = np.linalg.cholesky(covariance + 1e-12 * np.eye(len(covariance)))
+    residual = solve_triangular(root, observed - expected, lower=True)
+    absorbed = solve_triangular(root, gradient, lower=True)
+    norms = np.linalg.norm(absorbed, axis=0)
+    basis, sizes, _ = np.linalg.svd(absorbed[:, norms > 0] / norms[norms > 0], full_matrices=False)
+    basis = basis[:, sizes > 1e-8 * sizes[0]]
+    df = len(expected) - basis.shape[1]
+    if df < 1:
+        raise CalibrationError(
+            f"M2 of a {calibration.family.value} needs more than {n_items} items: no degrees of "
+            "freedom are left."
+        )
+    statistic = float(n_examinees * (residual @ residual - ((basis.T @ residual) ** 2).sum()))
+    return M2(
+        statistic=statistic,
+        df=df,
+        p_value=float(chdtrc(df, statistic)),
+        rmsea=_rmsea(max(statistic - df, 0.0), df, n_examinees),
+        rmsea_lo=_rmsea(_noncentrality(statistic, df, _RMSEA_LEVELS[0]), df, n_examinees),
+        rmsea_hi=_rmsea(_noncentrality(statistic, df, _RMSEA_LEVELS[1]), df, n_examinees),
+        n_items=n_items,
+        n_examinees=n_examinees,
+    )
+
+
+def _complete_subset(matrix: ScoreMatrix) -> tuple[IntArray, IntArray]:
+    order = np.argsort(-matrix.answers_per_item(), kind="stable")
+    best = 0
+    for size in _SUBSET_SIZES:
+        # Among twice as many items with the most answers, those spread over the difficulties.
+        columns = _spread(matrix, order[: max(2 * size, matrix.n_items // 2)], size)
+        rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).all(axis=1))
+        if len(rows) >= min(LEAST_COMPLETE, matrix.n_examinees) and len(rows) > 1:
+            return columns, rows
+        best = max(best, len(rows))
+    raise CalibrationError(
+        f"M2 needs at least {LEAST_COMPLETE} examinees who answered all of 8 items, got {best}."
+    )
+
+
+def _spread(matrix: ScoreMatrix, columns: IntArray, size: int) -> IntArray:
+    """At most `size` of the columns, evenly over their order of difficulty."""
+    if len(columns) <= size:
+        return np.sort(columns)
+    order = columns[np.argsort(matrix.item_means()[columns], kind="stable")]
+    chosen: IntArray = order[np.linspace(0, len(order) - 1, size).round().astype(np.intp)]
+    return np.sort(chosen)
+
+
+def _gradient(
+    family: Family,
+    p: FloatArray,
+    derivatives: FloatArray,
+    weights: FloatArray,
+    first: IntArray,
+    second: IntArray,
+) -> FloatArray:
+    """Derivatives of the expected shares in the parameters, shape (n_shares, n_parameters)."""
+    n_items = len(p)
+    columns = []
+    for place, column in enumerate(sorted({SLOPE, *family.free})):
+        slope = derivatives[:, place]
+        single = np.diag(slope @ weights)
+        double = np.zeros((len(first), n_items))
+        rows = np.arange(len(first))
+        double[rows, first] = (slope[first] * p[second]) @ weights
+        double[rows, second] = (slope[second] * p[first]) @ weights
+        block = np.concatenate([single, double])
+        # In the 1PL one slope moves all items.
+        common = family is Family.RASCH and column == SLOPE
+        columns.append(block.sum(axis=1, keepdims=True) if common else block)
+    return np.concatenate(columns, axis=1)
+
+
+def _moments(
+    p: FloatArray, pairs: FloatArray, weights: FloatArray, first: IntArray, second: IntArray
+) -> FloatArray:
+    """Chances that two items, or an item and a pair, or two pairs are all right.
+
+    A right answer counts once where the two share an item, so those entries are set apart.
+    """
+    n_items = len(p)
+    both = np.concatenate([p, pairs])
+    moments: FloatArray = (both * weights) @ both.T
+    single = p @ weights
+    double = pairs @ weights
+    rows = np.arange(n_items, len(both))
+    moments[np.arange(n_items), np.arange(n_items)] = single
+    for member in (first, second):
+        moments[member, rows] = double
+        moments[rows, member] = double
+    for item in range(n_items):
+        of_item = np.flatnonzero((first == item) | (second == item))
+        others = np.where(first[of_item] == item, second[of_item], first[of_item])
+        triples = (p[others] * (weights * p[item])) @ p[others].T
+        np.fill_diagonal(triples, double[of_item])
+        moments[np.ix_(rows[of_item], rows[of_item])] = triples
+    return moments
+
+
+def _rmsea(noncentrality: float, df: int, n_examinees: int) -> float:
+    return float(np.sqrt(noncentrality / (df * n_examinees)))
+
+
+def _noncentrality(statistic: float, df: int, level: float) -> float:
+    """Noncentrality at which the statistic is the given quantile; 0 where none is."""
+    from scipy.optimize import brentq
+
+    if chndtr(statistic, df, 0.0) <= level:
+        return 0.0
+    top = max(statistic - df, 0.0) + 20 * np.sqrt(2 * df + 4 * statistic) + 20
+    return float(brentq(lambda nc: chndtr(statistic, df, nc) - level, 0.0, top))
+
+
+def _srmsr(matrix: ScoreMatrix, calibration: Calibration, columns: IntArray) -> float:
+    p, _ = probabilities(calibration.items.take(columns), calibration.density.nodes)
+    weights = calibration.density.weights
+    single = p @ weights
+    spread = np.sqrt(single * (1 - single))
+    expected = ((p * weights) @ p.T - np.outer(single, single)) / np.outer(spread, spread)
+    n = np.zeros((len(columns), len(columns)))
+    right, both = np.zeros_like(n), np.zeros_like(n)
+    for _, block, seen in matrix.blocks():
+        given = np.ones_like(block) if seen is None else seen
+        n += given.T @ given
+        right += block.T @ given  # right to the row's item among those who saw both
+        both += block.T @ block
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = right / n
+        variance = mean * (1 - mean)
+        observed = (both / n - mean * mean.T) / np.sqrt(variance * variance.T)
+    gaps = (observed - expected)[np.triu_indices(len(columns), 1)]
+    return float(np.sqrt(np.mean(gaps[np.isfinite(gaps)] ** 2)))

@@ -1,0 +1,229 @@
+"""Which items do not fit: S-X2 of each item, and Q3 of each pair.
+
+Source: Orlando & Thissen (2000), Applied Psychological Measurement 24 (S-X2); Yen (1984), Applied
+Psychological Measurement 8 (Q3); Christensen, Makransky & Horton (2017), Applied Psychological
+Measurement 41 (Q3 against its mean).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+
+import numpy as np
+from scipy.special import chdtrc
+
+from app.calibration.logistic.calibrate import Calibration
+from app.calibration.logistic.curves import probabilities
+from app.calibration.matrix import MISSING, ByteArray, ScoreMatrix
+from app.engine.lint import Finding
+from app.engine.models.base import FloatArray, IntArray
+
+GROUP_ITEMS = 100
+"""Items whose sum score is one S-X2; longer banks are cut into groups alike in difficulty."""
+Q3_LIMIT = 0.2
+"""A pair whose Q3 exceeds the mean of all pairs by this is locally dependent."""
+
+_LEAST_EXPECTED = 1.0  # right and wrong answers of a score group, as Orlando & Thissen
+_MOST_PAIRS = 100
+_PAIR_BLOCK = 512
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ItemFit:
+    """S-X2 of each item; NaN and 0 where it cannot be computed.
+
+    Attributes:
+        statistic: Shape (n_items,).
+        df: Degrees of freedom.
+        p_value: Chance of a larger value if the item fits; not corrected for many items.
+        n_examinees: Examinees with answers to all items of the group.
+    """
+
+    statistic: FloatArray
+    df: IntArray
+    p_value: FloatArray
+    n_examinees: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class DependentPair:
+    """Two items that share more than ability."""
+
+    first: str
+    second: str
+    q3: float
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDependence:
+    """Q3, the correlations of items once ability is taken out.
+
+    Attributes:
+        mean: Over all pairs; slightly negative even where the model holds.
+        n_flagged: Pairs more than `Q3_LIMIT` above the mean.
+        pairs: The strongest of them.
+    """
+
+    mean: float
+    n_flagged: int
+    pairs: tuple[DependentPair, ...]
+
+
+def item_fit(matrix: ScoreMatrix, calibration: Calibration) -> ItemFit:
+    """Compare each item's shares of right answers at each sum score with the expected ones.
+
+    Beyond `GROUP_ITEMS` items the sum score is that of a group, which keeps the number of score
+    groups and the cost per item bounded. Only examinees complete on the group count.
+    """
+    n_items = matrix.n_items
+    statistic = np.full(n_items, np.nan)
+    df = np.zeros(n_items, dtype=np.intp)
+    n_examinees = np.zeros(n_items, dtype=np.intp)
+    n_groups = -(-n_items // GROUP_ITEMS)
+    by_difficulty = np.argsort(np.nan_to_num(matrix.item_means()), kind="stable")
+    n_free = len(calibration.family.free)
+    for group in range(n_groups):
+        columns = np.sort(by_difficulty[group::n_groups])
+        scores = matrix.scores[:, columns]
+        scores = scores[(scores != MISSING).all(axis=1)]
+        n_examinees[columns] = len(scores)
+        if len(scores):
+            expected = _expected_shares(calibration, columns)
+            statistic[columns], df[columns] = _chi_square(scores, expected, n_free)
+    p_value = np.where(df > 0, chdtrc(np.maximum(df, 1), statistic), np.nan)
+    return ItemFit(np.where(df > 0, statistic, np.nan), df, p_value, n_examinees)
+
+
+def local_dependence(matrix: ScoreMatrix, calibration: Calibration) -> LocalDependence:
+    """Correlations between the residuals of items at each examinee's EAP."""
+    theta = calibration.score(matrix).theta
+    residual = np.empty((matrix.n_examinees, matrix.n_items))
+    given = np.empty((matrix.n_examinees, matrix.n_items), dtype=bool)
+    for rows, right, seen in matrix.blocks():
+        p, _ = probabilities(calibration.items, theta[rows])
+        given[rows] = True if seen is None else seen
+        residual[rows] = (right - p.T) * given[rows]
+    residual -= residual.sum(axis=0) / np.maximum(given.sum(axis=0), 1)
+    residual *= given
+    complete = bool(given.all())
+    total, n_pairs = 0.0, 0
+    # The mean is not known before the end; where the model holds it is about -1 / n_items.
+    least = Q3_LIMIT - 3 / matrix.n_items
+    candidates: list[tuple[float, int, int]] = []
+    norms = (residual**2).sum(axis=0)
+    for start in range(0, matrix.n_items, _PAIR_BLOCK):
+        block = slice(start, start + _PAIR_BLOCK)
+        here = residual[:, block]
+        if complete:
+            scale = np.outer(norms[block], norms)
+        else:  # only examinees who saw both items of a pair
+            scale = ((here**2).T @ given) * (given[:, block].T.astype(float) @ residual**2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            q3 = (here.T @ residual) / np.sqrt(scale)
+        upper = np.arange(matrix.n_items) > np.arange(start, start + here.shape[1])[:, None]
+        upper &= np.isfinite(q3)
+        total += float(q3[upper].sum())
+        n_pairs += int(upper.sum())
+        i, j = np.nonzero(upper & (q3 > least))
+        candidates += zip(q3[i, j].tolist(), (start + i).tolist(), j.tolist(), strict=True)
+    mean = total / max(n_pairs, 1)
+    flagged = [pair for pair in candidates if pair[0] - mean > Q3_LIMIT]
+    return LocalDependence(
+        mean=mean,
+        n_flagged=len(flagged),
+        pairs=tuple(
+            DependentPair(matrix.items[i], matrix.items[j], q3)
+            for q3, i, j in nlargest(_MOST_PAIRS, flagged)
+        ),
+    )
+
+
+def _expected_shares(calibration: Calibration, columns: IntArray) -> FloatArray:
+    """Expected share of right answers at each sum score, shape (n_items, n_items + 1).
+
+    The sum score of the other items comes from Lord & Wingersky's recursion, for all left-out items
+    side by side.
+    """
+    density = calibration.density.thinned()
+    p, q = probabilities(calibration.items.take(columns), density.nodes)
+    n_items, n_nodes = p.shape
+    others = np.zeros((n_items, n_nodes, n_items + 1))
+    others[:, :, 0] = density.weights
+    for item in range(n_items):
+        own = others[item].copy()
+        right = others[:, :, :-1] * p[item][:, None]
+        others *= q[item][:, None]
+        others[:, :, 1:] += right
+        others[item] = own
+    right = np.zeros((n_items, n_items + 1))
+    right[:, 1:] = np.einsum("jk,jks->js", p, others[:, :, :-1])
+    wrong = np.einsum("jk,jks->js", q, others)
+    shares: FloatArray = right / np.maximum(right + wrong, np.finfo(np.float64).tiny)
+    return shares
+
+
+def _chi_square(
+    scores: ByteArray, expected: FloatArray, n_free: int
+) -> tuple[FloatArray, IntArray]:
+    n_items = scores.shape[1]
+    sums = scores.sum(axis=1, dtype=np.intp)
+    at_score = np.bincount(sums, minlength=n_items + 1).astype(np.float64)
+    right = np.zeros((n_items, n_items + 1))
+    np.add.at(right.T, sums, scores)
+    inner = slice(1, n_items)  # at the ends every answer is known from the sum
+    n, observed = at_score[inner], right[:, inner]
+    hoped = at_score[inner] * expected[:, inner]
+    statistic = np.zeros(n_items)
+    df = np.zeros(n_items, dtype=np.intp)
+    for item in range(n_items):
+        edges = _merged(hoped[item], n - hoped[item])
+        if len(edges) <= n_free:
+            continue
+        r, o, m = (np.add.reduceat(v, edges) for v in (hoped[item], observed[item], n))
+        statistic[item] = ((o - r) ** 2 * m / (r * (m - r))).sum()
+        df[item] = len(edges) - n_free
+    return statistic, df
+
+
+def _merged(right: FloatArray, wrong: FloatArray) -> IntArray:
+    """First scores of groups with enough expected right and wrong answers each."""
+    edges, r, w = [0], 0.0, 0.0
+    for score in range(len(right)):
+        if r >= _LEAST_EXPECTED and w >= _LEAST_EXPECTED:
+            edges.append(score)
+            r = w = 0.0
+        r += right[score]
+        w += wrong[score]
+    if len(edges) > 1 and (r < _LEAST_EXPECTED or w < _LEAST_EXPECTED):
+        edges.pop()  # what is left joins the group before
+    return np.array(edges, dtype=np.intp)
+
+
+#: Items whose S-X2 has a smaller p-value are flagged: one in a thousand that fit is, too ...
+MISFIT_P = 0.001
+
+
+#: ... if their misfit is large as well: with thousands of examinees no item fits perfectly.
+MISFIT_RMSEA = 0.08
+
+
+def misfits(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> list[Finding]:
+    """Items whose answers leave their curve.
+
+    Args:
+        keys: Of the items.
+        columns: Of a calibration, each of shape (n_items,), NaN where unknown.
+    """
+    p_values, rmsea = columns["s_x2_p"], columns["s_x2_rmsea"]
+    return [
+        Finding(
+            code="misfit",
+            severity="warning",
+            item_id=keys[i],
+            field="s_x2_rmsea",
+            value=float(rmsea[i]),
+            message=f"Item {keys[i]!r}: the answers leave its curve, S-X2 has an RMSEA of "
+            f"{rmsea[i]:.3f} (p = {p_values[i]:.2g}).",
+        )
+        for i in np.flatnonzero((p_values < MISFIT_P) & (rmsea >= MISFIT_RMSEA)).tolist()
+    ]

@@ -1,0 +1,1 @@
+"""Calibrations that share items or examinees: linked, joined, checked for drift."""

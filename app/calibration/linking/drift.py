@@ -1,0 +1,348 @@
+"""Do new answers still follow the old curves of the items?
+
+Each item's curve is freed in turn while the other items, at their old parameters, hold the scale:
+the marginal likelihood of the new answers then says whether, how far and which way the curve has
+moved. A likelihood does not care how items were chosen, so the answers of adaptive tests, chosen by
+ability, do as well as complete ones. Items that moved lose their part in holding the scale, and all
+are looked at again.
+
+Notation: V[i, k] = posterior of examinee i over node k from all other items; (shift, stretch) moves
+the old curve to c + (d - c) sigmoid(a e^stretch (theta - b - shift)).
+
+Sources: Thissen, Steinberg & Wainer (1993), in Holland & Wainer, Differential Item Functioning, for
+the likelihood-ratio test item by item; Candell & Drasgow (1988), Applied Psychological Measurement
+12, for the purification.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import chdtrc, expit, ndtri
+
+from app.calibration.logistic.curves import probabilities
+from app.calibration.logistic.expectation import LatentDensity
+from app.calibration.matrix import MISSING, BoolArray, ScoreMatrix
+from app.engine.bank import ItemBank
+from app.engine.models.base import FloatArray, IntArray, ItemParameters
+from app.errors import CalibrationError, InvalidInputError
+
+N_NODES = 121
+"""Nodes over [-6, 6]: finer than the posterior of any test of useful length."""
+
+_MAX_ROUNDS = 6
+_POPULATION_CYCLES = 300
+_POPULATION_TOLERANCE = 1e-4  # logits; thousands of examinees leave more than that open
+_MAX_STEPS = 50
+# Priors that keep a curve finite where its answers are few or all alike; logits and log slope.
+_SHIFT_SD, _STRETCH_SD = 2.0, 0.3
+_LEAST_ANCHORS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftSettings:
+    """When an item counts as drifted: clearly, and far enough to matter.
+
+    Attributes:
+        p_value: Probability, under the old curve, of answers that leave it so clearly or more.
+        distance: Least distance of new and old curve, in probability of a right answer.
+        least_answers: Below so many answers an item is not judged.
+
+    Raises:
+        InvalidInputError: A value out of range.
+    """
+
+    p_value: float = 0.001
+    distance: float = 0.1
+    least_answers: int = 30
+
+    def __post_init__(self) -> None:
+        if not (0 < self.p_value < 1 and 0 <= self.distance < 1 and self.least_answers >= 1):
+            raise InvalidInputError(
+                "Drift needs p_value in (0, 1), distance in [0, 1) and least_answers of at least "
+                f"1, got {self.p_value:g}, {self.distance:g} and {self.least_answers}."
+            )
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Drift:
+    """What new answers say about old curves; all arrays of shape (n_items,), NaN where not judged.
+
+    Attributes:
+        keys: Items that both the answers and the bank have.
+        n_answers: New answers.
+        old_b: Difficulty in the bank, logits.
+        new_b: Difficulty that the new answers ask for, on the same scale.
+        se: Standard error of `new_b`.
+        z: The standard normal deviate of `p_value`, above 0 where the item has become easier.
+        p_value: Of the likelihood-ratio test of the old curve against the moved one, 2 df.
+        distance: Root mean square difference of the curves over the examinees who answered.
+        easier: New minus old mean probability of a right answer over these examinees.
+        drifted: Beyond both thresholds of the settings.
+        mean: Mean ability of the examinees, on the bank's scale.
+        sd: Standard deviation of it.
+    """
+
+    keys: tuple[str, ...]
+    n_answers: IntArray
+    old_b: FloatArray
+    new_b: FloatArray
+    se: FloatArray
+    z: FloatArray
+    p_value: FloatArray
+    distance: FloatArray
+    easier: FloatArray
+    drifted: BoolArray
+    mean: float
+    sd: float
+
+
+def find_drift(
+    matrix: ScoreMatrix,
+    bank: ItemBank,
+    *,
+    old_se: FloatArray | None = None,
+    settings: DriftSettings | None = None,
+) -> Drift:
+    """Compare new answers with the curves that a bank has.
+
+    Args:
+        matrix: New answers; items that the bank does not have take no part.
+        bank: The old parameters.
+        old_se: Standard errors of the bank's difficulties, NaN or None where unknown: what the old
+            answers left open is not taken for drift. Shape (bank.n_items,).
+        settings: When an item counts as drifted.
+
+    Raises:
+        CalibrationError: Fewer than two items in common that tell examinees apart, or no answers
+            to them.
+    """
+    settings = settings or DriftSettings()
+    known = {key: i for i, key in enumerate(bank.item_ids)}
+    columns = [j for j, key in enumerate(matrix.items) if key in known and bank.a[known[key]] != 0]
+    rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).any(axis=1))
+    if len(columns) < _LEAST_ANCHORS or len(rows) == 0:
+        raise CalibrationError(
+            f"Drift needs answers to at least {_LEAST_ANCHORS} items that the bank knows, got "
+            f"{len(columns)} such items and {len(rows)} examinees who answered them."
+        )
+    common = matrix.select(rows, np.array(columns))
+    there = np.array([known[key] for key in common.items])
+    open_before = np.zeros(len(there)) if old_se is None else np.nan_to_num(old_se[there])
+    return _Search(common, bank.parameters.take(there), open_before, settings).run()
+
+
+class _Moved(NamedTuple):
+    """One item's curve as the new answers want it."""
+
+    shift: float
+    se: float
+    ratio: float
+    """Twice the log-likelihood that the move gains."""
+    distance: float
+    easier: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    matrix: ScoreMatrix
+    items: ItemParameters
+    open_before: FloatArray
+    settings: DriftSettings
+
+    @property
+    def b(self) -> FloatArray:
+        difficulties: FloatArray = -self.items.intercept / self.items.a
+        return difficulties
+
+    def run(self) -> Drift:
+        holding = np.ones(self.matrix.n_items, np.bool_)
+        drift = self._look(holding, LatentDensity.normal(n_nodes=N_NODES))
+        for _ in range(_MAX_ROUNDS):
+            still = ~drift.drifted
+            # Somebody has to hold the scale: if nearly all have moved, nobody can say which.
+            if (still == holding).all() or still.sum() < _LEAST_ANCHORS:
+                break
+            holding = still
+            start = LatentDensity.normal(mean=drift.mean, sd=drift.sd, n_nodes=N_NODES)
+            drift = self._look(holding, start)
+        return drift
+
+    def _look(self, holding: BoolArray, start: LatentDensity) -> Drift:
+        """Free each item's curve while the `holding` ones, the item itself excepted, stay."""
+        anchors = self.matrix.select(items=holding)
+        held = self.items.take(np.flatnonzero(holding))
+        evidence = _log_likelihoods(anchors, held, start.nodes)
+        density, weights = _population(evidence, start)
+        n_answers = self.matrix.answers_per_item()
+        moved = [
+            self._free(j, weights, density.nodes, holds=bool(holding[j]))
+            if n_answers[j] >= self.settings.least_answers
+            else _Moved(*[np.nan] * 5)
+            for j in range(self.matrix.n_items)
+        ]
+        shift, se, ratio, distance, easier = (
+            np.array(column) for column in zip(*moved, strict=True)
+        )
+        # The test knows the new answers' error alone; the old difficulty has one as well.
+        total = np.hypot(se, self.open_before)
+        p_value = chdtrc(2, np.maximum(ratio, 0.0) * (se / total) ** 2)
+        drifted = (p_value < self.settings.p_value) & (distance >= self.settings.distance)
+        return Drift(
+            keys=self.matrix.items,
+            n_answers=n_answers,
+            old_b=self.b,
+            new_b=self.b + shift,
+            se=se,
+            # Not shift / total: the further a curve has moved, the less its error is known
+            # (Hauck & Donner 1977), and the clearest cases would look doubtful.
+            z=np.sign(easier) * -ndtri(np.maximum(p_value, 1e-300) / 2),
+            p_value=p_value,
+            distance=distance,
+            easier=easier,
+            drifted=drifted,
+            mean=density.mean,
+            sd=density.sd,
+        )
+
+    def _free(self, j: int, weights: FloatArray, nodes: FloatArray, *, holds: bool) -> _Moved:
+        """Climb to the curve of item `j` that its answers want."""
+        items = self.items
+        curve = _Curve(
+            a=float(items.a[j]),
+            b=float(self.b[j]),
+            c=float(items.c[j]),
+            d=float(items.d[j]),
+            nodes=nodes,
+        )
+        old = curve.at(np.zeros(2))
+        scores = self.matrix.scores[:, j]
+        given = []
+        for score, p_old in ((1, old.p), (0, old.q)):
+            among = weights[scores == score]
+            # Without the item's own answer, which is part of the posterior where it holds.
+            others = among / p_old if holds else among
+            given.append(others / others.sum(axis=1, keepdims=True))
+        right, wrong = given
+        fit = _climb(curve, right, wrong)
+        seen = np.concatenate([right, wrong]).mean(axis=0)
+        gap = curve.at(fit.x).p - old.p
+        return _Moved(
+            shift=float(fit.x[0]),
+            se=fit.se,
+            ratio=2 * max(fit.log_likelihood - _log_likelihood(old, right, wrong), 0.0),
+            distance=float(np.sqrt(seen @ gap**2)),
+            easier=float(seen @ gap),
+        )
+
+
+def _log_likelihoods(matrix: ScoreMatrix, items: ItemParameters, nodes: FloatArray) -> FloatArray:
+    """Of each examinee's answers at each node, shape (n_examinees, n_nodes)."""
+    p, q = probabilities(items, nodes)
+    log_q = np.log(q)
+    log_odds = np.log(p) - log_q
+    joint = np.empty((matrix.n_examinees, len(nodes)))
+    for rows, right, seen in matrix.blocks():
+        joint[rows] = right @ log_odds
+        joint[rows] += log_q.sum(axis=0) if seen is None else seen @ log_q
+    return joint
+
+
+def _population(evidence: FloatArray, density: LatentDensity) -> tuple[LatentDensity, FloatArray]:
+    """Normal density of those who answered, and their posteriors under it.
+
+    EM over mean and sd as in `population`, but the likelihoods are computed once.
+    """
+    evidence = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+    for _ in range(_POPULATION_CYCLES):
+        weights: FloatArray = evidence * density.weights
+        weights /= weights.sum(axis=1, keepdims=True)
+        moments = density.reweighted(weights.sum(axis=0))
+        mean, sd = moments.mean, moments.sd
+        change = max(abs(mean - density.mean), abs(sd - density.sd))
+        density = density.reshaped(mean=mean, sd=sd)
+        if change < _POPULATION_TOLERANCE:
+            break
+    weights = evidence * density.weights
+    weights /= weights.sum(axis=1, keepdims=True)
+    return density, weights
+
+
+class _At(NamedTuple):
+    """A moved curve at the nodes, and how log P and log Q change with shift and stretch."""
+
+    p: FloatArray
+    q: FloatArray
+    slope_p: FloatArray
+    """Shape (n_nodes, 2)."""
+    slope_q: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Curve:
+    a: float
+    b: float
+    c: float
+    d: float
+    nodes: FloatArray
+
+    def at(self, x: FloatArray) -> _At:
+        shift, stretch = x
+        slope = self.a * np.exp(stretch)
+        z = slope * (self.nodes - self.b - shift)
+        s, rest = expit(z), expit(-z)
+        span = self.d - self.c
+        # Floors far below any answer's weight keep 0/0 out where a step meets a distant node.
+        p = np.maximum(self.c + span * s, 1e-300)
+        q = np.maximum((1 - self.d) + span * rest, 1e-300)
+        by_z = np.column_stack([np.full_like(z, -slope), z])
+        steep = (span * s * rest)[:, None] * by_z
+        return _At(p, q, steep / p[:, None], -steep / q[:, None])
+
+
+class _Fit(NamedTuple):
+    x: FloatArray
+    se: float
+    log_likelihood: float
+
+
+_PENALTY = np.array([_SHIFT_SD**-2, _STRETCH_SD**-2])
+
+
+def _climb(curve: _Curve, right: FloatArray, wrong: FloatArray) -> _Fit:
+    """Newton steps with the outer product of the examinees' gradients for a curvature."""
+    x, damping = np.zeros(2), 1e-3
+    here = curve.at(x)
+    value = _log_likelihood(here, right, wrong)
+    for _ in range(_MAX_STEPS):
+        scores = _scores(here, right, wrong)
+        curvature = scores.T @ scores + np.diag(_PENALTY)
+        gradient = scores.sum(axis=0) - _PENALTY * x
+        step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), gradient)
+        step *= min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-12))
+        there = curve.at(x + step)
+        new = _log_likelihood(there, right, wrong)
+        gain = new - value - 0.5 * float(_PENALTY @ ((x + step) ** 2 - x**2))
+        if gain < 0:
+            damping = max(damping, 1e-2) * 4
+            continue
+        x, here, value = x + step, there, new
+        damping *= 0.3
+        if gain < 1e-7:
+            break
+    scores = _scores(here, right, wrong)
+    covariance = np.linalg.inv(scores.T @ scores + np.diag(_PENALTY))
+    return _Fit(x, float(np.sqrt(covariance[0, 0])), value)
+
+
+def _log_likelihood(at: _At, right: FloatArray, wrong: FloatArray) -> float:
+    return float(np.log(right @ at.p).sum() + np.log(wrong @ at.q).sum())
+
+
+def _scores(at: _At, right: FloatArray, wrong: FloatArray) -> FloatArray:
+    """Gradient of each examinee's log-likelihood, shape (n_answers, 2)."""
+    parts = [
+        (among @ (p[:, None] * slope)) / (among @ p)[:, None]
+        for among, p, slope in ((right, at.p, at.slope_p), (wrong, at.q, at.slope_q))
+    ]
+    return np.concatenate(parts)

@@ -1,0 +1,226 @@
+"""Calibrations onto the scale of a bank that is there already."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from app.calibration.logistic.calibrate import (
+    Calibration,
+    CalibrationSettings,
+    calibrate,
+    finished,
+    maximise_in_stages,
+)
+from app.calibration.logistic.curves import (
+    GUESSING,
+    INTERCEPT,
+    N_COORDINATES,
+    OFF,
+    SLOPE,
+    Curves,
+    Family,
+)
+from app.calibration.logistic.em import EmSettings, Progress
+from app.calibration.logistic.maximization import Problem
+from app.calibration.logistic.scale_linking import Linking, link_mean_sigma, link_stocking_lord
+from app.calibration.matrix import ScoreMatrix
+from app.engine.bank import ItemBank
+from app.engine.models.base import ItemParameters
+from app.errors import CalibrationError, InvalidInputError, UnknownNameError
+
+_FAR = 4.0  # logits; the b of an item beyond the examinees is mostly error, which an sd squares
+
+
+class LinkMethod(StrEnum):
+    """How a calibration comes onto the scale of a bank, through items that both have."""
+
+    STOCKING_LORD = "stocking_lord"
+    MEAN_SIGMA = "mean_sigma"
+    FIXED_ANCHOR = "fixed_anchor"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Linked:
+    """A calibration on the scale of another bank.
+
+    Attributes:
+        calibration: On the bank's scale.
+        linking: From a scale on which these examinees have mean 0 and sd 1: their sd on the
+            bank's scale is its slope, their mean its intercept.
+        anchors: Items that carried it.
+    """
+
+    calibration: Calibration
+    linking: Linking
+    anchors: tuple[str, ...]
+
+
+def anchors_of(bank: ItemBank, items: Collection[str], only: Collection[str] = ()) -> ItemBank:
+    """The bank's items that can carry a linking: in both, with a rising curve.
+
+    Args:
+        bank: On the target scale.
+        items: That are calibrated.
+        only: Leaves it to these of them; all where empty.
+
+    Raises:
+        UnknownNameError: One of `only` is not in both.
+        CalibrationError: Fewer than two are left.
+    """
+    common = set(items).intersection(bank.item_ids)
+    for item_id in only:
+        if item_id not in common:
+            raise UnknownNameError("anchor", item_id, sorted(common)[:5])
+    chosen = common.intersection(only) if only else common
+    kept = [j for j, item_id in enumerate(bank.item_ids) if item_id in chosen and bank.a[j] > 0]
+    if len(kept) < 2:
+        raise CalibrationError(
+            f"A link to scale {bank.scale!r} needs at least 2 common items whose curves rise, got "
+            f"{len(kept)}."
+        )
+    return bank.take(np.array(kept))
+
+
+def calibrate_linked(
+    matrix: ScoreMatrix,
+    anchors: ItemBank,
+    method: LinkMethod,
+    settings: CalibrationSettings,
+    *,
+    watch: Callable[[Progress], None] | None = None,
+) -> Linked:
+    """Calibrate all items, and land on the scale of the anchors.
+
+    Args:
+        matrix: Answers.
+        anchors: Items with their parameters on the target scale, see `anchors_of`.
+        method: How.
+        settings: How the items are calibrated.
+        watch: Called after each cycle.
+
+    Raises:
+        CalibrationError: A matrix without information, or too few anchors.
+        InvalidInputError: Anchors that the family cannot hold.
+    """
+    if method is LinkMethod.FIXED_ANCHOR:
+        calibration = calibrate_onto(matrix, anchors, settings, watch=watch)
+        linking = Linking(
+            source=settings.scale,
+            target=anchors.scale,
+            slope=calibration.density.sd,
+            intercept=calibration.density.mean,
+        )
+        return Linked(calibration, linking, anchors.item_ids)
+    own = replace(settings, scale=_own_scale(settings, anchors))
+    return linked(calibrate(matrix, own, watch=watch), anchors, method)
+
+
+def linked(calibration: Calibration, anchors: ItemBank, method: LinkMethod) -> Linked:
+    """Move a calibration onto the scale of anchors, by their parameters on both scales.
+
+    Raises:
+        CalibrationError: Fewer than two anchors whose curves rise on both.
+        InvalidInputError: Fixed anchors, which must hold the scale while it is calibrated.
+    """
+    if method is LinkMethod.FIXED_ANCHOR:
+        raise InvalidInputError("Fixed anchors take part in the calibration; use another method.")
+    here = {item_id: j for j, item_id in enumerate(calibration.item_ids)}
+    pairs = [
+        (here[item_id], there)
+        for there, item_id in enumerate(anchors.item_ids)
+        if item_id in here and calibration.items.a[here[item_id]] > 0
+    ]
+    if method is LinkMethod.MEAN_SIGMA:
+        b, b_there = calibration.b, anchors.b
+        pairs = [(j, there) for j, there in pairs if max(abs(b[j]), abs(b_there[there])) < _FAR]
+    if len(pairs) < 2:
+        raise CalibrationError(
+            f"A link to scale {anchors.scale!r} needs at least 2 anchors whose curves rise, got "
+            f"{len(pairs)}."
+        )
+    mine, theirs = (np.array(side) for side in zip(*pairs, strict=True))
+    source, target = calibration.scale, anchors.scale
+    if method is LinkMethod.MEAN_SIGMA:
+        linking = link_mean_sigma(
+            calibration.b[mine], anchors.b[theirs], source=source, target=target
+        )
+    else:
+        linking = link_stocking_lord(
+            calibration.items.take(mine),
+            anchors.parameters.take(theirs),
+            source=source,
+            target=target,
+        )
+    used = tuple(anchors.item_ids[j] for j in theirs)
+    return Linked(calibration.moved(linking), linking, used)
+
+
+def calibrate_onto(
+    matrix: ScoreMatrix,
+    anchors: ItemBank,
+    settings: CalibrationSettings | None = None,
+    *,
+    watch: Callable[[Progress], None] | None = None,
+) -> Calibration:
+    """Calibrate new items onto the scale of an existing bank (fixed-anchor linking).
+
+    Items of the matrix that the bank knows keep their parameters and hold the scale; the others
+    are estimated together with mean and sd of this population.
+
+    Args:
+        matrix: Answers to anchor items and new items.
+        anchors: Bank that holds at least two of the items.
+        settings: How; its `scale` is replaced by the bank's.
+        watch: Called after each cycle.
+
+    Raises:
+        CalibrationError: A matrix without information.
+        InvalidInputError: Fewer than two anchors, or anchors with a slope of 0 or below where
+            `negative_slopes` is off.
+
+    Source: Kim (2006), Journal of Educational Measurement 43, multiple cycles with updated prior.
+    """
+    settings = settings or CalibrationSettings()
+    matrix.require_calibratable()
+    known = {item_id: i for i, item_id in enumerate(anchors.item_ids)}
+    fixed = [j for j, item_id in enumerate(matrix.items) if item_id in known]
+    if len(fixed) < 2:
+        raise InvalidInputError(
+            f"Fixed-anchor calibration needs at least 2 items of the bank, got {len(fixed)}."
+        )
+    there = np.array([known[matrix.items[j]] for j in fixed])
+    held = anchors.parameters.take(there)
+    if not settings.negative_slopes and (held.a <= 0).any():
+        bad = matrix.items[fixed[int(np.flatnonzero(held.a <= 0)[0])]]
+        raise InvalidInputError(
+            f"Anchor {bad!r} has a slope of 0 or below; leave it out or allow negative slopes."
+        )
+    if settings.family is Family.RASCH and np.ptp(held.a) > 1e-6:
+        raise InvalidInputError("1PL anchors need one common slope; use the 2PL.")
+    problem = settings.problem(fixed=tuple(fixed))
+    em = EmSettings(max_cycles=settings.max_cycles, estimate_population=True)
+    start = _start_beside(matrix, problem, held)
+    problem, result = maximise_in_stages(matrix, settings, problem, em, start=start, watch=watch)
+    return finished(matrix, settings, problem, result, scale=anchors.scale)
+
+
+def _start_beside(matrix: ScoreMatrix, problem: Problem, held: ItemParameters) -> Curves:
+    """Anchors at their values; new items at typical ones, from their share of right answers."""
+    means = np.clip(matrix.item_means(), 0.02, 0.98)
+    x = np.empty((matrix.n_items, N_COORDINATES))
+    slope = float(np.median(np.abs(held.a)))
+    x[:, SLOPE] = np.log(slope) if problem.log_slope else slope
+    x[:, INTERCEPT] = np.log(means / (1 - means))
+    x[:, GUESSING:] = (-OFF, OFF)
+    for column in problem.family.free:
+        if column >= GUESSING:
+            x[:, column] = -2.0 if column == GUESSING else 3.0
+    x[list(problem.fixed)] = Curves.from_natural(held, log_slope=problem.log_slope).x
+    return Curves(x, problem.log_slope)
+
+
+def _own_scale(settings: CalibrationSettings, anchors: ItemBank) -> str:
+    """A name that is not the target's: the calibration is on a scale of its own until linked."""
+    return settings.scale if settings.scale != anchors.scale else f"{settings.scale}/unlinked"

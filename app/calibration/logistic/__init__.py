@@ -1,0 +1,1 @@
+"""Calibration of the logistic models of one ability."""

@@ -1,0 +1,389 @@
+"""From a response matrix to a calibrated bank."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.calibration.logistic.curves import (
+    MAX_SLOPE,
+    Curves,
+    Family,
+)
+from app.calibration.logistic.em import EmResult, EmSettings, Progress, maximise
+from app.calibration.logistic.expectation import (
+    DEFAULT_BOUND,
+    DEFAULT_NODES,
+    LatentDensity,
+    PersonScores,
+    expect,
+    score_examinees,
+)
+from app.calibration.logistic.maximization import Problem
+from app.calibration.logistic.priors import Normal, Priors
+from app.calibration.logistic.scale_linking import Linking
+from app.calibration.logistic.spread import guessing_prior
+from app.calibration.logistic.uncertainty import ParameterErrors, parameter_errors
+from app.calibration.matrix import ScoreMatrix
+from app.engine.bank import DEFAULT_SCALE, ItemBank
+from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.logistic import LOGISTIC
+from app.errors import InvalidInputError
+
+LEAST_ANSWERS: Mapping[Family, int] = {
+    Family.RASCH: 100,  # Linacre (1994), Rasch Measurement Transactions 7
+    Family.TWO_PL: 250,  # Drasgow (1989), Applied Psychological Measurement 13: 200 at the least
+    Family.THREE_PL: 1000,  # Hulin, Lissak & Drasgow (1982), Applied Psychological Measurement 6
+    Family.FOUR_PL: 2500,  # Loken & Rulison (2010), BJMSP 63: wide posteriors even at 1,000
+}
+"""Answers of an item below which its family is hardly identified without priors."""
+
+MAX_NODES = 401
+_ROUGH = 1.0  # log-likelihood that a cycle gains when the items are known roughly
+_WIDE_GUESSING = Normal(None, 2.0)
+_ENOUGH = 1.2  # a grid this much too coarse is not worth a second run
+
+COMPARED: tuple[Family, ...] = (Family.RASCH, Family.TWO_PL, Family.THREE_PL)
+"""Families a comparison tries by itself; the 4PL only where it is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSettings:
+    """How a bank is calibrated.
+
+    Attributes:
+        family: Response model family.
+        priors: Priors; None means `Priors.default` with the spread of guessing learned from the
+            answers, `Priors.none()` maximum likelihood.
+        negative_slopes: Slopes may be negative, as mirt allows. Items that fall with ability then
+            keep their best-fitting curve instead of a slope near 0.
+        estimate_density: Free weights of the latent density instead of N(0, 1).
+        n_nodes: Quadrature nodes over [-bound, bound]. None: 61, and once the items are known
+            as many as their posteriors need; a long test measures more finely than 61 nodes lie.
+        bound: Largest theta of the quadrature.
+        max_cycles: Most E-steps.
+        with_errors: Compute standard errors.
+        scale: Name of the theta scale that this calibration defines.
+
+    Raises:
+        InvalidInputError: Priors that need positive slopes where they may be negative, or the other
+            way round, or a prior on the 1PL's common slope.
+    """
+
+    family: Family = Family.TWO_PL
+    priors: Priors | None = None
+    negative_slopes: bool = False
+    estimate_density: bool = False
+    n_nodes: int | None = None
+    bound: float = DEFAULT_BOUND
+    max_cycles: int = 2000
+    with_errors: bool = True
+    scale: str = DEFAULT_SCALE
+
+    def __post_init__(self) -> None:
+        if self.max_cycles < 1:
+            raise InvalidInputError(f"max_cycles must be at least 1, got {self.max_cycles}.")
+        if self.family is Family.RASCH and self.negative_slopes:
+            raise InvalidInputError("The 1PL has one common, positive slope.")
+        if self.priors is None:
+            return
+        if self.negative_slopes and self.priors.need_positive_slopes:
+            raise InvalidInputError(
+                "Priors on log a and b need positive slopes; leave them out or disallow negative "
+                "slopes."
+            )
+        if not self.negative_slopes and self.priors.slope is not None:
+            raise InvalidInputError("The prior on a itself is for slopes that may be negative.")
+        if self.family is Family.RASCH and self.priors.log_slope is not None:
+            raise InvalidInputError("The 1PL's common slope takes no prior.")
+
+    def problem(self, fixed: tuple[int, ...] = ()) -> Problem:
+        """The estimation problem these settings describe."""
+        priors = self.priors
+        if priors is None:
+            priors = Priors.default(self.family, negative_slopes=self.negative_slopes)
+        return Problem(
+            family=self.family,
+            log_slope=not self.negative_slopes,
+            priors=priors,
+            fixed=fixed,
+        )
+
+    def density(self) -> LatentDensity:
+        """The latent density to start with."""
+        return LatentDensity.normal(n_nodes=self.n_nodes or DEFAULT_NODES, bound=self.bound)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class Calibration:
+    """A calibrated bank and what is known about it.
+
+    Attributes:
+        family: Response model family.
+        items: Parameters, in the order of `item_ids`.
+        item_ids: Ids of the items.
+        density: Latent density of the calibration population.
+        log_likelihood: Marginal, of all answers, without prior terms.
+        n_parameters: Free parameters.
+        n_examinees: Rows used.
+        n_answers: Answers used.
+        converged: Both criteria of `EmSettings` hold.
+        cycles: E-steps taken.
+        errors: Standard errors, or None where not asked for.
+        guessing_sd: Of the prior on logit c that was used, or None.
+        free_density: The latent density's weights were estimated.
+        warnings: What a reader of the numbers should know.
+        scale: Name of the theta scale.
+    """
+
+    family: Family
+    items: ItemParameters
+    item_ids: tuple[str, ...]
+    density: LatentDensity
+    log_likelihood: float
+    n_parameters: int
+    n_examinees: int
+    n_answers: int
+    converged: bool
+    cycles: int
+    errors: ParameterErrors | None
+    guessing_sd: float | None
+    free_density: bool = False
+    warnings: tuple[str, ...] = ()
+    scale: str = DEFAULT_SCALE
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion; lower is better."""
+        return 2 * self.n_parameters - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion with the number of examinees; lower is better."""
+        return float(self.n_parameters * np.log(self.n_examinees) - 2 * self.log_likelihood)
+
+    @property
+    def b(self) -> FloatArray:
+        """Difficulties, logits."""
+        difficulties: FloatArray = -self.items.intercept / self.items.a
+        return difficulties
+
+    def bank(self) -> ItemBank:
+        """The items as a bank."""
+        return ItemBank.from_intercepts(
+            a=self.items.a,
+            intercept=self.items.intercept,
+            c=self.items.c,
+            d=self.items.d,
+            item_ids=self.item_ids,
+            scale=self.scale,
+        )
+
+    def moved(self, linking: Linking) -> "Calibration":
+        """The same calibration on the linking's target scale; its own error is not added.
+
+        Raises:
+            ScaleMismatchError: The linking does not start from this scale.
+        """
+        nodes = np.asarray(linking.theta(self.density.nodes, scale=self.scale), dtype=np.float64)
+        return replace(
+            self,
+            items=linking.items(self.items),
+            density=LatentDensity(nodes, self.density.weights),
+            errors=self.errors and self.errors.moved(linking),
+            scale=linking.target,
+        )
+
+    def score(self, matrix: ScoreMatrix) -> PersonScores:
+        """EAP scores of examinees on this scale, their columns in the order of `item_ids`."""
+        return score_examinees(matrix, self.items, self.density)
+
+
+def calibrate(
+    matrix: ScoreMatrix,
+    settings: CalibrationSettings | None = None,
+    *,
+    watch: Callable[[Progress], None] | None = None,
+) -> Calibration:
+    """Marginal maximum likelihood, or maximum a posteriori, for a whole bank at once.
+
+    Args:
+        matrix: Answers; missing ones take no part.
+        settings: How; by default a 2PL with weak priors.
+        watch: Called after each cycle; raising from it ends the calibration.
+
+    Raises:
+        CalibrationError: A matrix without information, see `ScoreMatrix.require_calibratable`.
+    """
+    settings = settings or CalibrationSettings()
+    matrix.require_calibratable()
+    problem = settings.problem()
+    em = EmSettings(max_cycles=settings.max_cycles, estimate_density=settings.estimate_density)
+    problem, result = maximise_in_stages(matrix, settings, problem, em, watch=watch)
+    return finished(matrix, settings, problem, result)
+
+
+def compare_families(
+    matrix: ScoreMatrix,
+    families: Sequence[Family] = COMPARED,
+    settings: CalibrationSettings | None = None,
+) -> tuple[Calibration, ...]:
+    """The same answers calibrated by several families, lowest BIC first.
+
+    All by maximum likelihood: a prior would take from the log-likelihood of the larger families
+    what the criteria charge them for again.
+    """
+    base = settings or CalibrationSettings()
+    fits = [
+        calibrate(
+            matrix,
+            CalibrationSettings(
+                family=family,
+                priors=Priors.none(),
+                negative_slopes=base.negative_slopes and family is not Family.RASCH,
+                estimate_density=base.estimate_density,
+                n_nodes=base.n_nodes,
+                bound=base.bound,
+                max_cycles=base.max_cycles,
+                with_errors=False,
+                scale=base.scale,
+            ),
+        )
+        for family in families
+    ]
+    return tuple(sorted(fits, key=lambda fit: fit.bic))
+
+
+def maximise_in_stages(
+    matrix: ScoreMatrix,
+    settings: CalibrationSettings,
+    problem: Problem,
+    em: EmSettings,
+    *,
+    start: Curves | None = None,
+    watch: Callable[[Progress], None] | None = None,
+) -> tuple[Problem, EmResult]:
+    """Maximise roughly, learn from that what the rest needs, and maximise.
+
+    Returns:
+        The problem with the priors that were learned, and where its maximum is.
+    """
+    rough = maximise(
+        matrix,
+        _widened(problem, settings),
+        settings.density(),
+        replace(em, tolerance=_ROUGH, gradient_tolerance=np.inf),
+        start=start,
+        watch=watch,
+    )
+    problem = _learned(matrix, problem, settings, rough)
+    # How fine the grid must be is known only once the items are, roughly.
+    finer = None if em.estimate_population else _fine_enough(rough, settings)
+    result = maximise(
+        matrix,
+        problem,
+        finer or rough.density,
+        replace(em, max_cycles=max(settings.max_cycles - rough.cycles, 1)),
+        start=rough.curves,
+        early_looks=finer is None,
+        watch=watch,
+    )
+    return problem, replace(result, cycles=rough.cycles + result.cycles)
+
+
+def _widened(problem: Problem, settings: CalibrationSettings) -> Problem:
+    """With a wide prior of guessing, under which the items show how much theirs varies."""
+    if settings.priors is not None or problem.priors.guessing is None:
+        return problem
+    return replace(problem, priors=replace(problem.priors, guessing=_WIDE_GUESSING))
+
+
+def _learned(
+    matrix: ScoreMatrix, problem: Problem, settings: CalibrationSettings, rough: EmResult
+) -> Problem:
+    """With the prior of guessing that the answers ask for, unless the caller set the priors."""
+    if settings.priors is not None or problem.priors.guessing is None:
+        return problem
+    counts = expect(matrix, rough.curves.natural(), rough.density)
+    guessing = guessing_prior(problem, rough.curves, counts, rough.density.nodes)
+    return replace(problem, priors=replace(problem.priors, guessing=guessing))
+
+
+def _fine_enough(result: EmResult, settings: CalibrationSettings) -> LatentDensity | None:
+    """Density on a grid no coarser than the posteriors, or None where it is so already.
+
+    The trapezoid rule's error falls with exp(-2 pi^2 (se / spacing)^2): below 1e-5 at 1.3 se.
+    """
+    if settings.n_nodes is not None or settings.estimate_density:
+        return None
+    nodes = result.density.nodes
+    at_node = LOGISTIC.information(result.curves.natural().column(), nodes).sum(axis=0)
+    se = 1 / np.sqrt(1 + result.density.weights @ at_node)
+    needed = int(np.ceil(2 * settings.bound / (1.3 * se))) + 1
+    if needed <= _ENOUGH * len(nodes):
+        return None
+    return LatentDensity.normal(n_nodes=min(needed, MAX_NODES), bound=settings.bound)
+
+
+def finished(
+    matrix: ScoreMatrix,
+    settings: CalibrationSettings,
+    problem: Problem,
+    result: EmResult,
+    scale: str | None = None,
+) -> Calibration:
+    """The result of EM as a calibration, with standard errors where asked for."""
+    errors, guessing = None, problem.priors.guessing
+    if settings.with_errors:
+        errors = parameter_errors(matrix, problem, result.curves, result.density)
+    n_free_items = matrix.n_items - len(problem.fixed)
+    n_parameters = settings.family.n_parameters(n_free_items)
+    if problem.fixed:
+        n_parameters += 2 - (1 if settings.family is Family.RASCH else 0)
+    elif settings.estimate_density:
+        n_parameters += len(result.density.nodes) - 3  # weights sum to 1, mean 0 and sd 1 are fixed
+    return Calibration(
+        family=settings.family,
+        items=result.curves.natural(),
+        item_ids=matrix.items,
+        density=result.density,
+        log_likelihood=result.log_likelihood,
+        n_parameters=n_parameters,
+        n_examinees=matrix.n_examinees,
+        n_answers=int(matrix.answers_per_item().sum()),
+        converged=result.converged,
+        cycles=result.cycles,
+        errors=errors,
+        guessing_sd=None if guessing is None else guessing.sd,
+        free_density=settings.estimate_density and not problem.fixed,
+        warnings=_warnings(matrix, settings, result),
+        scale=scale or settings.scale,
+    )
+
+
+def _warnings(
+    matrix: ScoreMatrix, settings: CalibrationSettings, result: EmResult
+) -> tuple[str, ...]:
+    found = []
+    if not result.converged:
+        found.append(
+            f"Not converged after {result.cycles} cycles: the last gained {result.gain:.2g}, and "
+            f"{result.distance:.2g} standard errors are left."
+        )
+    least = LEAST_ANSWERS[settings.family]
+    few = int((matrix.answers_per_item() < least).sum())
+    if few:
+        found.append(
+            f"{few} of {matrix.n_items} items have fewer than {least} answers, where a "
+            f"{settings.family.value} item is hardly identified; its parameters lean on the priors."
+        )
+    steep = int((np.abs(result.curves.a) >= MAX_SLOPE * 0.999).sum())
+    if steep:
+        found.append(f"{steep} items ended at the largest slope, {MAX_SLOPE:g}.")
+    falling = int((result.curves.a < 0).sum())
+    if falling:
+        found.append(f"{falling} items have a negative slope.")
+    edge = float(result.density.weights[[0, -1]].sum())
+    if edge > 1e-3:
+        found.append(f"{edge:.1%} of the population lies at the ends of the quadrature.")
+    return tuple(found)

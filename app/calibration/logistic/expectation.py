@@ -1,0 +1,207 @@
+"""E-step: what the answers say about the latent density, as matrix products.
+
+Notation: L[i, k] = log P(answers of i | node k) + log weight k; posterior W = softmax over k.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.calibration.logistic.curves import probabilities
+from app.calibration.matrix import ScoreMatrix
+from app.engine.models.base import FloatArray, ItemParameters
+from app.errors import InvalidInputError
+
+DEFAULT_NODES = 61
+DEFAULT_BOUND = 6.0
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LatentDensity:
+    """Abilities of the calibration population, on nodes.
+
+    Attributes:
+        nodes: Equally spaced thetas, shape (n_nodes,).
+        weights: Their probabilities, summing to 1.
+    """
+
+    nodes: FloatArray
+    weights: FloatArray
+
+    @classmethod
+    def normal(
+        cls,
+        *,
+        mean: float = 0.0,
+        sd: float = 1.0,
+        n_nodes: int = DEFAULT_NODES,
+        bound: float = DEFAULT_BOUND,
+    ) -> "LatentDensity":
+        """Normal density on `n_nodes` nodes over [-bound, bound], weights normalised.
+
+        Raises:
+            InvalidInputError: Fewer than 5 nodes, or a bound or sd that is not positive.
+        """
+        if n_nodes < 5 or not bound > 0 or not sd > 0:
+            raise InvalidInputError(
+                "A latent density needs at least 5 nodes, a bound > 0 and an sd > 0, got "
+                f"{n_nodes} nodes, bound {bound}, sd {sd}."
+            )
+        nodes = np.linspace(-bound, bound, n_nodes)
+        return cls(nodes, np.ones(n_nodes)).reshaped(mean=mean, sd=sd)
+
+    def reshaped(self, *, mean: float, sd: float) -> "LatentDensity":
+        """Normal weights on the same nodes."""
+        log_weights = -0.5 * ((self.nodes - mean) / sd) ** 2
+        weights = np.exp(log_weights - log_weights.max())
+        return LatentDensity(self.nodes, weights / weights.sum())
+
+    def reweighted(self, mass: FloatArray) -> "LatentDensity":
+        """Weights in proportion to `mass`, with a floor far below one examinee."""
+        weights = np.maximum(mass, 1e-9 * mass.sum())
+        return LatentDensity(self.nodes, weights / weights.sum())
+
+    def thinned(self, n_nodes: int = DEFAULT_NODES) -> "LatentDensity":
+        """Every so many-th node, so that at most `n_nodes` are left."""
+        step = -(-len(self.nodes) // n_nodes)
+        weights = self.weights[::step]
+        return LatentDensity(self.nodes[::step], weights / weights.sum())
+
+    @property
+    def mean(self) -> float:
+        """Mean ability."""
+        return float(self.weights @ self.nodes)
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of ability."""
+        return float(np.sqrt(self.weights @ (self.nodes - self.mean) ** 2))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Expectation:
+    """Expected counts at the nodes, given the answers.
+
+    Attributes:
+        log_likelihood: Marginal log-likelihood of all answers.
+        right: Expected right answers, shape (n_items, n_nodes).
+        seen: Expected answers, shape (n_items, n_nodes), or (1, n_nodes) where none is missing.
+        mass: Expected examinees, shape (n_nodes,).
+    """
+
+    log_likelihood: float
+    right: FloatArray
+    seen: FloatArray
+    mass: FloatArray
+
+
+def expect(matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity) -> Expectation:
+    """Expected counts and the marginal log-likelihood at given item parameters.
+
+    Source: Bock & Aitkin (1981), Psychometrika 46, eq. 14-16.
+    """
+    n_nodes = len(density.nodes)
+    right = np.zeros((matrix.n_items, n_nodes))
+    missing = np.zeros((matrix.n_items, n_nodes))
+    mass = np.zeros(n_nodes)
+    total = 0.0
+    any_missing = False
+    for block in posteriors(matrix, items, density):
+        right += block.right.T @ block.weights
+        mass_here = block.weights.sum(axis=0)
+        mass += mass_here
+        total += float(block.log_likelihood.sum())
+        if block.seen is not None:
+            any_missing = True
+            missing += mass_here - block.seen.T @ block.weights
+    # A difference of sums may fall below 0, or below `right`, by rounding.
+    seen = np.maximum(mass - missing, right) if any_missing else mass[None, :]
+    return Expectation(total, right, seen, mass)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PosteriorBlock:
+    """Some examinees' answers and what they say about their abilities."""
+
+    rows: slice
+    right: FloatArray
+    """1 where right; shape (n_rows, n_items)."""
+    seen: FloatArray | None
+    """1 where answered; None where all is."""
+    weights: FloatArray
+    """Posterior over the nodes, shape (n_rows, n_nodes)."""
+    log_likelihood: FloatArray
+    """Marginal log-likelihood of each row."""
+
+
+def posteriors(
+    matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity
+) -> Iterator[PosteriorBlock]:
+    """Posterior of each examinee over the nodes, in blocks of rows."""
+    p, q = probabilities(items, density.nodes)
+    log_q = np.log(q)
+    log_odds = np.log(p) - log_q
+    with np.errstate(divide="ignore"):
+        log_prior = np.log(density.weights)
+    all_wrong = log_q.sum(axis=0)
+    for rows, right, seen in matrix.blocks():
+        joint = right @ log_odds
+        joint += log_prior
+        joint += all_wrong if seen is None else seen @ log_q
+        top = joint.max(axis=1, keepdims=True)
+        np.exp(joint - top, out=joint)
+        sums = joint.sum(axis=1, keepdims=True)
+        joint /= sums
+        yield PosteriorBlock(rows, right, seen, joint, (top + np.log(sums))[:, 0])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PersonScores:
+    """Posterior mean and standard deviation of each examinee's ability."""
+
+    theta: FloatArray
+    se: FloatArray
+
+
+def score_examinees(
+    matrix: ScoreMatrix, items: ItemParameters, density: LatentDensity
+) -> PersonScores:
+    """EAP scores of all rows at once.
+
+    Source: Bock & Mislevy (1982), Applied Psychological Measurement 6.
+    """
+    theta = np.empty(matrix.n_examinees)
+    se = np.empty(matrix.n_examinees)
+    for block in posteriors(matrix, items, density):
+        mean = block.weights @ density.nodes
+        theta[block.rows] = mean
+        spread = block.weights @ density.nodes**2 - mean**2
+        se[block.rows] = np.sqrt(np.maximum(spread, 0.0))
+    return PersonScores(theta, se)
+
+
+def population(
+    matrix: ScoreMatrix,
+    items: ItemParameters,
+    density: LatentDensity,
+    *,
+    tolerance: float = 1e-5,
+    max_cycles: int = 500,
+) -> LatentDensity:
+    """Normal density of the population that gave these answers, at fixed item parameters.
+
+    EM over mean and sd alone. Unlike the spread of point scores, sd is not shrunk by their
+    unreliability.
+
+    Source: Mislevy (1984), Psychometrika 49.
+    """
+    for _ in range(max_cycles):
+        mass = expect(matrix, items, density).mass
+        moments = density.reweighted(mass)
+        mean, sd = moments.mean, moments.sd
+        change = max(abs(mean - density.mean), abs(sd - density.sd))
+        density = density.reshaped(mean=mean, sd=sd)
+        if change < tolerance:
+            break
+    return density

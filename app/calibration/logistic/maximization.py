@@ -1,0 +1,251 @@
+"""M-step: every item climbs its own expected log-likelihood, all items at once.
+
+Plain Fisher scoring lands in poor optima on steep or guessed items, so each item has a damping of
+its own (Levenberg-Marquardt) and takes a step only if its objective increases.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from app.calibration.logistic.curves import (
+    INTERCEPT,
+    N_COORDINATES,
+    SLOPE,
+    Curves,
+    Family,
+    bounds,
+    probabilities,
+    slopes_of_curves,
+)
+from app.calibration.logistic.expectation import Expectation
+from app.calibration.logistic.priors import Priors
+from app.engine.models.base import FloatArray, IntArray
+
+START_DAMPING = 0.01
+_LEAST_DAMPING, _MOST_DAMPING = 1e-4, 1e6
+_EASE, _STIFFEN = 0.2, 6.0
+_RIDGE = 1e-8  # keeps the linear system regular where an item carries no information
+_ITEM_BLOCK = 512  # items whose working arrays stay in the processor's cache
+
+
+class Objective(NamedTuple):
+    """Expected complete-data log-posterior of each item, with its derivatives."""
+
+    value: FloatArray
+    """Shape (n_items,)."""
+    gradient: FloatArray
+    """Shape (n_items, 4)."""
+    information: FloatArray
+    """Expected complete-data information plus prior precision, shape (n_items, 4, 4)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is estimated: family, sign of slopes, priors, items that stay as they are.
+
+    Attributes:
+        family: Which coordinates are free.
+        log_slope: Slopes are positive and moved on the log scale.
+        priors: Prior densities.
+        fixed: Positions of items whose parameters are known, in rising order.
+    """
+
+    family: Family
+    log_slope: bool
+    priors: Priors
+    fixed: tuple[int, ...] = ()
+
+    def settled(self, x: FloatArray) -> "Problem":
+        """The same with the floating means of the priors held at those of the items.
+
+        They maximise the log-posterior at these items, so holding them for one M-step keeps EM's
+        ascent, and each item's objective its own.
+        """
+        free_items = x[self.movable(len(x))]
+        return replace(self, priors=self.priors.settled(Curves(free_items, self.log_slope)))
+
+    def log_prior(self, x: FloatArray) -> float:
+        """Log prior density of the items that are estimated, floating means at their best."""
+        free_items = Curves(x[self.movable(len(x))], self.log_slope)
+        return float(self.priors.settled(free_items).terms(free_items).value.sum())
+
+    def movable(self, n_items: int) -> IntArray:
+        """Positions of the items that are estimated."""
+        return np.setdiff1d(np.arange(n_items), np.array(self.fixed, dtype=np.intp))
+
+
+def objective(problem: Problem, x: FloatArray, counts: Expectation, nodes: FloatArray) -> Objective:
+    """Objective and derivatives of all items."""
+    n_items = len(x)
+    value = np.empty(n_items)
+    gradient = np.zeros((n_items, N_COORDINATES))
+    information = np.zeros((n_items, N_COORDINATES, N_COORDINATES))
+    columns = np.array(sorted({*problem.family.free, SLOPE, INTERCEPT}))
+    for start in range(0, n_items, _ITEM_BLOCK):
+        block = slice(start, start + _ITEM_BLOCK)
+        right = counts.right[block]
+        seen = counts.seen if len(counts.seen) == 1 else counts.seen[block]
+        curves = Curves(x[block], problem.log_slope)
+        p, q, derivatives = slopes_of_curves(curves, nodes, columns.tolist())
+        value[block] = (right * np.log(p) + (seen - right) * np.log(q)).sum(axis=1)
+        pq = p * q
+        gradient[block, columns] = (derivatives @ ((right - seen * p) / pq)[:, :, None])[:, :, 0]
+        weighted = derivatives * (seen / pq)[:, None, :]
+        information[block, columns[:, None], columns] = weighted @ derivatives.transpose(0, 2, 1)
+    prior = problem.priors.terms(Curves(x, problem.log_slope))
+    return Objective(value + prior.value, gradient + prior.gradient, information + prior.precision)
+
+
+class Climb(NamedTuple):
+    """Where the items are after some steps."""
+
+    x: FloatArray
+    before: Objective
+    """At the position the climb began from."""
+    at: Objective
+    """At `x`."""
+    damping: FloatArray
+
+
+def climb(
+    problem: Problem,
+    x: FloatArray,
+    counts: Expectation,
+    nodes: FloatArray,
+    damping: FloatArray,
+    steps: int,
+) -> Climb:
+    """Take damped steps; the objective of no item decreases.
+
+    Args:
+        problem: What is estimated.
+        x: Coordinates, shape (n_items, 4).
+        counts: Result of the E-step.
+        nodes: Thetas of the counts.
+        damping: Damping of each item, kept from one cycle to the next.
+        steps: Steps to try.
+    """
+    low, high = bounds(log_slope=problem.log_slope)
+    free = np.array(problem.family.free)
+    movable = problem.movable(len(x))
+    estimated = np.ix_(movable, free)
+    before = at = objective(problem, x, counts, nodes)
+    for _ in range(steps):
+        trial = x.copy()
+        step = _damped_step(problem, x, at, damping)[movable]
+        trial[estimated] = np.clip(x[estimated] + step, low[free], high[free])
+        then = objective(problem, trial, counts, nodes)
+        better = then.value > at.value
+        x = np.where(better[:, None], trial, x)
+        at = Objective(
+            np.where(better, then.value, at.value),
+            np.where(better[:, None], then.gradient, at.gradient),
+            np.where(better[:, None, None], then.information, at.information),
+        )
+        damping = np.where(
+            better,
+            np.maximum(damping * _EASE, _LEAST_DAMPING),
+            np.minimum(damping * _STIFFEN, _MOST_DAMPING),
+        )
+        if problem.family is Family.RASCH and not problem.fixed:
+            x, at = _move_common_slope(problem, x, at, counts, nodes)
+    return Climb(x, before, at, damping)
+
+
+def distance_left(problem: Problem, x: FloatArray, at: Objective, n_examinees: float) -> float:
+    """How far the position still is from where its gradient is zero, in standard errors.
+
+    The larger of the longest Newton step of an item (in complete-data standard errors), and of the
+    steps along location and scale of theta: these move all items by little each, and EM walks them
+    slowest. A coordinate at its bound with the gradient pointing outwards has no step left.
+
+    By Fisher's identity the gradient at the E-step's own position is that of the marginal
+    log-posterior.
+    """
+    movable = problem.movable(len(x))
+    gradient, information = _free_system(problem, x, at)
+    steps = _solve(information[movable], gradient[movable])
+    decrements = np.einsum("ja,ja->j", gradient[movable], steps)
+    longest = np.sqrt(np.maximum(decrements, 0.0).max(initial=0.0))
+    if problem.fixed:
+        return float(longest)
+    # With thetas known exactly, n examinees fix the mean to 1/sqrt(n) and log sd to 1/sqrt(2 n). An
+    # item at its steepest is a step on the grid and cannot follow a small move of theta.
+    low, high = bounds(log_slope=problem.log_slope)
+    follows = (x[:, SLOPE] > low[SLOPE]) & (x[:, SLOPE] < high[SLOPE])
+    a = np.where(follows, Curves(x, problem.log_slope).a, 0.0)
+    location = abs(at.gradient[:, INTERCEPT] @ a) / np.sqrt(n_examinees)
+    scale = abs(at.gradient[:, SLOPE] @ (follows if problem.log_slope else a))
+    scale /= np.sqrt(2 * n_examinees)
+    return float(max(longest, location, scale))
+
+
+def candidate_values(
+    problem: Problem, candidates: FloatArray, counts: Expectation, nodes: FloatArray
+) -> FloatArray:
+    """Objective of every item at every candidate, shape (n_items, n_candidates).
+
+    One matrix product, which makes a global search over a grid affordable.
+    """
+    curves = Curves(candidates, problem.log_slope)
+    p, q = probabilities(curves.natural(), nodes)
+    log_q = np.log(q)
+    values: FloatArray = counts.right @ (np.log(p) - log_q).T + counts.seen @ log_q.T
+    return values + problem.priors.terms(curves).value
+
+
+def _free_system(problem: Problem, x: FloatArray, at: Objective) -> tuple[FloatArray, FloatArray]:
+    """Gradient and information of the free coordinates that can still move.
+
+    A coordinate at its bound with the gradient pointing outwards is taken out of the equations;
+    left in, its flat direction would stiffen the damping of the others.
+    """
+    low, high = bounds(log_slope=problem.log_slope)
+    free = np.array(problem.family.free)
+    gradient = at.gradient[:, free]
+    information = at.information[:, free[:, None], free]
+    stuck = ((x[:, free] <= low[free]) & (gradient < 0)) | (
+        (x[:, free] >= high[free]) & (gradient > 0)
+    )
+    moving = ~stuck
+    coupled = moving[:, :, None] & moving[:, None, :]
+    return np.where(moving, gradient, 0.0), np.where(coupled, information, np.eye(len(free)))
+
+
+def _damped_step(problem: Problem, x: FloatArray, at: Objective, damping: FloatArray) -> FloatArray:
+    gradient, information = _free_system(problem, x, at)
+    diagonal = np.arange(gradient.shape[1])
+    information[:, diagonal, diagonal] *= 1 + damping[:, None]
+    return _solve(information, gradient)
+
+
+def _solve(information: FloatArray, gradient: FloatArray) -> FloatArray:
+    regular = information + _RIDGE * np.identity(information.shape[-1])
+    solution = np.linalg.solve(regular, gradient[..., None])
+    return np.asarray(solution[..., 0], dtype=np.float64)
+
+
+def _move_common_slope(
+    problem: Problem, x: FloatArray, at: Objective, counts: Expectation, nodes: FloatArray
+) -> tuple[FloatArray, Objective]:
+    """One Newton step of the slope that all 1PL items share, their intercepts moving along.
+
+    The information is an arrowhead (one slope, one intercept an item): eliminating the intercepts
+    leaves a single equation.
+    """
+    slope_info = at.information[:, SLOPE, SLOPE]
+    cross = at.information[:, SLOPE, INTERCEPT]
+    intercept_info = at.information[:, INTERCEPT, INTERCEPT] + _RIDGE
+    ratio = cross / intercept_info
+    left = float((slope_info - ratio * cross).sum()) + _RIDGE
+    step = float((at.gradient[:, SLOPE] - ratio * at.gradient[:, INTERCEPT]).sum()) / left
+    low, high = bounds(log_slope=problem.log_slope)
+    trial = x.copy()
+    trial[:, SLOPE] = np.clip(x[:, SLOPE] + step, low[SLOPE], high[SLOPE])
+    trial[:, INTERCEPT] += at.gradient[:, INTERCEPT] / intercept_info - ratio * step
+    then = objective(problem, trial, counts, nodes)
+    if then.value.sum() > at.value.sum():
+        return trial, then
+    return x, at

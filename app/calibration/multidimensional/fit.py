@@ -1,0 +1,232 @@
+"""Fits the multidimensional and the nested model.
+
+Two ways, the better one chosen by the likelihood of answers held out from both:
+
+- `joint`: item parameters and abilities together by maximum a posteriori, as published; see
+  `joint_fit`.
+- `variational`: abilities integrated out, which many examinees with few answers each need; see
+  `variational_fit`.
+
+| symbol | meaning |
+|---|---|
+| X | abilities, (n_examinees, D) |
+| S | slopes in all abilities, (n_items, D) |
+| t | intercepts, (n_items,) |
+| Z = X S' + t | logits |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import log_expit
+
+from app.calibration.multidimensional.dimensionality import ParallelAnalysis, parallel_analysis
+from app.calibration.multidimensional.joint import fit_jointly
+from app.calibration.multidimensional.marginal import marginal_log_likelihood
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings, Watch
+from app.calibration.multidimensional.start import RawFit, blocks
+from app.calibration.multidimensional.variational import fit_variationally
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.multidimensional import Loadings, Population
+from app.errors import CalibrationError, InvalidInputError
+
+#: Dimensions beside the general one that are fitted where nobody says how many: language models'
+#: answers have dozens above chance, and a profile of dozens is read by no one.
+MOST_BY_DEFAULT = 4
+_HELD_OUT = 0.1
+_COMPARED_ITEMS, _COMPARED_EXAMINEES = 500, 500  # a comparison on more would only take longer
+_LEAST_PROBABILITY = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MultidimensionalFit:
+    """A fitted model.
+
+    Attributes:
+        items: Loadings of every item; those of a degenerate item are 0.
+        abilities: Of the examinees, shape (n_examinees, D).
+        population: Their mean and covariance.
+        method: That was used.
+        log_likelihood: Of all answers, the abilities integrated out; see
+            `marginal_log_likelihood`.
+        iterations: Used.
+        converged: Whether they sufficed.
+        degenerate: Items that everybody answered alike, shape (n_items,): the constant is the
+            answer, and the intercept says so.
+        analysis: Parallel analysis; None where the number of dimensions was given.
+        compared: Mean log-likelihood of a held-out answer by method, empty without comparison.
+    """
+
+    items: Loadings
+    abilities: FloatArray
+    population: Population
+    method: FitMethod
+    log_likelihood: float
+    iterations: int
+    converged: bool
+    degenerate: BoolArray
+    analysis: ParallelAnalysis | None
+    compared: dict[str, float]
+
+    @property
+    def dimensions(self) -> int:
+        """K."""
+        return int(self.items.loadings.shape[1])
+
+
+def fit_multidimensional(
+    scores: FloatArray,
+    settings: MultidimensionalSettings,
+    rng: np.random.Generator,
+    watch: Watch | None = None,
+) -> MultidimensionalFit:
+    """Fit the model to a matrix of scores.
+
+    Args:
+        scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
+        settings: How.
+        rng: Deals permutations and held-out answers.
+        watch: Called with the iteration and the loss.
+
+    Raises:
+        CalibrationError: More dimensions than the examinees or items allow, or no item that tells
+            examinees apart.
+    """
+    degenerate = _degenerate(scores)
+    useful = np.flatnonzero(~degenerate)
+    if useful.size < 2:
+        raise CalibrationError(
+            "A multidimensional model needs items that tell examinees apart, got "
+            f"{useful.size} of {scores.shape[1]}."
+        )
+    analysis = None
+    if settings.dimensions is None:
+        analysis = parallel_analysis(scores, rng)
+        found = analysis.dimensions - 1 if settings.nested else analysis.dimensions
+        settings = replace(
+            settings, dimensions=_allowed(min(max(found, 1), MOST_BY_DEFAULT), scores, useful.size)
+        )
+    n_abilities = check_dimensions(settings, len(scores), useful.size)
+    kept = scores[:, useful]
+    compared: dict[str, float] = {}
+    method = settings.method
+    if method is None:
+        compared = _compared(kept, settings, rng)
+        method = FitMethod(max(compared, key=lambda name: compared[name]))
+    raw = _FITS[method](kept, settings, watch)
+    items = _all_items(raw, scores, useful, settings.nested)
+    second = raw.abilities.T @ raw.abilities / len(scores) + raw.covariance
+    mean = raw.abilities.mean(axis=0)
+    covariance = second - np.outer(mean, mean)
+    # Few examinees may lie in a plane; a belief needs some width in every direction.
+    covariance += 1e-3 * np.trace(covariance) / n_abilities * np.eye(n_abilities)
+    population = Population(mean=mean, covariance=covariance)
+    return MultidimensionalFit(
+        items=items,
+        abilities=raw.abilities,
+        population=population,
+        method=method,
+        log_likelihood=marginal_log_likelihood(items, population, scores, raw.abilities),
+        iterations=raw.iterations,
+        converged=raw.converged,
+        degenerate=degenerate,
+        analysis=analysis,
+        compared=compared,
+    )
+
+
+_FITS: dict[FitMethod, Callable[[FloatArray, MultidimensionalSettings, Watch | None], RawFit]] = {
+    FitMethod.JOINT: fit_jointly,
+    FitMethod.VARIATIONAL: fit_variationally,
+}
+
+
+def _compared(
+    scores: FloatArray, settings: MultidimensionalSettings, rng: np.random.Generator
+) -> dict[str, float]:
+    """Mean log-likelihood of answers that neither method saw."""
+    for axis, most in ((0, _COMPARED_EXAMINEES), (1, _COMPARED_ITEMS)):
+        if scores.shape[axis] > most:
+            kept = np.sort(rng.choice(scores.shape[axis], most, replace=False))
+            scores = np.take(scores, kept, axis=axis)
+    hidden = (rng.random(scores.shape) < _HELD_OUT) & ~np.isnan(scores)
+    shown = np.where(hidden, np.nan, scores)
+    usable = ~_degenerate(shown)
+    shown, hidden, scores = shown[:, usable], hidden[:, usable], scores[:, usable]
+    found = {}
+    for method, fit in _FITS.items():
+        raw = fit(shown, settings, None)
+        items = Loadings(raw.a, raw.intercept, raw.loadings, settings.nested)
+        total = _log_likelihood(items, raw.abilities, scores, hidden)
+        found[method.value] = total / max(int(hidden.sum()), 1)
+    return found
+
+
+def _degenerate(scores: FloatArray) -> BoolArray:
+    """Items without two different answers."""
+    seen = ~np.isnan(scores)
+    low = np.where(seen, scores, np.inf).min(axis=0, initial=np.inf)
+    high = np.where(seen, scores, -np.inf).max(axis=0, initial=-np.inf)
+    same: BoolArray = ~(low < high)
+    return same
+
+
+def _all_items(raw: RawFit, scores: FloatArray, useful: IntArray, nested: bool) -> Loadings:
+    """The items fitted, and the degenerate ones answered by their constant."""
+    n_items = scores.shape[1]
+    seen = np.count_nonzero(~np.isnan(scores), axis=0)
+    # Half an answer on either side keeps the logit of "always" finite.
+    share = (np.nansum(scores, axis=0) + 0.5) / (seen + 1.0)
+    a, intercept = np.zeros(n_items), np.log(share / (1.0 - share))
+    loadings = np.zeros((n_items, raw.loadings.shape[1]))
+    a[useful], intercept[useful], loadings[useful] = raw.a, raw.intercept, raw.loadings
+    return Loadings(a, intercept, loadings, nested)
+
+
+def check_dimensions(settings: MultidimensionalSettings, n_examinees: int, n_useful: int) -> int:
+    """How many abilities are fitted, if so many can be.
+
+    Args:
+        settings: Where the dimensions are to be found, at least one will be.
+        n_examinees: Who answered.
+        n_useful: Items that tell them apart.
+
+    Raises:
+        CalibrationError: More dimensions than the examinees or items allow.
+    """
+    dimensions = 1 if settings.dimensions is None else settings.dimensions
+    if dimensions < 1:
+        raise InvalidInputError(f"A model needs at least 1 dimension, got {dimensions}.")
+    n_abilities = dimensions + settings.nested
+    if n_abilities >= min(n_examinees, n_useful):
+        so_many = f"{dimensions} dimension{'s' if dimensions > 1 else ''}"
+        what = f"the general ability and {so_many}" if settings.nested else so_many
+        raise CalibrationError(
+            f"{so_many} {'are' if dimensions > 1 else 'is'} too many: {what} take more than "
+            f"{n_abilities} examinees and items that tell them apart, got {n_examinees} examinees "
+            f"and {n_useful} such items."
+        )
+    return n_abilities
+
+
+def _allowed(dimensions: int, scores: FloatArray, n_useful: int) -> int:
+    """So many dimensions that each is seen by several examinees."""
+    return max(min(dimensions, len(scores) // 5, n_useful // 3), 1)
+
+
+def _log_likelihood(
+    items: Loadings,
+    abilities: FloatArray,
+    scores: FloatArray,
+    counted: BoolArray,
+) -> float:
+    total = 0.0
+    for block in blocks(scores):
+        logit = abilities @ items.slopes[block].T + items.intercept[block]
+        y = np.where(counted[:, block], scores[:, block], 0.0)
+        right = np.maximum(log_expit(logit), np.log(_LEAST_PROBABILITY))
+        wrong = np.maximum(log_expit(-logit), np.log(_LEAST_PROBABILITY))
+        total += float(np.sum(np.where(counted[:, block], y * right + (1.0 - y) * wrong, 0.0)))
+    return total

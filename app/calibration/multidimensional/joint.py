@@ -1,0 +1,255 @@
+"""Item parameters and abilities together by maximum a posteriori, as published.
+
+The loss is l(full) + lambda l(general only) + |x|^2 / 2 + gamma |loadings|_1, minimised by L-BFGS-B
+with analytic gradients. The second term (nested only) keeps the general ability the one that
+explains the answers alone. L-BFGS-B takes the absolute value as two loadings >= 0, one subtracted.
+
+Source: the WILD study for the nested loss.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
+from app.calibration.multidimensional.start import (
+    INTERCEPT_SD,
+    MAX_LOADING,
+    SLOPE_BOUNDS,
+    RawFit,
+    blocks,
+    factor_start,
+    split_slopes,
+)
+from app.engine.models.base import FloatArray
+
+_LOG_SLOPE_SD = 0.7  # prior of the log of a in the nested model
+_GAIN = 1e-5  # relative gain of an iteration at which the fit ends
+_CELLS = 25_000  # logits at a time: what is made of them stays in the processor's cache
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the parameters of the joint fit lie in one vector."""
+
+    n_examinees: int
+    n_items: int
+    n_dimensions: int
+    nested: bool
+
+    @classmethod
+    def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> Self:
+        n_examinees, n_items = scores.shape
+        return cls(n_examinees, n_items, settings.dimensions or 1, settings.nested)
+
+    @property
+    def n_abilities(self) -> int:
+        return self.n_dimensions + self.nested
+
+    def parts(self, parameters: FloatArray) -> tuple[FloatArray, ...]:
+        n, j, k = self.n_examinees, self.n_items, self.n_dimensions
+        sizes = [n * self.n_abilities, j if self.nested else 0, j, j * k, j * k]
+        x, log_a, intercept, positive, negative = np.split(parameters, np.cumsum(sizes)[:-1])
+        return (
+            x.reshape(n, -1),
+            log_a if self.nested else np.zeros(j),
+            intercept,
+            positive.reshape(j, k),
+            negative.reshape(j, k),
+        )
+
+    def slopes(self, log_a: FloatArray, loadings: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Discriminations, and the slopes in all abilities."""
+        a = np.exp(log_a)
+        slopes = a[:, None] * loadings
+        return a, np.column_stack([a, slopes]) if self.nested else slopes
+
+    def joined(
+        self,
+        x: FloatArray,
+        log_a: FloatArray,
+        intercept: FloatArray,
+        positive: FloatArray,
+        negative: FloatArray,
+    ) -> FloatArray:
+        first = [x.ravel(), log_a] if self.nested else [x.ravel()]
+        return np.concatenate([*first, intercept, positive.ravel(), negative.ravel()])
+
+    def bounds(self) -> Any:
+        """Of the parameters, as `scipy.optimize.Bounds`."""
+        from scipy.optimize import Bounds
+
+        n, j, k = self.n_examinees, self.n_items, self.n_dimensions
+        some = [n * self.n_abilities, j if self.nested else 0, j, 2 * j * k]
+        low, high = np.log(SLOPE_BOUNDS)
+        return Bounds(
+            np.repeat([-np.inf, low, -np.inf, 0.0], some),
+            np.repeat([np.inf, high, np.inf, MAX_LOADING], some),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    """Answers to some of the items.
+
+    Attributes:
+        items: Which.
+        above: Scores above one half, 0 where there is no answer, shape (n_examinees, n).
+        seen: 1 where there is an answer, else 0; None where none is missing.
+    """
+
+    items: slice
+    above: FloatArray
+    seen: FloatArray | None
+
+    def deviance(self, logit: FloatArray) -> tuple[float, FloatArray]:
+        """Minus the log-likelihood of the answers, and its slope in the logits.
+
+        With h = z / 2 and y the score, -y log P - (1 - y) log Q is log(2 cosh h) - (y - 1/2) z, and
+        its slope tanh(h) / 2 - (y - 1/2): no cell needs a case of its own.
+        """
+        size = np.abs(logit)
+        cost = np.exp(-size)
+        np.log1p(cost, out=cost)
+        size *= 0.5
+        cost += size
+        residual = np.tanh(0.5 * logit)
+        residual *= 0.5
+        if self.seen is not None:
+            cost *= self.seen
+            residual *= self.seen
+        residual -= self.above
+        return float(cost.sum()) - float(np.vdot(self.above, logit)), residual
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointLoss:
+    """The published loss of a matrix of scores.
+
+    Attributes:
+        layout: Where the parameters lie in one vector.
+        settings: The weights.
+    """
+
+    layout: _Layout
+    settings: MultidimensionalSettings
+    answers: tuple[_Block, ...]
+
+    @classmethod
+    def of(cls, scores: FloatArray, settings: MultidimensionalSettings) -> "JointLoss":
+        """Of scores in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
+
+        The settings say how many dimensions.
+        """
+        return cls(_Layout.of(scores, settings), settings, tuple(_cut(scores)))
+
+    def __call__(self, parameters: FloatArray) -> tuple[float, FloatArray]:
+        """Loss and gradient.
+
+        Args:
+            parameters: Abilities (n, D); then of each item the log of a (nested only), the
+                intercept, the positive and the negative part of K loadings; all in C order, one
+                after the other.
+        """
+        layout, settings = self.layout, self.settings
+        x, log_a, intercept, positive, negative = layout.parts(parameters)
+        a, slopes = layout.slopes(log_a, positive - negative)
+        weight = settings.general_weight if settings.nested else 0.0
+        loss = 0.5 * float(np.sum(x * x)) + settings.sparsity * float((positive + negative).sum())
+        loss += 0.5 * float(np.sum((intercept / INTERCEPT_SD) ** 2))
+        loss += 0.5 * float(np.sum((log_a / _LOG_SLOPE_SD) ** 2))
+        d_x = x.copy()
+        d_slopes, d_intercept = np.empty_like(slopes), intercept / INTERCEPT_SD**2
+        for answers in self.answers:
+            block = answers.items
+            part, residual = answers.deviance(x @ slopes[block].T + intercept[block])
+            loss += part
+            d_x += residual @ slopes[block]
+            d_slopes[block] = residual.T @ x
+            d_intercept[block] += residual.sum(axis=0)
+            if weight:
+                part, residual = answers.deviance(np.outer(x[:, 0], a[block]) + intercept[block])
+                loss += weight * part
+                d_x[:, 0] += weight * (residual @ a[block])
+                d_slopes[block, 0] += weight * (residual.T @ x[:, 0])
+                d_intercept[block] += weight * residual.sum(axis=0)
+        d_loadings = d_slopes[:, -layout.n_dimensions :] * a[:, None]
+        d_log_a = (d_slopes * slopes).sum(axis=1) + log_a / _LOG_SLOPE_SD**2
+        gamma = settings.sparsity
+        return loss, layout.joined(
+            d_x, d_log_a, d_intercept, d_loadings + gamma, gamma - d_loadings
+        )
+
+
+def _cut(scores: FloatArray) -> Iterator[_Block]:
+    for items in blocks(scores, _CELLS):
+        y = scores[:, items]
+        seen = ~np.isnan(y)
+        above = np.where(seen, y - 0.5, 0.0)
+        yield _Block(items, above, None if seen.all() else seen.astype(np.float64))
+
+
+def fit_jointly(
+    scores: FloatArray, settings: MultidimensionalSettings, watch: Watch | None
+) -> RawFit:
+    """Fit by L-BFGS-B.
+
+    Args:
+        scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
+        settings: How; `dimensions` is given.
+        watch: Called with the iteration and the loss.
+    """
+    loss = JointLoss.of(scores, settings)
+    layout = loss.layout
+    x, a, intercept, loadings = factor_start(scores, settings)
+    start = layout.joined(
+        x, np.log(a), intercept, np.maximum(loadings, 0.0), np.maximum(-loadings, 0.0)
+    )
+    # An ability moves as many answers as there are items, an item's parameter as many as there
+    # are examinees. In units in which all curve the loss alike L-BFGS takes far fewer iterations.
+    unit = np.ones_like(start)
+    unit[: x.size] = np.sqrt(layout.n_examinees / layout.n_items)
+    count = 0
+
+    def scaled(parameters: FloatArray) -> tuple[float, FloatArray]:
+        value, gradient = loss(parameters * unit)
+        return value, gradient * unit
+
+    def tell(intermediate_result: Any) -> None:  # SciPy passes the result by this name
+        nonlocal count
+        count += 1
+        if watch is not None:
+            watch(count, float(intermediate_result.fun))
+
+    from scipy.optimize import minimize
+
+    result = minimize(
+        scaled,
+        start / unit,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=layout.bounds(),
+        callback=tell,
+        options={
+            "maxiter": settings.max_iterations,
+            "maxfun": 2 * settings.max_iterations,
+            "ftol": _GAIN,
+        },
+    )
+    x, log_a, intercept, positive, negative = layout.parts(result.x * unit)
+    _, slopes = layout.slopes(log_a, positive - negative)
+    # The same model in units of the examinees: mean 0, standard deviation 1, more is better.
+    mean, sd = x.mean(axis=0), np.maximum(x.std(axis=0), 1e-6)
+    sign = sd * np.where(slopes.sum(axis=0) < 0.0, -1.0, 1.0)
+    a, loadings = split_slopes(slopes * sign, nested=settings.nested)
+    return RawFit(
+        abilities=(x - mean) / sign,
+        covariance=np.zeros((layout.n_abilities, layout.n_abilities)),
+        a=a,
+        intercept=intercept + slopes @ mean,
+        loadings=loadings,
+        iterations=int(result.nit),
+        converged=bool(result.success),
+    )

@@ -1,0 +1,61 @@
+"""All that is learned for tests of several abilities: loadings, population, predicted scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.calibration.multidimensional.fit import MultidimensionalFit, fit_multidimensional
+from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
+from app.calibration.multidimensional.score_model import LearnedScores, learn_scores
+from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
+from app.engine.bank import ItemBank
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray
+from app.engine.models.multidimensional import MultidimensionalModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LearnedAbilities:
+    """A bank of several abilities and what predicts its scores.
+
+    Attributes:
+        bank: With loadings and the population.
+        fit: How they were fitted.
+        scores: Predicts scores; None where the examinees are too few to learn from.
+    """
+
+    bank: ItemBank
+    fit: MultidimensionalFit
+    scores: LearnedScores | None
+
+
+def learn_abilities(
+    scores: FloatArray,
+    item_ids: Sequence[str],
+    settings: MultidimensionalSettings,
+    targets: Mapping[str, FloatArray],
+    rng: np.random.Generator,
+    *,
+    askable: BoolArray | None = None,
+    costs: FloatArray | None = None,
+    watch: Watch | None = None,
+) -> LearnedAbilities:
+    """Fit the abilities, and learn to predict scores from whole records.
+
+    Args:
+        scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
+        item_ids: Of the columns.
+        settings: Of the abilities.
+        targets: Weights of the scores to be predicted, by name, each of shape (n_items,).
+        rng: Deals permutations, held-out answers and folds.
+        askable: Mask of the items that tests may ask, shape (n_items,).
+        costs: Of the items where tests choose by gain per cost, shape (n_items,).
+        watch: Called with the iteration of the fit and its loss.
+    """
+    fit = fit_multidimensional(scores, settings, rng, watch)
+    bank = ItemBank.from_abilities(MultidimensionalModel(fit.items, fit.population), item_ids)
+    learned = None
+    if len(scores) >= LEAST_EXAMINEES:
+        learned = learn_scores(scores, targets, rng, askable=askable, costs=costs)
+    return LearnedAbilities(bank=bank, fit=fit, scores=learned)

@@ -1,0 +1,116 @@
+"""Abilities integrated out, which many examinees with few answers each need.
+
+EM with a Gaussian posterior of each examinee under the Jaakkola-Jordan bound; every update has a
+closed form. A joint fit of few answers takes noise in the abilities for slopes.
+
+Source: Cho, Wang, Zhang & Xu (2021), British Journal of Mathematical and Statistical Psychology 74.
+"""
+
+import numpy as np
+
+from app.calibration.multidimensional.rotation import turned
+from app.calibration.multidimensional.settings import MultidimensionalSettings, Watch
+from app.calibration.multidimensional.start import (
+    INTERCEPT_SD,
+    RawFit,
+    blocks,
+    factor_start,
+    split_slopes,
+)
+from app.engine.models.base import FloatArray
+
+_SLOPE_SD = 2.0  # prior of slopes
+
+
+def fit_variationally(
+    scores: FloatArray, settings: MultidimensionalSettings, watch: Watch | None
+) -> RawFit:
+    """Fit by variational EM.
+
+    Args:
+        scores: In [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
+        settings: How; `dimensions` is given.
+        watch: Called with the iteration and by how much it moved the slopes.
+    """
+    n = len(scores)
+    x, a, intercept, loadings = factor_start(scores, settings)
+    slopes = a[:, None] * loadings
+    if settings.nested:
+        slopes = np.column_stack([a, slopes])
+    d = slopes.shape[1]
+    covariances = np.tile(0.1 * np.eye(d), (n, 1, 1))
+    ridge = np.diag([1.0 / _SLOPE_SD**2] * d + [1.0 / INTERCEPT_SD**2])
+    converged, iteration = False, 0
+    for iteration in range(1, settings.max_iterations + 1):
+        before = slopes
+        second = covariances + x[:, :, None] * x[:, None, :]
+        new_slopes, new_intercept = np.empty_like(slopes), np.empty_like(intercept)
+        precision = np.tile(np.eye(d), (n, 1, 1)).reshape(n, d * d)
+        linear = np.zeros((n, d))
+        for block in blocks(scores):
+            y = scores[:, block]
+            seen = ~np.isnan(y)
+            half = np.where(seen, y - 0.5, 0.0)
+            eta = _bound(x, second, slopes[block], intercept[block]) * seen
+            s, t = _item_step(eta, half, x, second, ridge)
+            new_slopes[block], new_intercept[block] = s, t
+            # The same bound serves the examinees: an E-step with fresh items.
+            outer = (s[:, :, None] * s[:, None, :]).reshape(len(s), d * d)
+            precision += 2.0 * eta @ outer
+            linear += half @ s - 2.0 * (eta * t) @ s
+        slopes, intercept = new_slopes, new_intercept
+        covariances = np.asarray(np.linalg.inv(precision.reshape(n, d, d)), dtype=np.float64)
+        x = np.einsum("nij,nj->ni", covariances, linear)
+        x, covariances, slopes, intercept = _standardised(x, covariances, slopes, intercept)
+        moved = float(np.sqrt(np.mean((slopes - before) ** 2)))
+        if watch is not None:
+            watch(iteration, moved)
+        if moved < 1e-3:
+            converged = True
+            break
+    x, covariance, slopes = turned(x, covariances.mean(axis=0), slopes, nested=settings.nested)
+    a, loadings = split_slopes(slopes, nested=settings.nested)
+    return RawFit(x, covariance, a, intercept, loadings, iteration, converged)
+
+
+def _bound(
+    x: FloatArray, second: FloatArray, slopes: FloatArray, intercept: FloatArray
+) -> FloatArray:
+    """eta(xi) = tanh(xi / 2) / (4 xi) at the best xi^2 = E[z^2], shape (n, block)."""
+    n, d = x.shape
+    outer = (slopes[:, :, None] * slopes[:, None, :]).reshape(len(slopes), d * d)
+    square = second.reshape(n, d * d) @ outer.T + 2.0 * (x @ slopes.T) * intercept + intercept**2
+    xi = np.sqrt(np.maximum(square, 1e-8))
+    eta: FloatArray = np.tanh(xi / 2.0) / (4.0 * xi)
+    return eta
+
+
+def _item_step(
+    eta: FloatArray, half: FloatArray, x: FloatArray, second: FloatArray, ridge: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Slopes and intercepts that maximise the bound: weighted least squares for each item."""
+    n, d = x.shape
+    n_items = eta.shape[1]
+    normal = np.empty((n_items, d + 1, d + 1))
+    normal[:, :d, :d] = 2.0 * (eta.T @ second.reshape(n, d * d)).reshape(n_items, d, d)
+    normal[:, :d, d] = normal[:, d, :d] = 2.0 * eta.T @ x
+    normal[:, d, d] = 2.0 * eta.sum(axis=0)
+    right = np.column_stack([half.T @ x, half.sum(axis=0)])
+    solved = np.linalg.solve(normal + ridge, right[:, :, None])[:, :, 0]
+    return solved[:, :d], solved[:, d]
+
+
+def _standardised(
+    x: FloatArray, covariances: FloatArray, slopes: FloatArray, intercept: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """The same model with abilities of mean 0 and covariance I: EM gets there, but slowly."""
+    mean = x.mean(axis=0)
+    covariance = np.cov(x.T, bias=True).reshape(x.shape[1], -1) + covariances.mean(axis=0)
+    root = np.linalg.cholesky(covariance)
+    back = np.linalg.inv(root)
+    return (
+        (x - mean) @ back.T,
+        back @ covariances @ back.T,
+        slopes @ root,
+        intercept + slopes @ mean,
+    )

@@ -1,0 +1,179 @@
+"""The report card of a calibration, and the abilities of its examinees. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from app.calibration.continuous.calibrate import calibrate_continuous
+from app.calibration.continuous.filters import filter_continuous
+from app.calibration.continuous.moments import calibrate_by_moments
+from app.calibration.filters import FilterSettings, apply_filters
+from app.calibration.fit.report_card import Blind, report_card
+from app.calibration.linking.linked import LinkMethod, calibrate_linked, linked
+from app.calibration.linking.partition import calibrate_in_parts
+from app.calibration.logistic.calibrate import calibrate
+from app.calibration.matrix import MISSING, ScoreMatrix
+from app.calibration.multidimensional.learned import learn_abilities
+from app.calibration.multidimensional.settings import FitMethod
+from app.calibration.pipeline.abilities import task_targets
+from app.calibration.pipeline.fit import ExamineeAbilities, Fitted, Report, bank_from_columns
+from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan, anchors_for
+from app.engine.bank import ItemBank
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, IntArray, ItemParameters
+from app.engine.models.continuous import CONTINUOUS
+from app.engine.multidimensional.knowledge import with_abilities
+from app.engine.responses import ResponseTable
+from app.errors import CalibrationError, InvalidInputError
+
+#: Records estimated at a time: a block of 5,600 items takes 23 MB.
+_BLOCK_ROWS = 512
+#: So many quantiles tell a distribution well enough.
+_QUANTILES = 101
+
+
+def with_card(
+    matrix: ScoreMatrix | ResponseTable,
+    plan: CalibrationPlan,
+    fitted: Fitted,
+    report: Report,
+    *,
+    clock: Callable[[], float],
+) -> Fitted:
+    """The same calibration with its report card, if its plan asks for one.
+
+    There is none of answers in which drift is looked for: they are of adaptive tests, in which
+    nobody's whole record is known.
+
+    Args:
+        matrix: What was calibrated.
+        plan: How.
+        fitted: What came out.
+        report: Takes the progress.
+        clock: Tells seconds: how long it took is a figure.
+    """
+    if not plan.report_card or plan.checks_drift:
+        return fitted
+    report({"phase": "testing"})
+    started = clock()
+    bank = with_abilities(bank_from_columns(matrix.items, fitted.columns), fitted.knowledge)
+    abilities = _abilities(matrix, bank)
+    figures = dict(fitted.figures)
+    knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
+    try:
+        card = report_card(
+            lambda rows: _scores(matrix, rows),
+            lambda rows: _without(matrix, rows, plan, fitted, bank),
+            matrix.n_examinees,
+            seed=plan.seed,
+        )
+    except (CalibrationError, InvalidInputError) as error:
+        # What was estimated is no worse for it.
+        figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
+    else:
+        seconds = clock() - started
+        figures["report_card"] = {**card.to_dict(), "seconds": seconds}
+        knowledge["interval_correction"] = card.correction.to_dict()
+    return Fitted(figures, fitted.columns, knowledge, abilities)
+
+
+def _scores(matrix: ScoreMatrix | ResponseTable, rows: IntArray | slice) -> FloatArray:
+    if isinstance(matrix, ResponseTable):
+        return matrix.scores[rows]
+    codes = matrix.scores[rows]
+    return np.where(codes == MISSING, np.nan, codes)
+
+
+def _abilities(matrix: ScoreMatrix | ResponseTable, bank: ItemBank) -> ExamineeAbilities:
+    n_examinees = len(matrix.examinees)
+    found = []
+    for start in range(0, n_examinees, _BLOCK_ROWS):
+        scores = _scores(matrix, slice(start, start + _BLOCK_ROWS))
+        found.append((*whole_bank_abilities(bank, scores), np.nanmean(scores, axis=1)))
+    thetas, errors, means = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return ExamineeAbilities(
+        theta=thetas, se=np.where(np.isfinite(errors), errors, np.nan), score=means
+    )
+
+
+def _distribution(abilities: ExamineeAbilities) -> dict[str, Any]:
+    """The examinees' thetas by their quantiles, from which others can be drawn."""
+    quantiles = np.quantile(abilities.theta, np.linspace(0, 1, _QUANTILES))
+    return {"n_examinees": len(abilities.theta), "quantiles": quantiles.tolist()}
+
+
+def _without(
+    matrix: ScoreMatrix | ResponseTable,
+    rows: IntArray,
+    plan: CalibrationPlan,
+    fitted: Fitted,
+    bank: ItemBank,
+) -> Blind:
+    """What all examinees but some teach."""
+    others = np.ones(len(matrix.examinees), dtype=np.bool_)
+    others[rows] = False
+    if plan.model in SEVERAL_ABILITIES:
+        return _abilities_without(matrix, others, plan, fitted)
+    if isinstance(matrix, ResponseTable):
+        found = _continuous_of(matrix, others, plan)
+        return Blind(bank=_replaced(bank, found.item_ids, found.parameters))
+    part = apply_filters(matrix.select(examinees=others), FilterSettings.none()).matrix
+    return Blind(bank=_replaced(bank, part.items, _parameters(part, plan)))
+
+
+def _replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
+    """The bank with new parameters; items that those left out alone tell about stay as they are."""
+    at = [bank.index_of(item) for item in items]
+    names = ("a", "intercept", "c", "d", *(("k",) if bank.model is CONTINUOUS else ()))
+    columns = {name: getattr(bank, name).copy() for name in names}
+    for name, values in columns.items():
+        values[at] = getattr(found, name)
+    return bank_from_columns(bank.item_ids, columns)
+
+
+def _abilities_without(
+    matrix: ScoreMatrix | ResponseTable, others: BoolArray, plan: CalibrationPlan, fitted: Fitted
+) -> Blind:
+    """Of the same number of dimensions, by the method that was the better one for all."""
+    chosen = fitted.figures["dimensionality"]
+    learned = learn_abilities(
+        _scores(matrix, np.flatnonzero(others)),
+        matrix.items,
+        replace(
+            plan.abilities(), dimensions=chosen["dimensions"], method=FitMethod(chosen["method"])
+        ),
+        task_targets(matrix.items),
+        np.random.default_rng(plan.seed),
+    )
+    return Blind(
+        bank=learned.bank, targets={} if learned.scores is None else learned.scores.targets
+    )
+
+
+def _continuous_of(table: ResponseTable, rows: BoolArray, plan: CalibrationPlan) -> ItemBank:
+    """The items that some examinees tell about."""
+    names = tuple(np.array(table.examinees)[rows].tolist())
+    part = ResponseTable(names, table.items, table.scores[rows])
+    kept = filter_continuous(part, FilterSettings.none()).matrix
+    if plan.moments:
+        return calibrate_by_moments(kept).bank
+    return calibrate_continuous(kept, max_cycles=plan.max_cycles).bank
+
+
+def _parameters(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemParameters:
+    """The plan's calibration once more, for its parameters alone."""
+    settings = replace(plan.settings(), with_errors=False)
+    anchors = anchors_for(matrix, plan)
+    if plan.partition_size is None and plan.link is not None and anchors is not None:
+        method = LinkMethod(plan.link.method)
+        return calibrate_linked(matrix, anchors, method, settings).calibration.items
+    if plan.partition_size is None:
+        return calibrate(matrix, settings).items
+    rng = np.random.default_rng(plan.seed)
+    joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
+    if plan.link is None or anchors is None:
+        return joined.items
+    return linked(joined, anchors, LinkMethod(plan.link.method)).calibration.items

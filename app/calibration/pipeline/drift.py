@@ -1,0 +1,153 @@
+"""A calibration onto an older version that asks whether its items are what they were. Pure.
+
+The items that the version has keep their parameters and hold the scale, but for those whose new
+answers leave their curve: they are calibrated anew, like the items that had no parameters.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from app.calibration.linking.drift import Drift, find_drift
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.plan import CalibrationPlan, target_of
+from app.engine.bank import FloatArray
+from app.engine.lint import Finding
+
+DRIFT = "drift"
+"""Lint code of an item whose new answers leave its old curve."""
+
+_PARAMETERS = ("a", "intercept", "c", "d")
+
+
+@dataclass(frozen=True, eq=False)
+class DriftCheck:
+    """What the new answers say about the old items, and what is left to calibrate.
+
+    Attributes:
+        matrix: All answers that take part.
+        plan: As it was given.
+        drift: The old items under the new answers.
+        part: The answers without items that all examinees answered alike.
+        part_plan: The plan whose anchors are the items that did not drift.
+    """
+
+    matrix: ScoreMatrix
+    plan: CalibrationPlan
+    drift: Drift
+    part: ScoreMatrix
+    part_plan: CalibrationPlan
+
+    @classmethod
+    def of(cls, matrix: ScoreMatrix, plan: CalibrationPlan) -> "DriftCheck":
+        """Look for drift.
+
+        Raises:
+            CalibrationError: Fewer than two old items with answers.
+        """
+        target = target_of(plan)
+        drift = find_drift(matrix, target, old_se=plan.target_se)
+        moved = {key for key, has in zip(drift.keys, drift.drifted, strict=True) if has}
+        means = matrix.item_means()
+        part = matrix.select(items=(means > 0) & (means < 1))
+        part = part.select(examinees=part.answers_per_examinee() > 0)
+        stable = np.array([key not in moved for key in target.item_ids])
+        link = plan.link and replace(
+            plan.link, anchors=tuple(key for key in plan.link.anchors if key not in moved)
+        )
+        rest = replace(plan, target=target.take(np.flatnonzero(stable)), link=link)
+        return cls(matrix=matrix, plan=plan, drift=drift, part=part, part_plan=rest)
+
+    def whole(self, columns: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """Columns of all items from those of the calibrated part; anchors exactly as they were."""
+        where = {key: j for j, key in enumerate(self.matrix.items)}
+        there = np.array([where[key] for key in self.part.items])
+        whole = {name: np.full(self.matrix.n_items, np.nan) for name in columns}
+        for name, values in columns.items():
+            whole[name][there] = values
+        target = target_of(self.plan)
+        fitted = set(self.part.items)
+        anchors = set(target_of(self.part_plan).item_ids)
+        for i, key in enumerate(target.item_ids):
+            if key in where and (key in anchors or key not in fitted):
+                for name in _PARAMETERS:
+                    whole[name][where[key]] = getattr(target, name)[i]
+                if self.plan.target_se is not None:
+                    whole["se_b"][where[key]] = self.plan.target_se[i]
+        drift = self.drift
+        for j, key in enumerate(drift.keys):
+            if drift.drifted[j] and key not in fitted:  # all answered it alike
+                whole["intercept"][where[key]] = -whole["a"][where[key]] * drift.new_b[j]
+        at = np.array([where[key] for key in drift.keys])
+        for name, values in (
+            ("drift_answers", drift.n_answers.astype(np.float64)),
+            ("drift_old_b", drift.old_b),
+            ("drift_new_b", drift.new_b),
+            ("drift_se", drift.se),
+            ("drift_z", drift.z),
+            ("drift_p", drift.p_value),
+            ("drift_distance", drift.distance),
+            ("drift_easier", drift.easier),
+            ("drifted", drift.drifted.astype(np.float64)),
+        ):
+            whole[name] = np.full(self.matrix.n_items, np.nan)
+            whole[name][at] = values
+        return whole
+
+    def figures(self) -> dict[str, Any]:
+        """The look as a whole, JSON-able."""
+        return drift_figures(self.drift)
+
+
+def drift_figures(drift: Drift) -> dict[str, Any]:
+    """How many items were judged, how many have moved, and which way; JSON-able."""
+    return {
+        "judged": int(np.isfinite(drift.z).sum()),
+        "too_few_answers": int(np.isnan(drift.z).sum()),
+        "drifted": int(drift.drifted.sum()),
+        "easier": int((drift.drifted & (drift.easier > 0)).sum()),
+        "harder": int((drift.drifted & (drift.easier < 0)).sum()),
+        "mean": drift.mean,
+        "sd": drift.sd,
+    }
+
+
+def drift_message(
+    key: str, *, old_b: float, new_b: float, z: float, easier: float, n_answers: int
+) -> str:
+    """One sentence for the bank's owner about an item that has moved."""
+    if abs(easier) < 0.02:
+        way = "separates examinees differently than it did"
+    else:
+        side = "easier" if easier > 0 else "harder"
+        way = f"has become {side}: {abs(easier):.0%} {'more' if easier > 0 else 'fewer'} right"
+    return (
+        f"Item {key!r} {way}; {n_answers} new answers put its difficulty at {new_b:.2f}, it was "
+        f"{old_b:.2f} (z = {z:.1f})."
+    )
+
+
+def drift_findings(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> list[Finding]:
+    """A finding for each item that has drifted, from the columns of a calibration."""
+    if "drifted" not in columns:
+        return []
+    return [
+        Finding(
+            code=DRIFT,
+            severity="error",
+            item_id=keys[j],
+            field="b",
+            value=float(columns["drift_new_b"][j]),
+            message=drift_message(
+                keys[j],
+                old_b=float(columns["drift_old_b"][j]),
+                new_b=float(columns["drift_new_b"][j]),
+                z=float(columns["drift_z"][j]),
+                easier=float(columns["drift_easier"][j]),
+                n_answers=int(columns["drift_answers"][j]),
+            ),
+        )
+        for j in np.flatnonzero(columns["drifted"] == 1).tolist()
+    ]

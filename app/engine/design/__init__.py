@@ -1,0 +1,1 @@
+"""Test designs: JSON in, JSON out, and the test itself."""

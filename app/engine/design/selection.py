@@ -1,0 +1,258 @@
+"""How a design chooses items, and what it needs to know of a bank for that."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.json_section import Section, as_json, given
+from app.engine.index import BoolArray
+from app.engine.prediction.score_model import Target
+from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.engine.selection.base import Criterion, Selector
+from app.engine.selection.content import ContentBalanced
+from app.engine.selection.design import AbilityDesign, Optimality, TargetVariance
+from app.engine.selection.exposure import (
+    AStratified,
+    Random,
+    Randomesque,
+    RandomStart,
+    SympsonHetter,
+)
+from app.engine.selection.information import (
+    MaximumInformation,
+    MutualInformation,
+    PerCost,
+    PosteriorWeighted,
+)
+from app.errors import FieldProblem, InvalidInputError, UnknownNameError
+
+
+class CriterionName(StrEnum):
+    """What makes an item worth asking."""
+
+    MAXIMUM_INFORMATION = "maximum_information"
+    POSTERIOR_WEIGHTED = "posterior_weighted"
+    MUTUAL_INFORMATION = "mutual_information"
+    A_STRATIFIED = "a_stratified"
+    V_OPTIMAL = "v_optimal"
+    D_OPTIMAL = "d_optimal"
+    A_OPTIMAL = "a_optimal"
+    TRACE = "trace"
+    RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankFacts:
+    """What a design may need to know of a bank besides its parameters.
+
+    Attributes:
+        active: Mask of the items that may be asked; None means all. Shape (n_items,), as below.
+        tags: Tags of each item.
+        costs: Expected cost of each item in one unit, above 0.
+        acceptance: Sympson-Hetter acceptance probability of each item.
+        targets: Scores that a score model predicts, by tag; empty where none was learned.
+    """
+
+    bank: ItemBank
+    active: BoolArray | None = None
+    tags: Sequence[Collection[str]] | None = None
+    costs: FloatArray | None = None
+    acceptance: FloatArray | None = None
+    targets: Mapping[str, Target] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("active", "tags", "costs", "acceptance"):
+            values = getattr(self, name)
+            if values is not None and len(values) != self.bank.n_items:
+                raise InvalidInputError(
+                    f"{name}: expected one value for each of {self.bank.n_items} items, "
+                    f"got {len(values)}."
+                )
+        if self.active is not None and not self.active.any():
+            raise InvalidInputError("No item of the bank is active: nothing can be asked.")
+        if self.costs is not None and not (np.isfinite(self.costs) & (self.costs > 0)).all():
+            raise InvalidInputError("Expected costs of items must be finite and above 0.")
+
+    @property
+    def all_active(self) -> bool:
+        """Whether every item of the bank may be asked."""
+        return self.active is None or bool(self.active.all())
+
+
+_CRITERIA: Mapping[CriterionName, Criterion] = {
+    CriterionName.MAXIMUM_INFORMATION: MaximumInformation(),
+    CriterionName.POSTERIOR_WEIGHTED: PosteriorWeighted(),
+    CriterionName.MUTUAL_INFORMATION: MutualInformation(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionDesign:
+    """How items are chosen.
+
+    Attributes:
+        criterion: What makes an item worth asking.
+        top_k: Choose at random among that many best.
+        random_start: So many items are random at first.
+        strata: Strata of the a-stratified criterion.
+        cost_weight: 0 ignores cost, 1 takes the worth per unit of expected cost.
+        quarantine: Leave out the items that lint quarantines, unless the caller says which items
+            are active.
+        content_targets: Target share of each tag; None without content balancing.
+        max_exposure: Largest share of tests that may ask one item (Sympson-Hetter).
+        target: What V-optimality is to predict: shares by tag, "all" for the whole bank; None is
+            the whole bank.
+    """
+
+    criterion: CriterionName = CriterionName.MAXIMUM_INFORMATION
+    top_k: int = 1
+    random_start: int = 0
+    strata: int = 4
+    cost_weight: float = 0.0
+    quarantine: bool = True
+    content_targets: Mapping[str, float] | None = None
+    max_exposure: float | None = None
+    target: Mapping[str, float] | None = None
+
+    @classmethod
+    def read(cls, section: Section) -> "SelectionDesign":
+        """From JSON; faults are noted in the section."""
+        content, exposure = section.section("content"), section.section("exposure")
+        targets = content.shares("targets")
+        if section.has("content") and not content.has("targets"):
+            content.note("targets", "expected target shares by tag")
+        max_rate = exposure.number("max_rate", above=0.0, most=1.0)
+        if section.has("exposure") and not exposure.has("max_rate"):
+            exposure.note("max_rate", "expected the largest share of tests that may ask one item")
+        design = cls(
+            **given(
+                criterion=section.choice("criterion", CriterionName),
+                top_k=section.integer("top_k", least=1),
+                random_start=section.integer("random_start", least=0),
+                strata=section.integer("strata", least=1),
+                cost_weight=section.number("cost_weight", least=0.0, most=1.0),
+                quarantine=section.flag("quarantine"),
+                content_targets=targets,
+                max_exposure=max_rate,
+                target=section.shares("target"),
+            )
+        )
+        for inner in (content, exposure, section):
+            inner.close()
+        if design.max_exposure is not None and design.top_k > 1:
+            section.note("top_k", "expected 1 together with exposure control")
+        if design.target is not None and design.criterion is not CriterionName.V_OPTIMAL:
+            section.note("target", "belongs to the criterion v_optimal")
+        if design.criterion is CriterionName.RANDOM:
+            for key, value in (("cost_weight", design.cost_weight), ("exposure", max_rate)):
+                if value:
+                    section.note(key, "has no effect on random selection")
+        return design
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, every field."""
+        document = asdict(self)
+        targets, max_rate = document.pop("content_targets"), document.pop("max_exposure")
+        document["content"] = None if targets is None else {"targets": targets}
+        document["exposure"] = None if max_rate is None else {"max_rate": max_rate}
+        return as_json(document)
+
+    def build(self, facts: BankFacts, length: int | None) -> Selector:
+        """The selector on a bank.
+
+        Args:
+            facts: The bank.
+            length: Most items of a test; strata are planned by it.
+
+        Raises:
+            InvalidInputError: The design needs a fact that is not given.
+        """
+        selector: Selector = Random()
+        if self.criterion is not CriterionName.RANDOM:
+            criterion = self._criterion(facts, length)
+            if self.max_exposure is None:
+                selector = Randomesque(criterion=criterion, top_k=self.top_k)
+            else:
+                if facts.acceptance is None:
+                    raise missing("/selection/exposure", "fitted acceptance probabilities")
+                selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
+        if self.random_start:
+            selector = RandomStart(items=self.random_start, then=selector)
+        if self.content_targets is not None:
+            if facts.tags is None:
+                raise missing("/selection/content", "the tags of the items")
+            known = {tag for tags in facts.tags for tag in tags}
+            for tag in self.content_targets:
+                if tag not in known:
+                    raise UnknownNameError("tag", tag, known)
+            selector = ContentBalanced.of(self.content_targets, facts.tags, selector)
+        return selector
+
+    def _criterion(self, facts: BankFacts, length: int | None) -> Criterion:
+        criterion: Criterion
+        if self.criterion is CriterionName.A_STRATIFIED:
+            if length is None:
+                raise missing("/selection/criterion", "stopping.max_items to plan its strata by")
+            criterion = AStratified.of(
+                facts.bank, strata=self.strata, length=length, active=facts.active
+            )
+        elif self.criterion in _OPTIMAL:
+            criterion = self._optimal(_OPTIMAL[self.criterion], facts)
+        else:
+            criterion = _CRITERIA[self.criterion]
+        if self.cost_weight > 0:
+            if facts.costs is None:
+                raise missing(
+                    "/selection/cost_weight", "the expected tokens, in and out, of every item"
+                )
+            criterion = PerCost(criterion=criterion, costs=facts.costs, weight=self.cost_weight)
+        return criterion
+
+    def _optimal(self, optimality: Optimality, facts: BankFacts) -> Criterion:
+        if facts.bank.abilities is None:
+            raise missing(
+                "/selection/criterion", "a bank with loadings, from the model nested or mirt"
+            )
+        weights = target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)
+        if optimality is Optimality.V and (target := predicted_target(facts, self.target)):
+            return TargetVariance(target=target)
+        return AbilityDesign(optimality=optimality, weights=weights)
+
+
+def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Target | None:
+    """The score that a design is about, where a score model predicts it; None without one.
+
+    Args:
+        facts: The bank.
+        shares: Of tags; None is the whole bank.
+
+    Raises:
+        InvalidInputError: A tag without items.
+    """
+    whole = facts.targets.get(WHOLE_BANK)
+    if whole is None or not shares:
+        return whole
+    first = next(iter(shares))
+    if len(shares) == 1 and first in facts.targets:
+        return facts.targets[first]
+    weights = target_weights(facts.bank, shares, facts.tags)
+    # Of a mix no record was left out; the whole bank's widths are the nearest there are.
+    return Target(whole.model, weights, whole.widths)
+
+
+_OPTIMAL: Mapping[CriterionName, Optimality] = {
+    CriterionName(optimality.value): optimality for optimality in Optimality
+}
+
+
+def missing(pointer: str, what: str) -> InvalidInputError:
+    """A design that needs something which is not there."""
+    problem = FieldProblem(pointer, f"this needs {what}")
+    return InvalidInputError(
+        f"The test design cannot be used here: {problem.pointer}: {problem.detail}.",
+        problems=[problem],
+    )

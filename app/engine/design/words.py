@@ -1,0 +1,72 @@
+"""What ends a test, in words for whoever starts it."""
+
+from app.engine.design.design import Design
+from app.engine.design.parts import StoppingDesign
+from app.engine.prediction.correction import KNOTS
+
+
+def stops_when(design: Design, reachable_se: float | None = None) -> str:
+    """What will end a test by this design, in a sentence or two.
+
+    Args:
+        design: Of the test.
+        reachable_se: Least SE that all items of the bank reach together; None where unknown.
+    """
+    stopping, budget = design.stopping, design.budget
+    goals = _goals(stopping)
+    limits = [
+        f"{cap:g} {unit}"
+        for cap, unit in (
+            (stopping.max_items, "items asked"),
+            (budget.usd, "USD"),
+            (budget.tokens, "tokens"),
+            (budget.seconds, "seconds"),
+        )
+        if cap is not None
+    ]
+    latest = " or ".join(limits) or "every item of the bank asked"
+    most = stopping.max_items
+    few = "" if most is None or most >= KNOTS[0] else f" A result takes {KNOTS[0]} marked answers."
+    if not goals:
+        return f"Stops at {latest}.{few}"
+    least = stopping.min_items or 0
+    waits = f", with at least {least} answers marked (min_items)" if least > 1 else ""
+    said = f"Stops when {' or '.join(goals)}{waits}; at the latest at {latest}.{few}"
+    target = stopping.se
+    if target is not None and reachable_se is not None and target < reachable_se:
+        said += (
+            f" SE {target:g} is out of reach: all items of the bank together reach "
+            f"{reachable_se:.3g} at best, so something else will end the test."
+        )
+    return said
+
+
+def _goals(stopping: StoppingDesign) -> list[str]:
+    goals = []
+    if stopping.se is not None:
+        goals.append(f"SE <= {stopping.se:g}")
+    if (cut := stopping.cut_score) is not None:
+        goals.append(f"theta is above or below {cut.theta:g} with confidence {cut.confidence:g}")
+    if stopping.prediction_width is not None:
+        goals.append(
+            f"the interval of the predicted score is at most {stopping.prediction_width:g} wide"
+        )
+    goals += [_nested(rule) for rule in stopping.any_of]
+    if stopping.all_of:
+        goals.append(f"({' and '.join(_nested(rule) for rule in stopping.all_of)})")
+    if stopping.theta_change is not None:
+        goals.append(f"answers move theta by less than {stopping.theta_change:g}")
+    if stopping.min_information is not None:
+        goals.append(f"no item left has information {stopping.min_information:g}")
+    return goals
+
+
+def _nested(stopping: StoppingDesign) -> str:
+    """One of several rules that are combined, with limits and a minimum of its own."""
+    parts = _goals(stopping)
+    if parts and stopping.min_items:
+        parts = [f"{' or '.join(parts)} with at least {stopping.min_items} answers marked"]
+    if stopping.max_items is not None:
+        parts.append(f"{stopping.max_items} items are asked")
+    text = " or ".join(parts)
+    return f"({text})" if len(parts) > 1 else text

@@ -1,0 +1,312 @@
+"""Estimators of theta: EAP, MAP, MLE and WLE, updated answer by answer.
+
+| estimator | theta | standard error by default |
+|---|---|---|
+| EAP | posterior mean | posterior standard deviation |
+| MAP | posterior mode | 1 / sqrt(I + 1 / prior_sd^2), I the expected (Fisher) information |
+| MLE | likelihood mode | 1 / sqrt(I) |
+| WLE | root of l' + J / (2 I), the one with the highest weighted likelihood | 1 / sqrt(I) |
+
+EAP and MAP exist for all answers: without any they are the prior. MLE has no finite solution
+when the likelihood keeps rising towards an end of its range (all right, all wrong, none at all, and
+some mixed patterns under guessing or negative slopes); WLE has none without information. Both
+then give the MAP of the same prior, with `method="map"` and `at_bound=True`: finite, fit to choose
+the next item, and never silent.
+
+Likelihoods with guessing or negative slopes may have several modes. Each search starts at the best
+node of a grid and is polished within the neighbouring nodes, so the global mode is found.
+
+Sources: Bock & Mislevy (1982), Applied Psychological Measurement 6; Warm (1989), Psychometrika 54.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
+from app.engine.estimation.maxima import (
+    Answers,
+    SlopeFunction,
+    find_maximum,
+    find_mode,
+    likelihood_slope,
+    posterior_slope,
+    weighted_slope,
+)
+from app.engine.estimation.quadrature import (
+    STANDARD_NORMAL,
+    FixedGrid,
+    NormalPrior,
+    Posterior,
+    evidence_of,
+)
+from app.engine.state import Estimate, Response
+
+Z_95 = 1.959963984540054  # 97.5 % quantile of the standard normal
+SEARCH_REACH = 10.0  # logits on either side of the prior's mean where MLE and WLE are looked for
+_SEARCH_SPACING = 0.05
+
+
+class SeKind(StrEnum):
+    """Which standard error to report."""
+
+    POSTERIOR = "posterior"
+    INFORMATION = "information"
+    INFORMATION_WITH_PRIOR = "information-with-prior"
+
+
+class EstimatorName(StrEnum):
+    """How a theta was made."""
+
+    EAP = "eap"
+    MAP = "map"
+    MLE = "mle"
+    WLE = "wle"
+
+
+DEFAULT_SE = {
+    EstimatorName.EAP: SeKind.POSTERIOR,
+    EstimatorName.MAP: SeKind.INFORMATION_WITH_PRIOR,
+    EstimatorName.MLE: SeKind.INFORMATION,
+    EstimatorName.WLE: SeKind.INFORMATION,
+}
+
+
+class Point(NamedTuple):
+    """A theta and where it comes from; see `Estimate`."""
+
+    theta: float
+    method: EstimatorName
+    at_bound: bool
+
+
+class Search(NamedTuple):
+    """Sums over the answers at the nodes where MLE and WLE look for their highest mode.
+
+    Attributes:
+        nodes: Equally spaced, shape (n_nodes,).
+        sums: Log-likelihood; for WLE also information and Warm's J. Shape (1 or 3, n_nodes).
+    """
+
+    nodes: FloatArray
+    sums: FloatArray
+
+    def mode(self) -> int | None:
+        """Position of the highest mode; None if it is at an end or all is flat."""
+        return find_mode(self.nodes, self.sums[:, None, :])[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GridBelief:
+    """What any estimator here knows: a posterior on nodes, and its own theta.
+
+    Attributes:
+        theta: Ability, logits.
+        se: Its standard error; infinite where the answers carry no information.
+        method: The estimator that made theta.
+        at_bound: See `Estimate`.
+        posterior: Posterior under the estimator's prior, whatever the method.
+        responses: The answers, in order; a table's rows keep them there instead.
+        search: What MLE and WLE carry along to find their global mode; else None.
+    """
+
+    theta: float
+    se: float
+    method: EstimatorName
+    at_bound: bool
+    se_kind: SeKind
+    posterior: Posterior
+    responses: tuple[Response, ...]
+    search: Search | None = None
+
+    @property
+    def nodes(self) -> FloatArray:
+        """Theta values that carry the posterior, shape (n_nodes,)."""
+        return self.posterior.grid.nodes
+
+    @property
+    def weights(self) -> FloatArray:
+        """Posterior mass at `nodes`; sums to 1."""
+        return self.posterior.weights
+
+    def estimate(self) -> Estimate:
+        """Theta with its 95 % interval.
+
+        The interval of an EAP with its posterior SE is the central 95 % of the posterior, which
+        need not be symmetric; any other is theta +- 1.96 se.
+        """
+        if self.method is EstimatorName.EAP and self.se_kind is SeKind.POSTERIOR:
+            lo, hi = self.posterior.quantile(0.025), self.posterior.quantile(0.975)
+        else:
+            lo, hi = self.theta - Z_95 * self.se, self.theta + Z_95 * self.se
+        return Estimate(
+            theta=self.theta,
+            se=self.se,
+            lo=lo,
+            hi=hi,
+            method=self.method.value,
+            at_bound=self.at_bound,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridEstimator:
+    """EAP, MAP, MLE or WLE, as the module describes them.
+
+    Attributes:
+        method: Which of the four.
+        prior: Of theta. MLE and WLE use it for the posterior that selection sees, and to fall back.
+        grid: A fixed grid; None lets the grid follow the posterior. Its range bounds theta, and an
+            EAP or MAP that it cuts off has `at_bound=True`.
+        se: Another standard error than the estimator's own.
+    """
+
+    method: EstimatorName = EstimatorName.EAP
+    prior: NormalPrior = STANDARD_NORMAL
+    grid: FixedGrid | None = None
+    se: SeKind | None = None
+
+    def start(self, bank: ItemBank) -> GridBelief:
+        """The belief before any answer."""
+        posterior = Posterior.start(self.prior, self.grid)
+        return self._belief(bank, posterior, (), self._start_search())
+
+    def update(self, bank: ItemBank, belief: GridBelief, *responses: Response) -> GridBelief:
+        """The belief after one more answer, or some at once; the one given stays as it is."""
+        known, search = (*belief.responses, *responses), belief.search
+        gain = np.zeros(len(belief.nodes))
+        for response in responses:
+            gain += bank.model.item_log_likelihood(
+                bank.parameters, response.item, belief.nodes, response.score
+            )
+            search = search and self._extend(search, bank, response)
+        posterior = belief.posterior.observe(
+            gain, lambda nodes: evidence_of(bank, *_arrays(known), nodes), self.prior
+        )
+        return self._belief(bank, posterior, known, search)
+
+    def expected_scores(
+        self, bank: ItemBank, belief: GridBelief, items: Sequence[ItemIndex]
+    ) -> FloatArray:
+        """Mean scores at theta, shape (n,)."""
+        return bank.expected_score(belief.theta, items)
+
+    def estimate(self, bank: ItemBank, responses: Iterable[Response]) -> Estimate:
+        """Fold of `update` over the answers."""
+        belief = self.start(bank)
+        for response in responses:
+            belief = self.update(bank, belief, response)
+        return belief.estimate()
+
+    def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:  # noqa: ARG002  # the estimators' common face; a grid's prior is of no bank
+        """Mean and standard deviation of the prior in theta and its standard error, if any."""
+        of_answers = self.method in (EstimatorName.MLE, EstimatorName.WLE)
+        if of_answers or self.se_kind(self.method) is SeKind.INFORMATION:
+            return None
+        return self.prior.mean, self.prior.sd
+
+    def search_nodes(self) -> FloatArray:
+        """Where MLE and WLE are looked for: the fixed grid's range, or 10 logits either side."""
+        if self.grid is None:
+            lo, hi = self.prior.mean - SEARCH_REACH, self.prior.mean + SEARCH_REACH
+        else:
+            lo, hi = self.grid.lo, self.grid.hi
+        return np.linspace(lo, hi, max(math.ceil((hi - lo) / _SEARCH_SPACING) + 1, 3))
+
+    def _start_search(self) -> Search | None:
+        if self.method not in (EstimatorName.MLE, EstimatorName.WLE):
+            return None
+        nodes = self.search_nodes()
+        return Search(nodes, np.zeros((3 if self.method is EstimatorName.WLE else 1, len(nodes))))
+
+    def _extend(self, search: Search, bank: ItemBank, response: Response) -> Search:
+        nodes, sums = search.nodes, search.sums.copy()
+        sums[0] += bank.model.item_log_likelihood(
+            bank.parameters, response.item, nodes, response.score
+        )
+        if self.method is EstimatorName.WLE:
+            parameters = bank.parameters.take(response.item)
+            terms = bank.model.warm_terms(parameters, nodes)
+            sums[1] += terms.information
+            sums[2] += terms.j
+        return Search(nodes, sums)
+
+    def _belief(
+        self,
+        bank: ItemBank,
+        posterior: Posterior,
+        responses: tuple[Response, ...],
+        search: Search | None,
+    ) -> GridBelief:
+        if self.method is EstimatorName.EAP:
+            point = Point(posterior.mean, EstimatorName.EAP, posterior.is_cut_off)
+        else:
+            point = self._mode(bank, posterior, responses, search)
+        information = 0.0
+        if self.se_kind(point.method) is not SeKind.POSTERIOR:
+            items, _ = _arrays(responses)
+            information = float(bank.information(point.theta, items).sum())
+        return self.conclude(point, information, posterior, responses, search)
+
+    def _mode(
+        self,
+        bank: ItemBank,
+        posterior: Posterior,
+        responses: tuple[Response, ...],
+        search: Search | None,
+    ) -> Point:
+        method, nodes, k = EstimatorName.MAP, posterior.grid.nodes, posterior.mode_node
+        if search is not None and (mode := search.mode()) is not None:
+            method, nodes, k = self.method, search.nodes, mode
+        elif posterior.is_cut_off:
+            return Point(float(nodes[k]), method, at_bound=True)
+        items, scores = _arrays(responses)
+        answers = Answers(bank.model, bank.parameters.take(items), scores[None, :])
+        theta = find_maximum(
+            self.slope(method, answers),
+            nodes[k - 1 : k],
+            nodes[k : k + 1],
+            nodes[k + 1 : k + 2],
+        )
+        return Point(float(theta[0]), method, at_bound=method is not self.method)
+
+    def slope(self, method: EstimatorName, answers: Answers) -> SlopeFunction:
+        """Derivatives of what `method` maximises; EAP maximises nothing."""
+        if method is EstimatorName.MLE:
+            return likelihood_slope(answers)
+        if method is EstimatorName.WLE:
+            return weighted_slope(answers)
+        return posterior_slope(answers, self.prior)
+
+    def se_kind(self, method: EstimatorName) -> SeKind:
+        """The standard error reported with a theta of that method."""
+        return self.se or DEFAULT_SE[method]
+
+    def conclude(
+        self,
+        point: Point,
+        information: float,
+        posterior: Posterior,
+        responses: tuple[Response, ...] = (),
+        search: Search | None = None,
+    ) -> GridBelief:
+        """A belief from its parts; `information` is that of the answered items at theta."""
+        kind = self.se_kind(point.method)
+        if kind is SeKind.POSTERIOR:
+            se = posterior.sd
+        else:
+            precision = self.prior.sd**-2 if kind is SeKind.INFORMATION_WITH_PRIOR else 0.0
+            information += precision
+            se = 1 / math.sqrt(information) if information > 0 else math.inf
+        return GridBelief(
+            point.theta, se, point.method, point.at_bound, kind, posterior, responses, search
+        )
+
+
+def _arrays(responses: tuple[Response, ...]) -> tuple[IntArray, FloatArray]:
+    items = np.array([response.item for response in responses], dtype=np.intp)
+    return items, np.array([response.score for response in responses], dtype=np.float64)

@@ -1,0 +1,1 @@
+"""What results say: differences, decisions, fit of persons."""

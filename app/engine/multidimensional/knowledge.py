@@ -1,0 +1,136 @@
+"""What a bank version knows of several abilities, as JSON that is stored with the version.
+
+    {"abilities": {"nested", "dimensions", "items": [keys], "loadings", "population"},
+     "prediction": {"items": [keys], "mean", "factors", "noise", "targets": {tag: {...}}}}
+
+Arrays are base64 of compressed 32-bit floats: a bank of 5,000 items takes about a megabyte. Items
+are named, because a version may leave some out or order them in its own way.
+"""
+
+import base64
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.models.multidimensional import Loadings, MultidimensionalModel, Population
+from app.engine.prediction.score_model import ScoreModel, Target, Widths, most_factors, reduced
+from app.engine.prediction.targets import WHOLE_BANK, target_weights
+
+ABILITIES, PREDICTION = "abilities", "prediction"
+
+
+def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str]) -> dict[str, Any]:
+    """Loadings and population; discriminations and intercepts are with the items themselves."""
+    items = abilities.items
+    return {
+        "nested": items.nested,
+        "dimensions": items.loadings.shape[1],
+        "names": list(items.names),
+        "items": list(item_ids),
+        "a": _packed(items.a),
+        "loadings": _packed(items.loadings),
+        "population": {
+            "mean": abilities.population.mean.tolist(),
+            "covariance": abilities.population.covariance.tolist(),
+        },
+    }
+
+
+def prediction_to_dict(targets: Mapping[str, Target], item_ids: Sequence[str]) -> dict[str, Any]:
+    """A score model and the widths of its targets; of very large banks its largest factors."""
+    model = _reduced(targets[WHOLE_BANK].model)
+    return {
+        "items": list(item_ids),
+        "mean": _packed(model.mean),
+        "factors": _packed(model.factors),
+        "noise": _packed(model.noise),
+        "targets": {
+            name: {"counts": list(target.widths.counts), "half": list(target.widths.half)}
+            for name, target in targets.items()
+        },
+    }
+
+
+def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
+    """The bank with the abilities that its version knows.
+
+    It stays a bank of one ability where its version knows no others, or not those of every item:
+    items may have been added to a version since it was calibrated.
+    """
+    stored = knowledge.get(ABILITIES)
+    at = None if stored is None else _positions(stored["items"], bank)
+    if stored is None or at is None:
+        return bank
+    k = int(stored["dimensions"])
+    loadings = _unpacked(stored["loadings"]).reshape(-1, k)[at]
+    abilities = MultidimensionalModel(
+        Loadings(_unpacked(stored["a"])[at], bank.intercept, loadings, bool(stored["nested"])),
+        Population(
+            np.array(stored["population"]["mean"]), np.array(stored["population"]["covariance"])
+        ),
+    )
+    return ItemBank(
+        a=bank.a,
+        intercept=bank.intercept,
+        c=bank.c,
+        d=bank.d,
+        item_ids=bank.item_ids,
+        scale=bank.scale,
+        abilities=abilities,
+    )
+
+
+def tasks_in(knowledge: Mapping[str, Any]) -> frozenset[str]:
+    """The tags whose predicted scores were learned with widths of their own."""
+    return frozenset(knowledge.get(PREDICTION, {}).get("targets", ())) - {WHOLE_BANK}
+
+
+def targets_of(
+    bank: ItemBank, knowledge: Mapping[str, Any], tags: Sequence[Collection[str]]
+) -> dict[str, Target]:
+    """The scores that a version can predict: of the whole bank, and of each tag of its items.
+
+    A tag whose own widths were not learned takes those of the whole bank. None are predicted where
+    an item of the bank was not learned.
+    """
+    stored = knowledge.get(PREDICTION)
+    at = None if stored is None else _positions(stored["items"], bank)
+    if stored is None or at is None:
+        return {}
+    model = ScoreModel(
+        _unpacked(stored["mean"])[at],
+        _unpacked(stored["factors"]).reshape(-1, len(stored["items"]))[:, at],
+        _unpacked(stored["noise"])[at],
+    )
+    known = sorted({tag for item in tags for tag in item} - {WHOLE_BANK})
+    targets = {}
+    for name in (WHOLE_BANK, *known):
+        said = stored["targets"].get(name) or stored["targets"][WHOLE_BANK]
+        widths = Widths(tuple(said["counts"]), tuple(said["half"]))
+        targets[name] = Target(model, target_weights(bank, {name: 1.0}, tags), widths)
+    return targets
+
+
+def _reduced(model: ScoreModel) -> ScoreModel:
+    """The largest factors, the variance of each item kept."""
+    factors = reduced(model.factors, most_factors(model.mean.size))
+    noise = model.variance - np.einsum("rj,rj->j", factors, factors)
+    return ScoreModel(model.mean, factors, noise)
+
+
+def _positions(known: Sequence[str], bank: ItemBank) -> list[int] | None:
+    """Where the bank's items are among those known; None where one is not."""
+    at = {key: position for position, key in enumerate(known)}
+    found = [at[key] for key in bank.item_ids if key in at]
+    return found if len(found) == bank.n_items else None
+
+
+def _packed(values: FloatArray) -> str:
+    return base64.b64encode(zlib.compress(values.astype("<f4").tobytes())).decode()
+
+
+def _unpacked(text: str) -> FloatArray:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f4").astype(np.float64)

@@ -1,0 +1,1 @@
+"""Scores on the whole bank, predicted from a part of it."""

@@ -1,0 +1,233 @@
+"""The score an examinee would get on the whole bank, from the answers to a part of it.
+
+p-IRT keeps the observed scores and adds the expected score of every item that was not answered. Its
+interval counts both things not known: theta, by summing over the posterior, and how the unseen
+items would turn out at that theta, their Bernoulli noise.
+
+Source: Maia Polo et al. (2024), tinyBenchmarks, arXiv 2402.14992, section 3.2, for the estimate.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from scipy.special import ndtr
+
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.state import Belief, Response
+from app.errors import InvalidInputError, UnknownNameError
+
+#: Names of the methods in designs and results.
+P_IRT, SCORE_MODEL = "p-irt", "score-model"
+
+_MAX_POINTS = 61  # posterior points that a prediction sums over; their means keep its first moment
+_BISECTIONS = 32  # ends of the interval to 1e-9 of the bank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Mean score over the whole bank, with a 95 % interval.
+
+    Attributes:
+        value: In [0, 1].
+        lo: Lower end.
+        hi: Upper end.
+        method: The predictor that made it.
+        raw: The ends that the predictor alone gives, where `lo` and `hi` were corrected by what
+            other examinees taught; None where they were not.
+        nonresponse: Share of the asked items without a score, for which `lo` was lowered; see
+            `app.engine.prediction.nonresponse`.
+    """
+
+    value: float
+    lo: float
+    hi: float
+    method: str
+    raw: tuple[float, float] | None = None
+    nonresponse: float = 0.0
+
+
+class Predictor(Protocol):
+    """Predicts the whole-bank score. A kind may know more than the bank's parameters."""
+
+    @property
+    def name(self) -> str:
+        """Name in results."""
+        ...
+
+    def predict(
+        self,
+        bank: ItemBank,
+        responses: Iterable[Response],
+        belief: Belief,
+        exclude: Sequence[int] = (),
+    ) -> Prediction:
+        """Prediction after some answers.
+
+        Args:
+            bank: The items that the score is taken over.
+            responses: Scored answers.
+            belief: What those answers say about theta.
+            exclude: Items that do not count, answered or not.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PIrt:
+    """Observed answers plus expected score of the rest.
+
+    Attributes:
+        negative_slope: "model" takes the model's probability for every item, averaged over the
+            posterior. "c" reproduces a published procedure: probability at the point theta, and c
+            for every item with a <= 0.
+    """
+
+    negative_slope: Literal["model", "c"] = "model"
+
+    @property
+    def name(self) -> str:
+        """Name in results."""
+        return P_IRT if self.negative_slope == "model" else "p-irt-c"
+
+    def predict(
+        self,
+        bank: ItemBank,
+        responses: Iterable[Response],
+        belief: Belief,
+        exclude: Sequence[int] = (),
+    ) -> Prediction:
+        """See `Predictor`."""
+        scores = np.full((1, bank.n_items), np.nan)
+        for response in responses:
+            scores[0, response.item] = response.score
+        nodes, weights = _condensed(belief.nodes, belief.weights)
+        theta = np.array([belief.theta])
+        return self.predict_rows(bank, scores, theta, nodes, weights[None, :], exclude)[0]
+
+    def predict_rows(
+        self,
+        bank: ItemBank,
+        scores: FloatArray,
+        theta: FloatArray,
+        nodes: FloatArray,
+        weights: FloatArray,
+        exclude: Sequence[int] = (),
+    ) -> list[Prediction]:
+        """Predictions for many examinees whose posteriors share their nodes.
+
+        Args:
+            bank: The items that the score is taken over.
+            scores: Shape (n_rows, n_items), NaN where not answered.
+            theta: Point estimates, shape (n_rows,).
+            nodes: Shape (n_nodes,).
+            weights: Posterior mass, shape (n_rows, n_nodes).
+            exclude: Items that do not count, answered or not.
+        """
+        counted = np.ones(bank.n_items, dtype=bool)
+        counted[np.asarray(exclude, dtype=np.intp)] = False
+        n_counted = np.count_nonzero(counted)
+        if n_counted == 0:
+            raise InvalidInputError("A prediction needs items that count; all were excluded.")
+        unseen = (np.isnan(scores) & counted).astype(np.float64)
+        observed = np.nansum(scores[:, counted], axis=1)
+        mean = unseen @ self._expected(bank, nodes).T
+        noise = np.sqrt(unseen @ self._variance(bank, nodes).T)
+        value = np.einsum("ij,ij->i", weights, mean)
+        if self.negative_slope == "c":
+            value = np.einsum("ij,ij->i", unseen, self._expected(bank, theta))
+        lo, hi = mixture_interval(weights, mean, noise)
+        most = unseen.sum(axis=1)
+        lo, hi = np.minimum(lo, value), np.maximum(np.minimum(hi, most), value)
+        return [
+            Prediction(value=v, lo=low, hi=high, method=self.name)
+            for v, low, high in zip(
+                *(((observed + part) / n_counted).tolist() for part in (value, lo, hi)), strict=True
+            )
+        ]
+
+    def _expected(self, bank: ItemBank, theta: FloatArray) -> FloatArray:
+        expected = bank.expected_score(theta)
+        if self.negative_slope == "c":
+            expected[:, bank.a <= 0] = bank.c[bank.a <= 0]
+        return expected
+
+    def _variance(self, bank: ItemBank, theta: FloatArray) -> FloatArray:
+        return bank.model.score_variance(bank.parameters, theta[:, None])
+
+
+PREDICTORS: dict[str, PIrt] = {
+    predictor.name: predictor for predictor in (PIrt(), PIrt(negative_slope="c"))
+}
+
+
+def predict(
+    bank: ItemBank,
+    responses: Iterable[Response],
+    belief: Belief,
+    *,
+    method: str = P_IRT,
+    exclude: Sequence[int] = (),
+) -> Prediction:
+    """Whole-bank score by a named predictor.
+
+    Raises:
+        UnknownNameError: No predictor of that name.
+        InvalidInputError: Every item is excluded.
+    """
+    if method not in PREDICTORS:
+        raise UnknownNameError("predictor", method, PREDICTORS)
+    return PREDICTORS[method].predict(bank, responses, belief, exclude)
+
+
+def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:
+    """Weights of the items that a score is taken over, some left out, with the same sum.
+
+    Raises:
+        InvalidInputError: No item that counts is left.
+    """
+    if not len(exclude):
+        return weights
+    kept = weights.copy()
+    kept[np.asarray(exclude, dtype=np.intp)] = 0.0
+    total = float(kept.sum())
+    if not total > 0.0:
+        raise InvalidInputError("A prediction needs items that count; all were excluded.")
+    rescaled: FloatArray = kept * (float(weights.sum()) / total)
+    return rescaled
+
+
+def _condensed(nodes: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The posterior on fewer points: neighbouring nodes become their weighted mean."""
+    carrying = weights > 1e-7
+    nodes, weights = nodes[carrying], weights[carrying]
+    starts = np.unique(np.linspace(0, len(nodes), _MAX_POINTS, endpoint=False).astype(np.intp))
+    mass = np.add.reduceat(weights, starts)
+    return np.add.reduceat(weights * nodes, starts) / mass, mass / mass.sum()
+
+
+def mixture_interval(
+    weights: FloatArray, mean: FloatArray, noise: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Central 95 % of a mixture of normals per row, by bisection of its distribution function.
+
+    Args:
+        weights: Mass of the components, shape (n_rows, n_components).
+        mean: Their means, at least 0, of the same shape.
+        noise: Their standard deviations.
+
+    Returns:
+        Lower and upper ends, shape (n_rows,) each, not below 0.
+    """
+    noise = np.maximum(noise, 1e-12)
+    lowest = np.maximum((mean - 6 * noise).min(axis=1), 0.0)
+    highest = (mean + 6 * noise).max(axis=1)
+    target = np.array([[0.025], [0.975]])
+    lo, hi = np.stack([lowest, lowest]), np.stack([highest, highest])
+    for _ in range(_BISECTIONS):
+        middle = (lo + hi) / 2
+        below = np.einsum("ij,kij->ki", weights, ndtr((middle[..., None] - mean) / noise)) < target
+        lo, hi = np.where(below, middle, lo), np.where(below, hi, middle)
+    ends = (lo + hi) / 2
+    return ends[0], ends[1]

@@ -1,0 +1,314 @@
+"""Scores as one normal vector: what answers to some items say about the score on others.
+
+| symbol | meaning |
+|---|---|
+| y | scores of an examinee on all items, shape (n_items,) |
+| mu, S | their mean and covariance among examinees |
+| w | weights of the target; the predicted score is <w, y> |
+| A | the items asked |
+
+The best linear prediction of the target is <w, mu> + S_wA S_AA^-1 (y_A - mu_A), and its variance is
+w' S w - S_wA S_AA^-1 S_Aw. The second does not depend on the answers, so items still in flight
+count like answered ones. An item j lowers it by c_j^2 / d_j, where c is the covariance of every
+item with the target and d every item's variance, both given A: that is V-optimality. Both follow
+one more item by the rank-one identity.
+
+S = F' F + diag(noise), so that a step costs one pass over the factors of the bank.
+
+Source: Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.2, for the
+prediction; Krause, Singh & Guestrin (2008), Journal of Machine Learning Research 9, for greedy
+choice.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from app.engine.bank import ItemBank
+from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.p_irt import SCORE_MODEL, Prediction, still_counted
+from app.engine.state import Belief, Response
+from app.errors import InvalidInputError
+
+#: Half-width of a normal 95 % interval in standard deviations.
+NORMAL_95 = 1.959964
+# More would cost time in every step, and say little: the smallest are noise.
+_MOST_FACTORS, _MOST_NUMBERS = 400, 2_000_000
+_REMEMBERED = 64  # sets of items: for so many tests at once none begins anew
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Widths:
+    """How wide intervals must be to hold, by how many items were asked.
+
+    Attributes:
+        counts: Numbers of items, rising.
+        half: Half-width of the 95 % interval there, in standard deviations of the model.
+    """
+
+    counts: tuple[int, ...] = (1,)
+    half: tuple[float, ...] = (NORMAL_95,)
+
+    def at(self, count: int) -> float:
+        """Half-width after so many items; between two known numbers by the logarithm."""
+        return float(np.interp(np.log(max(count, 1)), np.log(self.counts), self.half))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreModel:
+    """Mean and covariance of the scores on the items of a bank.
+
+    Attributes:
+        mean: Shape (n_items,).
+        factors: F, shape (n_factors, n_items).
+        noise: What factors do not share, above 0, shape (n_items,).
+
+    Raises:
+        InvalidInputError: Shapes that do not fit, or noise that is not above 0.
+    """
+
+    mean: FloatArray
+    factors: FloatArray
+    noise: FloatArray
+
+    def __post_init__(self) -> None:
+        n_items = self.mean.size
+        if self.factors.ndim != 2 or self.factors.shape[1] != n_items:
+            raise InvalidInputError(
+                f"Factors need one column for each of {n_items} items, got shape "
+                f"{self.factors.shape}."
+            )
+        if self.noise.shape != (n_items,) or not (self.noise > 0).all():
+            raise InvalidInputError("Every item of a score model needs noise above 0.")
+        # A step reads them all: three times as fast where each factor lies together.
+        object.__setattr__(self, "factors", np.ascontiguousarray(self.factors))
+
+    @property
+    def variance(self) -> FloatArray:
+        """Of each item's score, shape (n_items,)."""
+        total: FloatArray = np.einsum("rj,rj->j", self.factors, self.factors) + self.noise
+        return total
+
+    def with_target(self, weights: FloatArray) -> FloatArray:
+        """Covariance of every item with the target, shape (n_items,)."""
+        covariance: FloatArray = (self.factors @ weights) @ self.factors + self.noise * weights
+        return covariance
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given:
+    """What is left to know once some items are asked.
+
+    The scores are y = mu + F' z + noise with independent standard normal z; each item asked is one
+    more observation of z.
+
+    Attributes:
+        asked: The items.
+        covariance: Of z, shape (n_factors, n_factors).
+        towards: c, covariance of every item's score with the target, shape (n_items,).
+        variance: d, of every item's score, shape (n_items,); 0 once it is asked, as is c.
+    """
+
+    asked: tuple[int, ...]
+    covariance: FloatArray
+    towards: FloatArray
+    variance: FloatArray
+
+    def after(self, target: "Target", item: int) -> "Given":
+        """The same once one more item is asked, in one pass over the factors."""
+        if item in self.asked:
+            return self
+        model, asked = target.model, (*self.asked, item)
+        direction = self.covariance @ model.factors[:, item]
+        total = float(self.variance[item])
+        shared = direction @ model.factors  # with the item asked, of all items but itself
+        towards = self.towards - shared * (float(self.towards[item]) / total)
+        shared *= shared
+        shared /= -total
+        shared += self.variance
+        variance = np.maximum(shared, model.noise, out=shared)
+        variance[list(asked)] = towards[list(asked)] = 0.0
+        return Given(
+            asked=asked,
+            covariance=self.covariance - np.outer(direction, direction) / total,
+            towards=towards,
+            variance=variance,
+        )
+
+    def gains(self) -> FloatArray:
+        """By how much asking each item would lower the target's variance, shape (n_items,)."""
+        gain = self.towards * self.towards
+        return np.divide(gain, self.variance, out=gain, where=self.variance > 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A score to be predicted.
+
+    Attributes:
+        model: Of the scores.
+        weights: w, shape (n_items,): what each item counts in the target, summing to 1.
+        widths: How wide its intervals must be.
+    """
+
+    model: ScoreModel
+    weights: FloatArray
+    widths: Widths = field(default_factory=Widths)
+    _known: dict[frozenset[int], Given] = field(init=False, repr=False, default_factory=dict)
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """Of every item with the target before any answer, shape (n_items,)."""
+        return self.model.with_target(self.weights)
+
+    @cached_property
+    def variance(self) -> float:
+        """Of the target before any answer."""
+        return float(self.weights @ self.covariance)
+
+    def nothing_given(self) -> Given:
+        """What there is to know before the first item."""
+        model = self.model
+        return Given((), np.eye(len(model.factors)), self.covariance, model.variance)
+
+    def given(self, items: Sequence[int]) -> Given:
+        """What is left to know once `items` are asked.
+
+        The results used last are remembered, because tests grow one item at a time.
+        """
+        key = frozenset(items)
+        found = self._known.pop(key, None)
+        if found is None:
+            shorter = (self._known.get(key - {last}) for last in reversed(items))
+            known = next(
+                ((k, last) for k, last in zip(shorter, reversed(items), strict=True) if k), None
+            )
+            if known is not None:
+                found = known[0].after(self, known[1])
+            else:
+                found = self.nothing_given()
+                for item in items:
+                    found = found.after(self, item)
+        self._known[key] = found
+        for oldest in list(self._known)[:-_REMEMBERED]:
+            self._known.pop(oldest, None)
+        return found
+
+    def without(self, items: Sequence[int]) -> "Target":
+        """The same target over fewer items.
+
+        Raises:
+            InvalidInputError: No item of the target is left.
+        """
+        return Target(self.model, still_counted(self.weights, items), self.widths)
+
+    def predict(
+        self, items: IntArray | Sequence[int], scores: FloatArray
+    ) -> tuple[FloatArray, float]:
+        """Best linear prediction of the target.
+
+        Args:
+            items: Positions of the items answered, shape (n,).
+            scores: Their scores, shape (n,), or (n_examinees, n).
+
+        Returns:
+            The predicted score of each examinee, and the standard deviation by the model.
+        """
+        asked = np.asarray(items, dtype=np.intp)
+        model = self.model
+        factors = model.factors[:, asked]
+        covariance = factors.T @ factors + np.diag(model.noise[asked])
+        gain = np.linalg.solve(covariance, self.covariance[asked])
+        value = self.weights @ model.mean + (scores - model.mean[asked]) @ gain
+        left = self.variance - float(gain @ self.covariance[asked])
+        return value, float(np.sqrt(max(left, 0.0)))
+
+    def interval(
+        self, items: IntArray | Sequence[int], scores: FloatArray
+    ) -> tuple[float, float, float]:
+        """Predicted score of one examinee and its 95 % interval: value, lo, hi.
+
+        No end is outside what the items not asked leave possible.
+        """
+        asked = np.asarray(items, dtype=np.intp)
+        value, sd = self.predict(asked, scores)
+        counted = self.weights[asked]
+        seen = float(counted @ scores)
+        least, most = seen, seen + max(float(self.weights.sum() - counted.sum()), 0.0)
+        middle = min(max(float(value), least), most)
+        half = self.widths.at(asked.size) * sd
+        return middle, max(middle - half, least), min(middle + half, most)
+
+
+def short_form(target: Target, count: int, costs: FloatArray | None = None) -> list[int]:
+    """The `count` items that, asked of everybody, leave the target's variance smallest.
+
+    Greedy: each next item lowers it most (per cost). At least 63 % of what the best form could do
+    where gains diminish (Krause et al. 2008).
+
+    Args:
+        target: What is to be known.
+        count: Items wanted.
+        costs: Of each item, to maximise the gain per cost, shape (n_items,).
+    """
+    given = target.nothing_given()
+    chosen: list[int] = []
+    for _ in range(min(count, target.weights.size)):
+        worth = given.gains() if costs is None else given.gains() / costs
+        worth[chosen] = -1.0
+        item = int(worth.argmax())
+        chosen.append(item)
+        given = given.after(target, item)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScorePredictor:
+    """Predicts the target of a score model; see `app.engine.prediction.p_irt.Predictor`."""
+
+    target: Target
+
+    @property
+    def name(self) -> str:
+        """Name in results."""
+        return SCORE_MODEL
+
+    def predict(
+        self,
+        bank: ItemBank,  # noqa: ARG002  # the predictors' common face; a score model knows its bank
+        responses: Iterable[Response],
+        belief: Belief,  # noqa: ARG002  # what answers say of abilities is no part of this
+        exclude: Sequence[int] = (),
+    ) -> Prediction:
+        """Best linear prediction, with an interval that held on records left out."""
+        target = self.target.without(exclude) if len(exclude) else self.target
+        answers = list(responses)
+        value, lo, hi = target.interval(
+            [answer.item for answer in answers], np.array([answer.score for answer in answers])
+        )
+        return Prediction(value=value, lo=lo, hi=hi, method=self.name)
+
+
+def most_factors(n_items: int) -> int:
+    """How many factors a bank keeps: a step passes over all their numbers, and versions store them.
+
+    Models are learned with no more, so that their intervals are calibrated for what is used.
+    """
+    return max(min(_MOST_FACTORS, _MOST_NUMBERS // max(n_items, 1)), 1)
+
+
+def reduced(factors: FloatArray, most: int) -> FloatArray:
+    """The `most` largest factors of the same covariance, shape (<= most, n_items)."""
+    n_factors, n_items = factors.shape
+    if n_factors <= most:
+        return factors
+    if n_factors < n_items:
+        values, vectors = np.linalg.eigh(factors @ factors.T)
+        turned: FloatArray = vectors[:, np.argsort(values)[::-1][:most]].T @ factors
+        return turned
+    values, vectors = np.linalg.eigh(factors.T @ factors)
+    order = np.argsort(values)[::-1][:most]
+    kept: FloatArray = (vectors[:, order] * np.sqrt(np.maximum(values[order], 0.0))).T
+    return kept

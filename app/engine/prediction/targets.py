@@ -1,0 +1,58 @@
+"""What a score is of: the whole bank, or the items of some tags."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+
+from app.engine.bank import FloatArray, ItemBank
+from app.errors import FieldProblem, InvalidInputError
+
+#: The tag that every item carries.
+WHOLE_BANK = "all"
+
+
+def target_weights(
+    bank: ItemBank, shares: Mapping[str, float], tags: Sequence[Collection[str]] | None
+) -> FloatArray:
+    """Weights of the items in a target, summing to 1.
+
+    Args:
+        bank: The bank.
+        shares: Share of each tag, above 0; the tag "all" is the whole bank. Within a tag all items
+            count alike.
+        tags: Tags of each item.
+
+    Raises:
+        InvalidInputError: A tag without items, or no tags at all.
+    """
+    weights = np.zeros(bank.n_items)
+    total = sum(shares.values())
+    for tag, share in shares.items():
+        carries = np.ones(bank.n_items, dtype=np.bool_)
+        if tag != WHOLE_BANK:
+            carries = np.array([tag in item for item in tags or ()], dtype=np.bool_)
+            if not carries.any():
+                known = sorted({name for item in tags or () for name in item})
+                raise InvalidInputError(
+                    f"The target {tag!r} has no items; known are all"
+                    + "".join(f", {name}" for name in known[:20])
+                    + ".",
+                    problems=[FieldProblem("/selection/target", f"no item has the tag {tag!r}")],
+                )
+        weights[carries] += share / total / np.count_nonzero(carries)
+    return weights
+
+
+#: What may stand between a task's name and the rest of an item's id.
+_SEPARATORS = "/:|#._-"
+
+
+def tags_in_ids(items: Sequence[str]) -> tuple[frozenset[str], ...]:
+    """Tags that ids carry as a prefix: `arc/17`, `arc:17` and `arc_easy_17` are tagged `arc`.
+
+    A prefix before any separator counts, so `arc_easy_17` is tagged `arc_easy` too.
+    """
+    return tuple(
+        frozenset(item[:end] for end, sign in enumerate(item) if end and sign in _SEPARATORS)
+        for item in items
+    )

@@ -1,0 +1,1 @@
+"""Several examinees on one bank, put in order."""

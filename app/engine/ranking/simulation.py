@@ -1,0 +1,61 @@
+"""Rankings on answers that are known beforehand: what they would find, before anything is paid."""
+
+from collections.abc import Sequence
+
+from app.engine.bank import FloatArray
+from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
+from app.engine.state import Response
+from app.engine.stopping import Stop
+
+
+def simulate_ranking(
+    ranking: Ranking,
+    rows: Sequence[FloatArray],
+    *,
+    seed: int,
+    concurrency: int = 1,
+    state: RankingState | None = None,
+) -> tuple[RankingState, Stop]:
+    """A whole ranking, answered from rows of scores.
+
+    Args:
+        ranking: The rules; each member's test asks only what its row has an answer to.
+        rows: Scores of each member, shape (n_items,), NaN where there is no answer.
+        seed: Of all random choices.
+        concurrency: Items kept in flight, over all members; the one asked first is answered first.
+        state: Where to go on; from the start otherwise.
+    """
+    state = ranking.start() if state is None else state
+    in_flight: list[RankingAsk] = []
+    while True:
+        step = None
+        if len(in_flight) < concurrency:
+            step = ranking.ask(state, seed)
+        if isinstance(step, RankingAsk):
+            state = ranking.administer(state, step.member, step.item)
+            in_flight.append(step)
+        elif in_flight:
+            first = in_flight.pop(0)
+            score = float(rows[first.member][first.item])
+            state = ranking.tell(state, first.member, Response(first.item, score))
+        elif isinstance(step, Stop):
+            return state, step
+
+
+def kendall_tau(order: Sequence[int], measure: FloatArray) -> float:
+    """Kendall's tau-b between an order without ties and a measure that may have them.
+
+    Args:
+        order: Positions, best first; at least two.
+        measure: Of each position, larger is better, shape (n,).
+
+    Returns:
+        From -1 to 1; 0 where the measure is the same for all.
+    """
+    balance = untied = pairs = 0
+    for rank, better in enumerate(order):
+        for worse in order[rank + 1 :]:
+            pairs += 1
+            untied += bool(measure[better] != measure[worse])
+            balance += int(measure[better] > measure[worse]) - int(measure[better] < measure[worse])
+    return balance / float(pairs * untied) ** 0.5 if untied else 0.0

@@ -1,0 +1,1 @@
+"""Tests on answers that are known beforehand, and what they teach."""

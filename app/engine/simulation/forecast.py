@@ -1,0 +1,217 @@
+"""What a test will take before anything is paid: items, cost, time and precision to expect.
+
+Examinees are drawn, answer by the bank's own model, and take the test. The forecast is as good as
+the model: real examinees fit it less well, and answers that cannot be scored cost items that are
+not counted here.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray
+from app.engine.simulation.simulate import FREE, Calls, draw_scores, take
+from app.engine.state import CatState
+from app.errors import InvalidInputError
+
+#: Ends of the regions of ability that are told apart, logits.
+REGION_EDGES = (-1.5, -0.5, 0.5, 1.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A figure over many tests.
+
+    Attributes:
+        mean: Over all.
+        median: Half are below it.
+        lo: 5 % are below it.
+        hi: 95 % are below it.
+    """
+
+    mean: float
+    median: float
+    lo: float
+    hi: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | FloatArray) -> "Range":
+        """Of the finite ones among some values.
+
+        Raises:
+            InvalidInputError: There is none.
+        """
+        finite = np.asarray(values)[np.isfinite(values)]
+        if not finite.size:
+            raise InvalidInputError("No simulated test ends with a finite standard error.")
+        lo, median, hi = np.quantile(finite, [0.05, 0.5, 0.95]).tolist()
+        return cls(mean=float(finite.mean()), median=median, lo=lo, hi=hi)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Examinees of similar true ability.
+
+    Attributes:
+        theta_lo: From this theta on; None is without end.
+        theta_hi: Up to this one.
+        reached: Share that reaches the SE target; None where the design has none.
+    """
+
+    theta_lo: float | None
+    theta_hi: float | None
+    n_examinees: int
+    items: Range
+    se: Range
+    reached: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What tests by a design will take, and give.
+
+    Attributes:
+        items: Items asked.
+        se: Standard error at the end, logits.
+        interval: Width of the 95 % interval of theta that people are told.
+        theta_rmse: Root mean squared error against the true theta, under the model.
+        reached: Share of tests that reach the design's SE target; None where it has none.
+        stop_reasons: Reason to share of tests.
+        tokens: Of a whole test; None where unknown, as are the next two.
+        usd: Of a whole test.
+        seconds: Of a whole test.
+        regions: By ability, the lowest first; those without examinees are left out.
+    """
+
+    n_examinees: int
+    items: Range
+    se: Range
+    interval: Range
+    theta_rmse: float
+    reached: float | None
+    stop_reasons: dict[str, float]
+    tokens: Range | None
+    usd: Range | None
+    seconds: Range | None
+    regions: tuple[Region, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {**asdict(self), "regions": [asdict(region) for region in self.regions]}
+
+
+def calls_of(
+    n_items: int,
+    *,
+    tokens_in: float | FloatArray | None = None,
+    tokens_out: float | FloatArray | None = None,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    pace_s: float | None = None,
+) -> Calls:
+    """What calls take, from tokens and prices.
+
+    Args:
+        n_items: Of the bank.
+        tokens_in: Prompt tokens, of every item or item by item; NaN or None where unknown.
+        tokens_out: The same of the answers.
+        price_in: US dollars per million prompt tokens.
+        price_out: The same of the answers.
+        pace_s: See `Calls`.
+    """
+    known = [tokens for tokens in (tokens_in, tokens_out) if tokens is not None]
+    if not known or any(np.isnan(tokens).any() for tokens in known):
+        return Calls(pace_s=pace_s)
+    one, other = (
+        np.broadcast_to(np.asarray(0.0 if part is None else part), (n_items,))
+        for part in (tokens_in, tokens_out)
+    )
+    usd = None
+    if price_in is not None or price_out is not None:
+        usd = (one * (price_in or 0.0) + other * (price_out or 0.0)) / 1e6
+    return Calls(tokens=one + other, usd=usd, pace_s=pace_s)
+
+
+def drawn(quantiles: Sequence[float], n: int, rng: np.random.Generator) -> FloatArray:
+    """Thetas of a population that is known by its equally spaced quantiles, shape (n,)."""
+    return np.interp(rng.random(n), np.linspace(0, 1, len(quantiles)), quantiles)
+
+
+def forecast(
+    test: AdaptiveTest,
+    thetas: Sequence[float] | FloatArray,
+    *,
+    seed: int,
+    concurrency: int = 1,
+    se_target: float | None = None,
+    calls: Calls = FREE,
+    watch: Callable[[CatState], object] | None = None,
+) -> Forecast:
+    """Simulate one test for each theta.
+
+    Args:
+        test: The test.
+        thetas: True abilities, logits.
+        seed: Of answers and of choices.
+        concurrency: Items kept in flight.
+        se_target: The design's, whose reaching is counted.
+        calls: What calls take; budgets and time limits hold for them as they do in a session.
+        watch: Sees the state after each answer; what it raises ends the forecast.
+
+    Raises:
+        InvalidInputError: No examinee.
+    """
+    if not len(thetas):
+        raise InvalidInputError("A forecast needs at least one examinee.")
+    ends: list[CatState] = []
+    reasons: Counter[str] = Counter()
+    rows = draw_scores(test.bank, thetas, np.random.default_rng([seed, len(thetas)]))
+    for i, row in enumerate(rows):
+        state, stop = take(
+            test, row, seed=[seed, i], concurrency=concurrency, watch=watch, calls=calls
+        )
+        ends.append(state)
+        reasons[stop.reason.value] += 1
+    true = np.asarray(thetas, dtype=np.float64)
+    items = np.array([state.n_asked for state in ends], dtype=np.float64)
+    se = np.array([state.belief.se for state in ends])
+    met = None if se_target is None else (se <= se_target).astype(np.float64)
+    told = [test.estimate(state) for state in ends]
+    return Forecast(
+        n_examinees=len(ends),
+        items=Range.of(items),
+        se=Range.of(se),
+        interval=Range.of([one.hi - one.lo for one in told]),
+        theta_rmse=float(np.sqrt(np.mean((np.array([one.theta for one in told]) - true) ** 2))),
+        reached=None if met is None else float(met.mean()),
+        stop_reasons={reason: n / len(ends) for reason, n in reasons.most_common()},
+        tokens=None
+        if calls.tokens is None
+        else Range.of([float(state.usage.tokens) for state in ends]),
+        usd=None if calls.usd is None else Range.of([state.usage.usd for state in ends]),
+        seconds=None if calls.pace_s is None else Range.of(items * calls.pace_s),
+        regions=tuple(_regions(true, items, se, met)),
+    )
+
+
+def _regions(
+    true: FloatArray, items: FloatArray, se: FloatArray, met: FloatArray | None
+) -> list[Region]:
+    which = np.digitize(true, REGION_EDGES)
+    ends = (None, *REGION_EDGES, None)
+    return [
+        Region(
+            theta_lo=ends[k],
+            theta_hi=ends[k + 1],
+            n_examinees=int(inside.sum()),
+            items=Range.of(items[inside]),
+            se=Range.of(se[inside]),
+            reached=None if met is None else float(met[inside].mean()),
+        )
+        for k in range(len(REGION_EDGES) + 1)
+        if (inside := which == k).any()
+    ]

@@ -1,0 +1,281 @@
+"""What examinees whose answers are all known teach about short tests of others.
+
+The same test is simulated on each of them and looked at after 5, 7, 10, 14, ... answers. Each time
+it is known how many times its own half an interval would have had to be wide to reach the truth:
+theta and mean score of the whole record. The 95 % quantile of that number over the examinees, after
+so many answers, is the factor on later intervals: conformal prediction. The quantile k / (n + 1) is
+interpolated between two examinees rather than rounded up, so that few of them do not make intervals
+too wide on average. Intervals that are wide for so many answers may need another factor than narrow
+ones: the power of the width that describes this is the one with the least quantile loss; the
+quantiles are taken anew on what it leaves.
+
+It holds for examinees like those that were learned from (exchangeable with them) on tests that
+choose items as those did. Their answers must not have made the bank's parameters, or have been few
+among those that did. A test may end after any number of answers; but a rule that stops some of them
+early for what they answered leaves others than the average after as many answers, and so a whole
+design can be given, at whose own ends 95 % hold.
+
+Sources: Lei et al. (2018), Journal of the American Statistical Association 113, section 5.2, for
+locally weighted conformal intervals; Koenker & Bassett (1978), Econometrica 46, for the loss.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.prediction.correction import (
+    KNOTS,
+    WIDEST,
+    IntervalCorrection,
+    Stretch,
+    VersionLearning,
+)
+from app.engine.prediction.p_irt import Prediction
+from app.engine.prediction.residual_regression import ResidualRegression
+from app.engine.simulation.simulate import take
+from app.engine.state import CatState, Estimate
+from app.errors import InvalidInputError
+
+#: Examinees below which no 95 % conformal quantile exists.
+LEAST_EXAMINEES = 20
+_LEVEL = 0.95
+_POWERS = np.arange(-0.5, 1.51, 0.25)
+#: An interval as narrow as that has nothing left to be wrong about.
+_NO_WIDTH = 1e-9
+_LEAST_FACTOR, _MOST_FACTOR = 0.05, 50.0
+_FOLDS = 5
+#: Between hardly any shrinkage and nearly all, in units of a residual's variance (at most 1/4).
+_RIDGES = (0.03, 0.1, 0.3, 1.0, 3.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpse:
+    """A simulated test on the way, beside what is really true of its examinee.
+
+    Attributes:
+        row: The examinee.
+        state: After some answers.
+        estimate: Theta as the model alone has it.
+        prediction: Of the score, by the test's own predictor.
+        theta: Of the whole record.
+        accuracy: Mean of the whole record.
+    """
+
+    row: int
+    state: CatState
+    estimate: Estimate
+    prediction: Prediction
+    theta: float
+    accuracy: float
+
+
+def glimpses(
+    test: AdaptiveTest,
+    scores: FloatArray,
+    references: FloatArray,
+    rows: Sequence[int],
+    *,
+    seed: int,
+    concurrency: int = 1,
+) -> list[Glimpse]:
+    """Simulate a test on some examinees and look at it at the knots and at its end.
+
+    Args:
+        test: Ends by its number of items alone; nothing learned is in it.
+        scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
+        references: Their whole-bank thetas, shape (n_examinees,).
+        rows: Whom to test.
+        seed: Examinee `row` draws from `[seed, row, step]`.
+        concurrency: Items kept in flight.
+    """
+    seen = []
+    for row in rows:
+        passed: list[CatState] = []
+        end, _ = take(
+            test, scores[row], seed=[seed, row], concurrency=concurrency, watch=passed.append
+        )
+        unknown = np.flatnonzero(np.isnan(scores[row])).tolist()
+        accuracy = float(np.nanmean(scores[row]))
+        seen += [
+            Glimpse(
+                row=row,
+                state=state,
+                estimate=state.belief.estimate(),
+                prediction=test.predict(state, unknown),
+                theta=float(references[row]),
+                accuracy=accuracy,
+            )
+            for state in passed
+            if state.n_scored in KNOTS or state.n_scored == end.n_scored
+        ]
+    return seen
+
+
+def learn_correction(
+    seen: Sequence[Glimpse], predictions: Sequence[Prediction] | None = None
+) -> IntervalCorrection:
+    """The correction that makes the intervals of these tests hold.
+
+    Args:
+        seen: Tests of at least 20 examinees.
+        predictions: Of the scores, one for each glimpse, where another predictor made them.
+
+    Raises:
+        InvalidInputError: Fewer examinees, too few for a 95 % quantile.
+    """
+    n_examinees = len({one.row for one in seen})
+    if n_examinees < LEAST_EXAMINEES:
+        raise InvalidInputError(
+            f"Learning intervals takes at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
+        )
+    predictions = predictions or [one.prediction for one in seen]
+    return IntervalCorrection(
+        theta=_stretch(map(_theta, seen)),
+        accuracy=_stretch(_score(one, told) for one, told in zip(seen, predictions, strict=True)),
+        n_examinees=n_examinees,
+    )
+
+
+def learn(
+    bank: ItemBank,
+    scores: FloatArray,
+    references: FloatArray,
+    seen: Sequence[Glimpse],
+    ends: Sequence[Glimpse] = (),
+) -> VersionLearning:
+    """A predictor of the score that knows which items go together, and intervals for it.
+
+    Its ridge and its intervals come from cross-validation: each examinee is predicted by a
+    regression that has not seen them.
+
+    Args:
+        bank: The bank.
+        scores: Records, shape (n_examinees, n_items), NaN where there is no answer.
+        references: Their whole-bank thetas, shape (n_examinees,).
+        seen: Tests of some of them, predicted by p-IRT.
+        ends: Where one design's own stopping rules end those tests. All factors are scaled so that
+            95 % of the intervals hold there: who is stopped when is no accident.
+
+    Raises:
+        InvalidInputError: As for `learn_correction`.
+    """
+    fold = np.arange(len(scores)) % _FOLDS
+    blind = [
+        ResidualRegression.fit(bank, scores[fold != k], references[fold != k], _RIDGES[0])
+        for k in range(_FOLDS)
+    ]
+
+    def predicted(one: Glimpse, ridge: float) -> Prediction:
+        return (
+            blind[one.row % _FOLDS]
+            .shrunk_by(ridge)
+            .corrected(
+                one.prediction,
+                bank,
+                one.state.responses,
+                one.state.belief,
+                np.flatnonzero(np.isnan(scores[one.row])).tolist(),
+            )
+        )
+
+    last = {one.row: one for one in seen}.values()
+
+    def error(ridge: float) -> float:
+        return sum(abs(predicted(one, ridge).value - one.accuracy) for one in last)
+
+    ridge = min(_RIDGES, key=error)
+    correction = learn_correction(seen, [predicted(one, ridge) for one in seen])
+    if ends:
+        correction = replace(
+            correction,
+            theta=_held(correction.theta, map(_theta, ends)),
+            accuracy=_held(
+                correction.accuracy, [_score(one, predicted(one, ridge)) for one in ends]
+            ),
+        )
+    return VersionLearning(
+        interval_correction=correction,
+        predictor=ResidualRegression.fit(bank, scores, references, ridge),
+    )
+
+
+class _Interval(NamedTuple):
+    """An interval that was told, and the truth."""
+
+    answers: int
+    value: float
+    lo: float
+    hi: float
+    true: float
+
+    @property
+    def half(self) -> float:
+        """Half of its width."""
+        return (self.hi - self.lo) / 2
+
+    @property
+    def needed(self) -> float:
+        """How many times its own half on that side it takes to reach the truth."""
+        half = self.hi - self.value if self.true > self.value else self.value - self.lo
+        return abs(self.true - self.value) / max(half, 1e-12)
+
+
+def _theta(one: Glimpse) -> _Interval:
+    told = one.estimate
+    return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta)
+
+
+def _score(one: Glimpse, told: Prediction) -> _Interval:
+    return _Interval(one.state.n_scored, told.value, told.lo, told.hi, one.accuracy)
+
+
+def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
+    """The stretch times what lets 95 % of the intervals hold."""
+    short = [
+        max(one.needed, _LEAST_FACTOR) / stretch.at(one.answers, one.half)
+        for one in intervals
+        if _NO_WIDTH < one.half < math.inf
+    ]
+    if len(short) < LEAST_EXAMINEES:
+        return stretch
+    return stretch.times(float(np.exp(np.quantile(np.log(short), _LEVEL, method="weibull"))))
+
+
+def _stretch(intervals: Iterable[_Interval]) -> Stretch:
+    """The factors by which the intervals would have held, at each knot that enough reach."""
+    told = [one for one in intervals if _NO_WIDTH < one.half < math.inf]
+    answers = np.array([one.answers for one in told], dtype=np.intp)
+    lengths, reached = np.unique(answers, return_counts=True)
+    knots = lengths[reached >= LEAST_EXAMINEES]
+    if not knots.size:  # all was asked, and nothing was left to be wrong about
+        return Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0)
+    log_half = np.log([one.half for one in told])
+    log_needed = np.log([min(max(one.needed, _LEAST_FACTOR), _MOST_FACTOR) for one in told])
+    usual = np.array([np.median(log_half[answers == knot]) for knot in knots])
+    on_knot = np.isin(answers, knots)
+    position = np.searchsorted(knots, answers[on_knot])
+    log_needed = log_needed[on_knot]
+    beyond = np.clip(log_half[on_knot] - usual[position], -WIDEST, WIDEST)
+
+    def factors(power: float) -> FloatArray:
+        rest = log_needed - power * beyond
+        return np.array(
+            [np.quantile(rest[position == k], _LEVEL, method="weibull") for k in range(knots.size)]
+        )
+
+    def loss(power: float) -> float:
+        short = log_needed - power * beyond - factors(power)[position]
+        return float(np.maximum(_LEVEL * short, (_LEVEL - 1) * short).mean())
+
+    power = float(min(_POWERS, key=loss))
+    return Stretch(
+        answers=tuple(knots.tolist()),
+        factor=tuple(np.exp(factors(power)).tolist()),
+        usual=tuple(np.exp(usual).tolist()),
+        power=power,
+    )

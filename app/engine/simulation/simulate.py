@@ -1,0 +1,342 @@
+"""Tests on answers that are known beforehand: what a design would give, before anything is paid.
+
+An examinee is a row of scores, one per item of the bank, NaN where there is no answer; an item
+without an answer is never asked. Rows come from records of real examinees, or are drawn from the
+model at a known theta.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.engine.adaptive import AdaptiveTest, Ask
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.design.design import Design
+from app.engine.design.parts import EstimatorDesign
+from app.engine.index import BoolArray
+from app.engine.inference.diagnostics import exposure_rates, overlap
+from app.engine.prediction.p_irt import Prediction
+from app.engine.state import CatState, Estimate, Response, Usage
+from app.engine.stopping import Stop
+from app.errors import InvalidInputError
+
+#: Simulated examinees a round of the Sympson-Hetter fit uses, and most rounds.
+_FIT_EXAMINEES, _FIT_ROUNDS = 200, 15
+#: An exposure rate this far above the target is not worth another round: it is sampling noise.
+_FIT_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calls:
+    """What asking takes; None where unknown.
+
+    Attributes:
+        tokens: Expected tokens of each item, prompt and answer, shape (n_items,).
+        usd: Expected price of each item, shape (n_items,).
+        pace_s: Seconds from one item to the next, all that are in flight counted.
+    """
+
+    tokens: FloatArray | None = None
+    usd: FloatArray | None = None
+    pace_s: float | None = None
+
+    def usage(self, item: ItemIndex) -> Usage:
+        """Of one call."""
+        return Usage(
+            tokens=0 if self.tokens is None else round(float(self.tokens[item])),
+            usd=0.0 if self.usd is None else float(self.usd[item]),
+        )
+
+
+#: Nothing is known of what calls take.
+FREE = Calls()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """One examinee's test, beside what is really true of the examinee.
+
+    Attributes:
+        state: Its final state, nothing pending.
+        stop: Why it ended.
+        estimate: Final theta with its interval.
+        prediction: Of the score over all items that the examinee has an answer to.
+        accuracy: What that score really is.
+    """
+
+    state: CatState
+    stop: Stop
+    estimate: Estimate
+    prediction: Prediction
+    accuracy: float
+
+    @property
+    def items(self) -> list[int]:
+        """The items scored, in order."""
+        return _items(self.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How well a design did over many examinees.
+
+    Thetas are compared with a reference: the true theta, or the best estimate there is. Coverage
+    is that of the intervals that people are told; `..._raw` is that of the model's own, the same
+    where nothing corrects them.
+
+    Attributes:
+        theta_mae: Mean absolute error, logits.
+        theta_bias: Mean error.
+        theta_rmse: Root mean squared error.
+        coverage95: Share of the 95 % intervals of theta that hold the reference.
+        accuracy_mae: Mean absolute error of the predicted score.
+        accuracy_coverage95: Share of its 95 % intervals that hold the real score.
+        exposure_mean: Mean exposure rate over the active items.
+        exposure_max: Exposure rate of the item used most.
+        overlap: Mean share of items that two tests have in common.
+    """
+
+    n_examinees: int
+    items_mean: float
+    items_max: int
+    theta_mae: float
+    theta_bias: float
+    theta_rmse: float
+    coverage95: float
+    coverage95_raw: float
+    accuracy_mae: float
+    accuracy_coverage95: float
+    accuracy_coverage95_raw: float
+    exposure_mean: float
+    exposure_max: float
+    overlap: float
+
+
+def draw_scores(
+    bank: ItemBank, thetas: Iterable[float], rng: np.random.Generator
+) -> Iterator[FloatArray]:
+    """Answers of simulated examinees to the whole bank, drawn from its model, row by row.
+
+    Of several abilities theta is the main one; the others are drawn from the population, given it.
+    """
+    if bank.abilities is not None:
+        known = bank.abilities
+        for theta in thetas:
+            abilities = known.population.draw(known.composite, theta, rng)
+            expected = known.items.expected_score(abilities)
+            yield (rng.random(expected.shape) < expected).astype(np.float64)
+        return
+    for theta in thetas:
+        yield bank.model.draw_scores(bank.parameters, theta, rng)
+
+
+def prior_thetas(
+    bank: ItemBank, prior: EstimatorDesign, n: int, rng: np.random.Generator
+) -> FloatArray:
+    """Thetas of examinees from the prior of tests on a bank, shape (n,).
+
+    Of several abilities that is the population, whatever the design's estimator says.
+    """
+    mean, sd = prior.prior_mean, prior.prior_sd
+    if bank.abilities is not None:
+        mean, sd = bank.abilities.population.along(bank.abilities.composite)
+    return rng.normal(mean, sd, n)
+
+
+def take(
+    test: AdaptiveTest,
+    scores: FloatArray,
+    *,
+    seed: Sequence[int],
+    concurrency: int = 1,
+    watch: Callable[[CatState], object] | None = None,
+    calls: Calls = FREE,
+) -> tuple[CatState, Stop]:
+    """One examinee's test, answered from a row of scores.
+
+    Args:
+        test: The test.
+        scores: Shape (n_items,), NaN where there is no answer.
+        seed: Of this examinee; steps draw from `[*seed, step]`.
+        concurrency: Items kept in flight; the one asked first is answered first.
+        watch: Sees the state after each answer.
+        calls: What calls take, for budgets and time limits.
+
+    Raises:
+        InvalidInputError: A row of another length, or without any answer.
+    """
+    answered = ~np.isnan(scores)
+    if scores.shape != (test.bank.n_items,) or not answered.any():
+        raise InvalidInputError(
+            f"An examinee is a row of {test.bank.n_items} scores, at least one of them a number; "
+            f"got shape {scores.shape} with {int(answered.sum())} numbers."
+        )
+    if not answered.all():
+        test = replace(test, pool=test.pool.narrowed(answered))
+    state, stop = test.start(), None
+    while True:
+        while stop is None and len(state.pending) < concurrency:
+            step = test.ask(
+                state,
+                np.random.default_rng([*seed, state.n_asked + 1]),
+                elapsed_s=state.n_scored * (calls.pace_s or 0.0),
+            )
+            if isinstance(step, Ask):
+                state = test.administer(state, step.item)
+            else:
+                stop = step
+        if not state.pending and stop is not None:
+            return state, stop
+        item = state.pending[0]
+        state = test.tell(state, Response(item, float(scores[item]), calls.usage(item)))
+        stop = None  # what was expected of the items in flight may not have come true
+        if watch is not None:
+            watch(state)
+
+
+def judge(
+    test: AdaptiveTest,
+    scores: FloatArray,
+    state: CatState,
+    stop: Stop,
+) -> Taken:
+    """A finished test beside the whole record of its examinee."""
+    unknown = np.flatnonzero(np.isnan(scores)).tolist()
+    return Taken(
+        state=state,
+        stop=stop,
+        estimate=test.estimate(state),
+        prediction=test.predict(state, unknown),
+        accuracy=float(np.nanmean(scores)),
+    )
+
+
+def simulate(
+    test: AdaptiveTest,
+    rows: Iterable[FloatArray],
+    *,
+    seed: int,
+    concurrency: int = 1,
+) -> list[Taken]:
+    """One test for each row of scores.
+
+    Args:
+        test: The test.
+        rows: Rows of scores, each of shape (n_items,).
+        seed: Examinee i draws from `[seed, i, step]`.
+        concurrency: Items kept in flight.
+
+    Raises:
+        InvalidInputError: A row of another length, or without any answer.
+    """
+    return [
+        judge(test, row, *take(test, row, seed=[seed, i], concurrency=concurrency))
+        for i, row in enumerate(rows)
+    ]
+
+
+def summarise(
+    taken: Sequence[Taken], references: Sequence[float] | FloatArray, test: AdaptiveTest
+) -> Summary:
+    """Errors against the reference thetas, coverage, and use of the bank.
+
+    Raises:
+        InvalidInputError: No test at all, or not one reference for each.
+    """
+    if not taken or len(taken) != len(references):
+        raise InvalidInputError(
+            f"A summary needs tests and a reference for each, got {len(taken)} and "
+            f"{len(references)}."
+        )
+    errors = np.array([one.estimate.theta for one in taken]) - np.asarray(references)
+    truths = [float(reference) for reference in references]
+    thetas, scores = [one.estimate for one in taken], [one.prediction for one in taken]
+    accuracies = [one.accuracy for one in taken]
+    missed = np.array([one.prediction.value - one.accuracy for one in taken])
+    items = [one.items for one in taken]
+    rates = exposure_rates(items, test.bank.n_items)
+    in_use = rates if test.pool.active is None else rates[test.pool.active]
+    return Summary(
+        n_examinees=len(taken),
+        items_mean=float(np.mean([len(one) for one in items])),
+        items_max=max(len(one) for one in items),
+        theta_mae=float(np.abs(errors).mean()),
+        theta_bias=float(errors.mean()),
+        theta_rmse=float(np.sqrt((errors**2).mean())),
+        coverage95=coverage([(one.lo, one.hi) for one in thetas], truths),
+        coverage95_raw=coverage([one.raw or (one.lo, one.hi) for one in thetas], truths),
+        accuracy_mae=float(np.abs(missed).mean()),
+        accuracy_coverage95=coverage([(one.lo, one.hi) for one in scores], accuracies),
+        accuracy_coverage95_raw=coverage(
+            [one.raw or (one.lo, one.hi) for one in scores], accuracies
+        ),
+        exposure_mean=float(in_use.mean()),
+        exposure_max=float(in_use.max()),
+        overlap=overlap(items, test.bank.n_items),
+    )
+
+
+def coverage(intervals: Sequence[tuple[float, float]], truths: Sequence[float]) -> float:
+    """Share of the intervals that hold the truth."""
+    pairs = zip(intervals, truths, strict=True)
+    # A score that is known to the last answer must not fail for a rounding error.
+    return float(np.mean([lo - 1e-12 <= true <= hi + 1e-12 for (lo, hi), true in pairs]))
+
+
+def fit_acceptance(
+    design: Design,
+    bank: ItemBank,
+    *,
+    seed: int,
+    active: BoolArray | None = None,
+    tags: Sequence[Collection[str]] | None = None,
+    costs: FloatArray | None = None,
+) -> FloatArray:
+    """Sympson-Hetter acceptance probabilities that hold every exposure rate near its cap.
+
+    Tests of simulated examinees, drawn from the design's prior, are repeated; after each round an
+    item used at rate r > cap is accepted cap / r as often as before, one below the cap more often.
+    The best round wins. This takes seconds to minutes: fit once for a design and a bank.
+
+    Args:
+        design: With `selection.exposure`; its concurrency is simulated too.
+        bank: The bank.
+        seed: Of the simulation.
+        active: As for `Design.build`.
+        tags: As for `Design.build`.
+        costs: As for `Design.build`.
+
+    Returns:
+        Acceptance probabilities in (0, 1], shape (n_items,), for `Design.build(exposure=...)`.
+
+    Raises:
+        InvalidInputError: The design has no exposure cap.
+    """
+    cap = design.selection.max_exposure
+    if cap is None:
+        raise InvalidInputError("The design has no exposure cap: /selection/exposure is missing.")
+    rng = np.random.default_rng(seed)
+    acceptance = best = np.ones(bank.n_items)
+    lowest = math.inf
+    for fit_round in range(_FIT_ROUNDS):
+        test = design.build(bank, active=active, tags=tags, costs=costs, exposure=acceptance)
+        thetas = prior_thetas(bank, design.estimator, _FIT_EXAMINEES, rng)
+        items = [
+            _items(take(test, row, seed=[seed, fit_round, i], concurrency=design.concurrency)[0])
+            for i, row in enumerate(draw_scores(bank, thetas, rng))
+        ]
+        rates = exposure_rates(items, bank.n_items)
+        if rates.max() < lowest:
+            best, lowest = acceptance, float(rates.max())
+        if lowest <= cap + _FIT_TOLERANCE:
+            break
+        # An item not seen at all would be accepted at once; doubling keeps the rounds steady.
+        change = np.minimum(cap / np.maximum(rates, cap / 2), 2.0)
+        acceptance = np.minimum(acceptance * change, 1.0)
+    return best
+
+
+def _items(state: CatState) -> list[int]:
+    return [response.item for response in state.responses]

@@ -1,0 +1,1 @@
+"""Banks, their items and their versions."""

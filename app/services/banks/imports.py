@@ -1,0 +1,410 @@
+"""What an import makes of files: which items are new, and whose the parameters are.
+
+Pure: `BankService` reads what is there, asks these functions, and writes what they say.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app.demo.bank import DemoBank
+from app.engine.bank import ItemBank
+from app.engine.lint import Finding
+from app.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FieldProblem,
+    InvalidInputError,
+    SextantError,
+)
+from app.exchange.files import MAX_PROBLEMS
+from app.exchange.item_record import ItemRecord, WrittenParameters
+from app.exchange.items import ItemRow
+from app.exchange.names import match_names
+from app.exchange.slopes import bank_of_slopes
+from app.items import ItemContent, ScorerSpec
+from app.services.banks.scorer_checks import Faults, name_of
+from app.services.banks.spec import calls_out
+from app.storage.identifiers import new_id
+from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
+
+MAX_EXAMPLES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankImport:
+    """What is to be brought into a bank.
+
+    Attributes:
+        items: Item file, read.
+        parameters: Parameter file, read; its item ids are keys. Not together with parameters
+            written beside the items.
+        response_model: `1pl` to `4pl` or `continuous`; by default the smallest that holds the
+            parameters.
+        scale: Name of the theta scale; by default the version names one of its own, because
+            parameters from another calibration are on another scale.
+        allow: Lint codes that do not quarantine.
+        keep: Keys of items that are never quarantined.
+        provisional: The parameters are a guess, not a calibration.
+        notes: Free text kept with the version.
+        findings: What is known of the parameters beside what lint sees in them.
+        calibration: What the version shows of the calibration that made the parameters.
+        knowledge: What was learned about the version beyond its items' parameters, by part.
+        unparsed_policy: How answers that nobody could read counted when the parameters were made,
+            `wrong` or `missing`; None where nobody knows, or `knowledge` says it.
+        from_version: Number, id or `latest` of a version of the bank whose parameters, scale and
+            all that is known of them go over to the new version; instead of `parameters`.
+    """
+
+    items: Sequence[ItemRecord] = ()
+    parameters: ItemBank | None = None
+    response_model: str | None = None
+    scale: str | None = None
+    allow: Collection[str] = ()
+    keep: Collection[str] = ()
+    provisional: bool = False
+    notes: str = ""
+    findings: Sequence[Finding] = ()
+    calibration: Mapping[str, Any] | None = None
+    knowledge: Mapping[str, Any] = field(default_factory=dict)
+    unparsed_policy: str | None = None
+    from_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Rows that were left out for one reason.
+
+    Attributes:
+        keys: The first of them.
+    """
+
+    reason: str
+    count: int
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What became of the rows of one file."""
+
+    rows_read: int = 0
+    accepted: int = 0
+    skipped: tuple[Skipped, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """What became of one line of a batch.
+
+    Attributes:
+        status: `created`, `unchanged` (the bank has this item) or `failed`.
+        new: The item to be stored.
+        error: Why it failed.
+    """
+
+    row: int
+    status: str
+    key: str | None = None
+    item_id: str | None = None
+    new: NewItem | None = None
+    error: SextantError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A parameter row whose name is not the item's key, but is what R makes of it."""
+
+    parameter: str
+    item: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchedParameters:
+    """Parameters joined to a bank's items, in the order of the parameter file."""
+
+    items: tuple[ItemOutline, ...]
+    rows: tuple[int, ...]
+    tally: Tally
+    renamed: tuple[Renamed, ...] = ()
+
+
+def new_items(
+    existing: Mapping[str, ItemOutline], records: Sequence[ItemRecord], faults: Faults
+) -> tuple[list[NewItem], Tally]:
+    """The records that the bank does not have yet; `faults` are those of their scorers.
+
+    Raises:
+        ConflictError: A record's key is taken by an item that differs.
+        InvalidInputError: A record names a scorer that does not exist, or gives it wrong params.
+    """
+    check_scorers(records, faults)
+    added: list[NewItem] = []
+    unchanged: list[str] = []
+    problems: list[FieldProblem] = []
+    for record in records:
+        old = existing.get(record.key)
+        if old is None:
+            added.append(new_item(record, new_id("itm")))
+        elif _same(old, record):
+            unchanged.append(record.key)
+        else:
+            detail = f"expected a new key or the item as it is, got another item {record.key!r}"
+            problems.append(FieldProblem(f"items:{record.row}:key", detail))
+    if problems:
+        raise ConflictError(
+            f"{len(problems)} items have the key of an item of the bank but differ from it. Change"
+            f" the stored items, or use other keys. First: {problems[0].detail}.",
+            problems=problems[:MAX_PROBLEMS],
+        )
+    skipped = _skipped({"unchanged": unchanged})
+    return added, Tally(rows_read=len(records), accepted=len(added), skipped=skipped)
+
+
+def new_item(record: ItemRecord, item_id: str) -> NewItem:
+    """The record as it is stored."""
+    return NewItem(
+        id=item_id,
+        key=record.key,
+        content=record.content,
+        scorer=record.scorer,
+        tags=record.tags,
+        group=record.group,
+        expected_tokens_in=record.expected_tokens_in,
+        expected_tokens_out=record.expected_tokens_out,
+    )
+
+
+def batch_line(row: ItemRow, existing: Mapping[str, Item], faults: Faults) -> BatchLine:
+    """What becomes of one line of a batch.
+
+    Args:
+        row: The line.
+        existing: The bank's items of the same keys.
+        faults: Of the scorers of all lines.
+    """
+    try:
+        if row.record is None:
+            raise InvalidInputError(f"{row.problems[0].detail}.", problems=row.problems)
+        refuse_parameters(row.record)
+        check_scorers([row.record], faults)
+        old = existing.get(row.record.key)
+        if old is None:
+            new = new_item(row.record, new_id("itm"))
+            return BatchLine(row.row, "created", key=new.key, item_id=new.id, new=new)
+        if not _same(outline(old), row.record):
+            raise AlreadyExistsError(f"The bank has another item with the key {old.key!r}.")
+        return BatchLine(row.row, "unchanged", key=old.key, item_id=old.id)
+    except SextantError as error:
+        key = None if row.record is None else row.record.key
+        return BatchLine(row.row, "failed", key=key, error=error)
+
+
+def refuse_parameters(record: ItemRecord) -> None:
+    """Parameters belong to a bank version, not to an item.
+
+    Raises:
+        InvalidInputError: The record has some.
+    """
+    if record.parameters is not None:
+        raise InvalidInputError(
+            "Expected an item without parameters: they come with an import or a new version.",
+            problems=[FieldProblem("/b", "expected no parameters, got some")],
+        )
+
+
+def item_fields(item: NewItem) -> dict[str, object]:
+    """The fields of a stored item, as an item file would have them."""
+    content, scorer = item.content, item.scorer
+    messages = [{"role": turn.role, "content": turn.content} for turn in content.messages]
+    tokens = {"in": item.expected_tokens_in, "out": item.expected_tokens_out}
+    return {
+        "key": item.key,
+        "prompt": content.prompt,
+        "messages": messages or None,
+        "choices": list(content.choices),
+        "target": list(content.target),
+        "tags": list(item.tags),
+        "group": item.group,
+        "scorer": None if scorer is None else {"name": scorer.name, "params": dict(scorer.params)},
+        "expected_tokens": tokens,
+    }
+
+
+def demo_import(demo: DemoBank) -> BankImport:
+    """The bundled bank as an import."""
+    records = [
+        ItemRecord(
+            key=item.key,
+            content=item.content,
+            scorer=item.scorer,
+            tags=item.tags,
+            expected_tokens_in=item.expected_tokens_in,
+            expected_tokens_out=item.expected_tokens_out,
+        )
+        for item in demo.items
+    ]
+    return BankImport(
+        items=records,
+        parameters=demo.item_bank(),
+        scale=demo.scale,
+        provisional=demo.provisional,
+        notes=demo.description,
+    )
+
+
+def bare_items(parameters: ItemBank) -> list[NewItem]:
+    """Items known by their parameters only: for simulation and for manual sessions."""
+    return [
+        NewItem(id=new_id("itm"), key=key, content=ItemContent()) for key in parameters.item_ids
+    ]
+
+
+def outline(item: NewItem) -> ItemOutline:
+    """What the rest of an import needs to know of a new item."""
+    return ItemOutline(
+        id=item.id,
+        key=item.key,
+        content_hash=item.content.content_hash,
+        scorer=item.scorer,
+        tags=item.tags,
+        group=item.group,
+        expected_tokens_in=item.expected_tokens_in,
+        expected_tokens_out=item.expected_tokens_out,
+        has_content=item.content != ItemContent(),
+        has_target=bool(item.content.target),
+    )
+
+
+def own_scorers(items: Iterable[NewItem]) -> list[ScorerSpec]:
+    """The different scorers that items name themselves, of those that call out."""
+    found: dict[str, ScorerSpec] = {}
+    for item in items:
+        if item.scorer is not None:
+            found.setdefault(json.dumps(asdict(item.scorer), sort_keys=True), item.scorer)
+    return [spec for spec in found.values() if calls_out(spec)]
+
+
+def check_scorers(records: Iterable[ItemRecord], faults: Faults) -> None:
+    """Refuse scorers that cannot be used; `faults` tells which.
+
+    Raises:
+        InvalidInputError: With the first row of each faulty scorer.
+    """
+    if not faults:
+        return
+    seen: set[str] = set()
+    problems: list[FieldProblem] = []
+    for record in records:
+        if record.scorer is None or (spec := name_of(record.scorer)) in seen:
+            continue
+        seen.add(spec)
+        if spec in faults:
+            place = f"items:{record.row}:scorer" if record.row else "/scorer"
+            problems.append(FieldProblem(place, faults[spec].detail))
+    if problems:
+        raise InvalidInputError(problems[0].detail, problems=problems[:MAX_PROBLEMS])
+
+
+def parameters_of(request: BankImport) -> ItemBank | None:
+    """The parameters of an import, from its own file or from beside the items.
+
+    Raises:
+        InvalidInputError: They come from both.
+    """
+    beside = [(record.key, record.parameters) for record in request.items if record.parameters]
+    if not beside:
+        return request.parameters
+    if request.parameters is not None:
+        raise InvalidInputError(
+            "Expected parameters from one place, got a parameter file and parameters beside the"
+            f" items (the first at item {beside[0][0]!r})."
+        )
+    keys, values = zip(*beside, strict=True)
+    without = [key for key, p in beside if p.k is None]
+    if without and len(without) < len(beside):
+        raise InvalidInputError(
+            "Expected all items of a bank to be of one response model, got some with a dispersion"
+            f" k and others without, the first {without[0]!r}."
+        )
+    if any(p.slopes for p in values):
+        return _of_several(dict(zip(keys, values, strict=True)))
+    table = np.array([(p.a, p.intercept, p.c, p.d) for p in values], dtype=np.float64)
+    return ItemBank.from_intercepts(
+        a=table[:, 0],
+        intercept=table[:, 1],
+        c=table[:, 2],
+        d=table[:, 3],
+        k=None if without else [p.k for p in values],
+        item_ids=keys,
+    )
+
+
+def _of_several(parameters: Mapping[str, WrittenParameters]) -> ItemBank:
+    """The bank of items that have slopes in several abilities, by key.
+
+    Raises:
+        InvalidInputError: Some have none, or others.
+    """
+    names = max((tuple(p.slopes or ()) for p in parameters.values()), key=len)
+    for key, p in parameters.items():
+        if tuple(p.slopes or ()) != names:
+            found = ", ".join(p.slopes or ()) or "none"
+            raise InvalidInputError(
+                f"Expected every item to have the slopes {', '.join(names)}, got {found} of item "
+                f"{key!r}."
+            )
+    values = list(parameters.values())
+    return bank_of_slopes(
+        {name: [(p.slopes or {})[name] for p in values] for name in names},
+        [p.intercept for p in values],
+        list(parameters),
+    )
+
+
+def match_parameters(items: Sequence[ItemOutline], parameters: ItemBank) -> MatchedParameters:
+    """Join parameters to items by key, also where one side went through R (`1` and `X1`).
+
+    Raises:
+        InvalidInputError: No row belongs to any item.
+    """
+    by_key = {item.key: item for item in items}
+    match = match_names(parameters.item_ids, list(by_key))
+    if not match.found:
+        raise InvalidInputError(
+            f"Expected parameters of the bank's items, got {parameters.n_items} rows of which none"
+            f" names one: rows are named like {parameters.item_ids[0]!r}, items like"
+            f" {items[0].key!r}."
+        )
+    return MatchedParameters(
+        items=tuple(by_key[key] for key in match.found.values()),
+        rows=tuple(parameters.index_of(name) for name in match.found),
+        tally=Tally(
+            rows_read=parameters.n_items,
+            accepted=len(match.found),
+            skipped=_skipped({"no_matching_item": match.unknown}),
+        ),
+        renamed=tuple(Renamed(name, key) for name, key in match.renamed.items()),
+    )
+
+
+def _same(old: ItemOutline, record: ItemRecord) -> bool:
+    return (
+        old.content_hash == record.content.content_hash
+        and old.scorer == record.scorer
+        and old.tags == record.tags
+        and old.group == record.group
+        and old.expected_tokens_in == record.expected_tokens_in
+        and old.expected_tokens_out == record.expected_tokens_out
+    )
+
+
+def _skipped(reasons: Mapping[str, Sequence[str]]) -> tuple[Skipped, ...]:
+    return tuple(
+        Skipped(reason, len(keys), tuple(keys[:MAX_EXAMPLES]))
+        for reason, keys in reasons.items()
+        if keys
+    )

@@ -1,0 +1,145 @@
+"""Items of banks: added, shown, changed until a version holds them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.errors import InvalidInputError
+from app.exchange.item_record import ItemRecord, parse_item
+from app.services.banks.imports import (
+    BatchLine,
+    batch_line,
+    check_scorers,
+    item_fields,
+    new_item,
+    own_scorers,
+    refuse_parameters,
+)
+from app.services.banks.scorer_checks import faults_of
+from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.responses.confined_reading import Reader
+from app.services.visibility import Sight
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import Item
+
+MAX_BATCH = 1000
+
+
+class ItemService:
+    """Use cases of the items of banks.
+
+    Args:
+        database: Where they are stored.
+        reader: Reads files that were sent.
+    """
+
+    def __init__(self, database: Database, reader: Reader | None = None) -> None:
+        self._database = database
+        self._reader = reader or Reader()
+
+    async def add(self, bank: str, record: ItemRecord) -> Item:
+        """Add one item.
+
+        Raises:
+            NotFoundError: No such bank.
+            AlreadyExistsError: Its key is taken.
+            InvalidInputError: Its scorer cannot be built, or it brings parameters: those come with
+                an import or a new version.
+        """
+        refuse_parameters(record)
+        check_scorers([record], await faults_of([record.scorer]))
+        item = new_item(record, new_id("itm"))
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank)
+            await scorer_endpoints(uow, own_scorers([item]))
+            await uow.items.add(found.id, [item])
+            return await uow.items.find(found.id, item.id)
+
+    async def add_batch(self, bank: str, lines: bytes) -> list[BatchLine]:
+        """Add many items; each JSON line succeeds or fails by itself.
+
+        Raises:
+            NotFoundError: No such bank.
+            InvalidInputError: More than `MAX_BATCH` lines, or they cannot be read.
+        """
+        given = await self._reader.item_lines(lines, MAX_BATCH + 1)
+        if len(given) > MAX_BATCH:
+            raise InvalidInputError(f"Expected at most {MAX_BATCH} lines, got more: use an import.")
+        faults = await faults_of(row.record.scorer for row in given if row.record is not None)
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank, for_update=True)
+            keys = [row.record.key for row in given if row.record is not None]
+            existing = await uow.items.by_key(found.id, keys)
+            done = [batch_line(row, existing, faults) for row in given]
+            made = [line.new for line in done if line.new is not None]
+            await scorer_endpoints(uow, own_scorers(made))
+            await uow.items.add(found.id, made)
+            return done
+
+    async def get(self, bank: str, item: str, *, reveal: bool = True) -> Item:
+        """An item of a bank by id or key.
+
+        Args:
+            bank: Id or name.
+            item: Id or key.
+            reveal: Whether the content of a withheld bank may be shown.
+
+        Raises:
+            NotFoundError: No such bank or item.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank)
+            return Sight(is_whole=reveal).item(await uow.items.find(found.id, item), found)
+
+    async def list_page(
+        self, bank: str, request: PageRequest, *, reveal: bool = True
+    ) -> Page[Item]:
+        """One page of a bank's items; `reveal` as in `get`.
+
+        Raises:
+            NotFoundError: No such bank.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank)
+            page = await uow.items.list_page(found.id, request)
+        sight = Sight(is_whole=reveal)
+        return Page(tuple(sight.item(item, found) for item in page.items), page.has_more)
+
+    async def update(self, bank: str, item: str, revision: int, changes: Mapping[str, Any]) -> Item:
+        """Change fields of an item that no version holds.
+
+        Args:
+            bank: Id or name.
+            item: Id or key.
+            revision: What the change is based on.
+            changes: Field to value as in an item file; `None` takes the field away.
+
+        Raises:
+            NotFoundError: No such bank or item.
+            InvalidStateError: A version holds it.
+            PreconditionFailedError: It is not at `revision` any more.
+            AlreadyExistsError: The new key is taken.
+            InvalidInputError: The changed item would have faults.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank)
+            old = await uow.items.find(found.id, item)
+            record = parse_item({**item_fields(old), **changes})
+            check_scorers([record], await faults_of([record.scorer]))
+            new = new_item(record, old.id)
+            await scorer_endpoints(uow, own_scorers([new]))
+            return await uow.items.replace(found.id, revision, new)
+
+    async def delete(self, bank: str, item: str, revision: int) -> None:
+        """Remove an item that no version holds.
+
+        Raises:
+            NotFoundError: No such bank or item.
+            InvalidStateError: A version holds it.
+            PreconditionFailedError: It is not at `revision` any more.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank)
+            old = await uow.items.find(found.id, item)
+            await uow.items.delete(found.id, old.id, revision)

@@ -1,0 +1,392 @@
+"""A bank version in memory: columns, not objects, so that 100,000 items cost megabytes."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+from app.adapters.prompting import PromptStyle
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.lint import QUARANTINED
+from app.engine.multidimensional.knowledge import targets_of, tasks_in, with_abilities
+from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.score_model import Target
+from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
+from app.engine.selection.cost import expected_costs
+from app.items import ItemContent, ScorerSpec
+from app.services.banks.spec import calls_out, item_scorer
+from app.services.responses.unparsed import UNPARSED_POLICY
+from app.storage.repositories.bank_values import (
+    ACTIVE,
+    Bank,
+    BankVersion,
+    Item,
+    PretestItem,
+    VersionColumns,
+    scorer_json,
+)
+from app.storage.repositories.endpoints import Price
+
+# Values of one block of the information curve: 8 MB of them.
+_CURVE_BLOCK = 2**20
+_KEPT_TESTS = 32
+_KEPT_ESTIMATORS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankItem:
+    """An item that can be put and marked; `scorer` is its own or the one its bank gives it."""
+
+    position: int
+    id: str
+    key: str
+    content: ItemContent
+    scorer: ScorerSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptItem:
+    """An item as it may be kept for everybody: who marks it depends on who asks."""
+
+    position: int
+    id: str
+    key: str
+    content: ItemContent
+    own_scorer: ScorerSpec | None
+
+    @classmethod
+    def of(cls, item: Item, position: int) -> "KeptItem":
+        """A stored item at its position in a version."""
+        return cls(
+            position=position,
+            id=item.id,
+            key=item.key,
+            content=item.content,
+            own_scorer=item.scorer,
+        )
+
+    def under(self, default: ScorerSpec) -> BankItem:
+        """The item as a test uses it whose items are marked by `default` unless they say."""
+        return BankItem(
+            position=self.position,
+            id=self.id,
+            key=self.key,
+            content=self.content,
+            scorer=item_scorer(self.own_scorer, default, self.content),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InformationCurve:
+    """Information of a version's active items, and the SE that all of them leave, over theta."""
+
+    version_id: str
+    scale: str
+    theta: FloatArray
+    information: FloatArray
+    se: FloatArray
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadedVersion:
+    """A bank version as tests use it; positions of calibrated items are the engine's.
+
+    Attributes:
+        id: Id of the version.
+        bank: Parameters; its item ids are the items' keys.
+        active: Which items may be asked, shape (n_items,).
+        item_ids: Ids of the stored items.
+        groups: Items of one group go together, for instance one text with several questions.
+        tags: Of each item; where none has any, the tasks that a calibration of several abilities
+            found in their keys.
+        expected_tokens_in: Prompt tokens that an item is thought to take, NaN where unknown.
+        expected_tokens_out: The same of the answer.
+        unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`: as
+            when the parameters were made, and where nobody knows that as the bank has it.
+        reachable: Least SE that all active items leave, and where, by estimator; kept for
+            `session_checks.reachable_se`.
+        unparsed_when_calibrated: As when the parameters were made; None where nobody knows.
+        n_without_content: Active items that have parameters but no text: nobody can be asked.
+        learned: What other examinees taught about tests on it.
+        targets: Scores that a score model predicts: of the whole bank, and of each tag.
+        reference_abilities: Quantiles of the thetas it was calibrated with, ascending; empty where
+            unknown.
+        pretest_items: How many of those in pretest a session is given if it does not say.
+        pretest: Items without parameters; their positions follow those of the bank.
+        barred: Ids of those among them that have faults and are not to be asked.
+        own_scorers: The different ones that items name themselves, if they call out.
+    """
+
+    id: str
+    number: int
+    response_model: str
+    parameters_hash: str
+    provisional: bool
+    bank_id: str
+    bank_name: str
+    bank_revision: int
+    visibility: str
+    default_scorer: ScorerSpec
+    unparsed_policy: str
+    pretest_items: int
+    prompt_style: PromptStyle
+    bank: ItemBank
+    active: NDArray[np.bool_]
+    item_ids: tuple[str, ...]
+    groups: tuple[str | None, ...]
+    tags: tuple[tuple[str, ...], ...]
+    expected_tokens_in: FloatArray
+    expected_tokens_out: FloatArray
+    n_without_content: int
+    learned: VersionLearning
+    reference_abilities: tuple[float, ...]
+    targets: Mapping[str, Target] = field(default_factory=dict)
+    pretest: tuple[PretestItem, ...] = ()
+    barred: frozenset[str] = frozenset()
+    own_scorers: tuple[ScorerSpec, ...] = ()
+    unparsed_when_calibrated: str | None = None
+    reachable: LRUCache[str, tuple[float, float]] = field(
+        default_factory=lambda: LRUCache(_KEPT_ESTIMATORS), repr=False
+    )
+    _tests: LRUCache[str, AdaptiveTest] = field(
+        default_factory=lambda: LRUCache(_KEPT_TESTS), repr=False
+    )
+
+    @classmethod
+    def of(
+        cls,
+        bank: Bank,
+        version: BankVersion,
+        columns: VersionColumns,
+        pretest: Sequence[PretestItem] = (),
+        flags: Sequence[tuple[str, Mapping[str, Any]]] = (),
+        own_scorers: Sequence[ScorerSpec] = (),
+    ) -> "LoadedVersion":
+        """From what is stored; `flags` are the findings about items, by key."""
+        barring = QUARANTINED - set(version.lint.get("allow", ()))
+        faulty = {key for key, flag in flags if flag["code"] in barring}
+        faulty -= set(version.lint.get("keep", ()))
+        active = np.array([status == ACTIVE for status in columns.statuses], dtype=np.bool_)
+        active.flags.writeable = False
+        unparsed = version.knowledge.get(UNPARSED_POLICY)
+        has_content = np.array(columns.has_content, dtype=np.bool_)
+        tags = _tags(columns, version.knowledge)
+        parameters = with_abilities(
+            ItemBank.from_intercepts(
+                a=columns.a,
+                intercept=columns.intercept,
+                c=columns.c,
+                d=columns.d,
+                k=None if None in columns.k else np.array(columns.k, dtype=np.float64),
+                item_ids=columns.keys,
+                scale=version.scale,
+            ),
+            version.knowledge,
+        )
+        return cls(
+            id=version.id,
+            number=version.number,
+            response_model=version.response_model,
+            parameters_hash=version.parameters_hash,
+            provisional=version.provisional,
+            bank=parameters,
+            active=active,
+            item_ids=columns.item_ids,
+            groups=columns.groups,
+            tags=tags,
+            expected_tokens_in=_tokens(columns.expected_tokens_in),
+            expected_tokens_out=_tokens(columns.expected_tokens_out),
+            n_without_content=int((active & ~has_content).sum()),
+            learned=VersionLearning.from_dict(version.knowledge),
+            targets=targets_of(parameters, version.knowledge, tags),
+            reference_abilities=tuple(
+                version.knowledge.get("reference_abilities", {}).get("quantiles", ())
+            ),
+            pretest=tuple(pretest),
+            barred=frozenset(item.id for item in pretest if item.key in faulty),
+            own_scorers=tuple(spec for spec in own_scorers if calls_out(spec)),
+            unparsed_when_calibrated=unparsed,
+            **_settings(bank, unparsed),
+        )
+
+    def under(self, bank: Bank) -> "LoadedVersion":
+        """The same version under its bank's present settings, which can change."""
+        return replace(self, **_settings(bank, self.unparsed_when_calibrated))
+
+    def asking(self) -> dict[str, Any]:
+        """How items are put and marked, JSON-able: what a session keeps to until its end."""
+        return {
+            "bank_revision": self.bank_revision,
+            "prompt": self.prompt_style.to_dict(),
+            "default_scorer": scorer_json(self.default_scorer),
+            "unparsed_policy": self.unparsed_policy,
+        }
+
+    def asking_as(self, stored: Mapping[str, Any]) -> "LoadedVersion":
+        """The same version, put and marked as `asking` said when a session was made."""
+        return replace(
+            self,
+            bank_revision=stored["bank_revision"],
+            prompt_style=PromptStyle.from_dict(stored["prompt"]),
+            default_scorer=ScorerSpec(**stored["default_scorer"]),
+            unparsed_policy=stored["unparsed_policy"],
+        )
+
+    @property
+    def calling_scorers(self) -> tuple[ScorerSpec, ...]:
+        """Those of its scorers that call out."""
+        default = self.default_scorer
+        return (default, *self.own_scorers) if calls_out(default) else self.own_scorers
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the calibrated items, by position."""
+        return self.bank.item_ids
+
+    def key_at(self, position: int) -> str:
+        """Key of the item at a position, be it calibrated or in pretest."""
+        if self.is_pretest(position):
+            return self.pretest[position - self.bank.n_items].key
+        return self.keys[position]
+
+    def is_pretest(self, position: int) -> bool:
+        """Whether the item at a position has no parameters, so that no estimate knows it."""
+        return position >= self.bank.n_items
+
+    @property
+    def has_content(self) -> bool:
+        """Whether every active item can be put to an endpoint."""
+        return self.n_without_content == 0
+
+    def position_of(self, key: str) -> int | None:
+        """Position of the item with this key; `None` if the version has none such."""
+        return self._positions.get(key)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        calibrated = {key: position for position, key in enumerate(self.keys)}
+        return calibrated | {item.key: item.position for item in self.pretest}
+
+    @cached_property
+    def tag_counts(self) -> Counter[str]:
+        """How many of its calibrated items carry each tag; all carry the one of the whole bank."""
+        counts = Counter(tag for tags in self.tags for tag in tags)
+        counts[WHOLE_BANK] = self.bank.n_items
+        return counts
+
+    def information_curve(self, theta: FloatArray) -> InformationCurve:
+        """Information of the active items at each theta, shape (n_thetas,)."""
+        items = np.flatnonzero(self.active)
+        step = max(1, _CURVE_BLOCK // len(items))
+        information = np.concatenate(
+            [
+                self.bank.information(theta[start : start + step], items).sum(axis=-1)
+                for start in range(0, len(theta), step)
+            ]
+        )
+        with np.errstate(divide="ignore"):
+            se = 1.0 / np.sqrt(information)
+        return InformationCurve(self.id, self.bank.scale, theta, information, se)
+
+    def kept_test(self, name: str) -> AdaptiveTest | None:
+        """A test that was built before, by its name."""
+        return self._tests.get(name)
+
+    def test_name(self, design: Design, price: Price | None = None) -> str:
+        """Tells tests on this version apart: what the design and the price make different."""
+        by_cost = design.selection.cost_weight > 0
+        return json.dumps(
+            [design.to_dict(), asdict(price) if by_cost and price else None], sort_keys=True
+        )
+
+    def adaptive_test(
+        self, design: Design, price: Price | None = None, acceptance: FloatArray | None = None
+    ) -> AdaptiveTest:
+        """The test of this design on this version; sessions of one design share it.
+
+        Args:
+            design: How to test.
+            price: Of the endpoint; without one, written tokens are the unit of cost. It matters
+                where the design counts cost, and needs the expected tokens, in and out, of every
+                item that may be asked.
+            acceptance: Fitted probabilities of a design that limits exposure.
+
+        Raises:
+            InvalidInputError: The design cannot be built on this version.
+        """
+        name = self.test_name(design, price)
+        test = self._tests.get(name)
+        if test is None:
+            test = design.build(
+                self.bank,
+                active=self.active,
+                tags=self.tags,
+                costs=self.costs(design, price),
+                exposure=acceptance,
+                learned=self.learned,
+                targets=self.targets,
+            )
+            self._tests[name] = test
+        return test
+
+    def token_costs(self) -> FloatArray:
+        """Expected cost of each item in written tokens, NaN where unknown, shape (n_items,)."""
+        read, written = self.expected_tokens_in, self.expected_tokens_out
+        return np.where(np.isnan(read + written), np.nan, expected_costs(*_paid(read, written)))
+
+    def costs(self, design: Design, price: Price | None) -> FloatArray | None:
+        """Of each item, shape (n_items,); None where the design counts none or one has none."""
+        if design.selection.cost_weight <= 0:
+            return None
+        counts = np.stack([self.expected_tokens_in, self.expected_tokens_out])
+        if np.isnan(counts[:, self.active]).any():
+            return None
+        read, written = _paid(*counts)
+        if price is None or not (price.input_per_1m or price.output_per_1m):
+            return expected_costs(read, written)
+        # As a call is billed: a direction without a price adds nothing.
+        return expected_costs(
+            read,
+            written,
+            price_in=(price.input_per_1m or 0.0) / 1e6,
+            price_out=(price.output_per_1m or 0.0) / 1e6,
+        )
+
+
+def _paid(read: FloatArray, written: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Tokens that count: nothing is quite free."""
+    return np.maximum(np.nan_to_num(read), 1.0), np.maximum(np.nan_to_num(written), 1.0)
+
+
+def _settings(bank: Bank, unparsed: str | None) -> dict[str, Any]:
+    return {
+        "bank_id": bank.id,
+        "bank_name": bank.name,
+        "bank_revision": bank.revision,
+        "visibility": bank.visibility,
+        "default_scorer": bank.default_scorer,
+        "unparsed_policy": unparsed or bank.unparsed_policy,
+        "pretest_items": bank.pretest_items,
+        "prompt_style": PromptStyle.from_dict(bank.prompt),
+    }
+
+
+def _tags(columns: VersionColumns, knowledge: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    tasks = tasks_in(knowledge)
+    if any(columns.tags) or not tasks:
+        return columns.tags
+    return tuple(tuple(sorted(found & tasks)) for found in tags_in_ids(columns.keys))
+
+
+def _tokens(counts: tuple[int | None, ...]) -> FloatArray:
+    column = np.array(counts, dtype=np.float64)  # None becomes NaN
+    column.flags.writeable = False
+    return column

@@ -1,0 +1,253 @@
+"""Reports of bank versions, stored or in files."""
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from app.calibration.fit.item_fit import misfits
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.lint import Finding, lint, quarantine
+from app.engine.prediction.correction import IntervalCorrection, VersionLearning
+from app.errors import InvalidInputError
+from app.exchange.calibration_file import CalibrationFile, Figures
+from app.reports.version.build import judged_items, version_report
+from app.reports.version.facts import (
+    CalibrationFacts,
+    Identity,
+    SimulatedTest,
+    SimulatedTests,
+    VersionReport,
+)
+from app.services.banks.draft import response_model_of
+from app.services.banks.versions import VersionService
+from app.storage.database import Database
+from app.storage.repositories.calibration_values import CalibrationRecord, FittedItems
+
+
+class VersionReports:
+    """Tells what is known of a stored version.
+
+    Args:
+        database: Where findings and calibrations are.
+        versions: Keeps versions in memory.
+    """
+
+    def __init__(self, database: Database, versions: VersionService) -> None:
+        self._database = database
+        self._versions = versions
+
+    async def report(self, bank: str, version: str | None = None) -> VersionReport:
+        """The report of a version.
+
+        Args:
+            bank: Id or name.
+            version: Number, id or `latest`, the default.
+
+        Raises:
+            NotFoundError: No such bank or version.
+        """
+        found = await self._versions.get(bank, version)
+        loaded = await self._versions.load(found.id)
+        record: CalibrationRecord | None = None
+        fitted: FittedItems | None = None
+        async with self._database.unit_of_work() as uow:
+            flags = await uow.versions.flags(found.id)
+            if found.calibration is not None:
+                record = await uow.calibrations.get(found.calibration["id"])
+                fitted = await uow.calibrations.fitted(record.id)
+        states = found.lint["items"]
+        identity = Identity(
+            bank=loaded.bank_name,
+            version=found.number,
+            model=found.response_model,
+            scale=found.scale,
+            provisional=found.provisional,
+            notes=found.notes,
+            parameters_hash=found.parameters_hash,
+            created_at=found.created_at.isoformat(timespec="seconds"),
+            n_items=found.n_items,
+            n_active=states["active"],
+            n_quarantined=states["quarantined"],
+            n_pretest=states["pretest"],
+        )
+        return await asyncio.to_thread(
+            version_report,
+            identity,
+            loaded.bank,
+            loaded.active,
+            [Finding(item_id=key, **flag) for key, flag in flags],
+            calibration=None if record is None or fitted is None else _stored(record, fitted),
+            abilities=_abilities(found.knowledge),
+            simulated=None if record is None else _simulated(Figures.model_validate(record.result)),
+            correction=VersionLearning.from_dict(found.knowledge).interval_correction,
+        )
+
+
+def file_report(
+    name: str, bank: ItemBank, calibration: CalibrationFile | None = None
+) -> VersionReport:
+    """The report of a bank file.
+
+    Args:
+        name: Of the bank.
+        bank: Its items; what lint would keep out of tests is kept out of the curves.
+        calibration: Where it comes from, if that is known.
+
+    Raises:
+        InvalidInputError: No item that a test could ask, a correction that is none, or a
+            calibration of another bank.
+    """
+    if calibration is not None:
+        _require_same_items(bank, calibration)
+    columns = {} if calibration is None else _columns(calibration)
+    known = () if calibration is None else calibration.keys
+    findings = [*lint(bank), *(misfits(known, columns) if calibration else ())]
+    left_out = quarantine(findings)
+    active = np.array([item_id not in left_out for item_id in bank.item_ids])
+    n_active = int(active.sum())
+    identity = Identity(
+        bank=name,
+        model=calibration.model if calibration else response_model_of(bank, None),
+        scale=bank.scale,
+        n_items=bank.n_items,
+        n_active=n_active,
+        n_quarantined=bank.n_items - n_active,
+        n_pretest=0,
+    )
+    facts = None
+    if calibration is not None:
+        facts = _facts(
+            calibration,
+            calibration.model,
+            calibration.n_examinees_kept,
+            known,
+            columns,
+            (calibration.item_reasons, calibration.examinee_reasons),
+        )
+    return version_report(
+        identity,
+        bank,
+        active,
+        findings,
+        calibration=facts,
+        abilities=None if calibration is None else _abilities(calibration.knowledge),
+        simulated=None if calibration is None else _simulated(calibration),
+        correction=None if calibration is None else _correction(calibration),
+    )
+
+
+def _require_same_items(bank: ItemBank, calibration: CalibrationFile) -> None:
+    """Refuse figures that were not made with this bank."""
+    theirs = dict(zip(calibration.keys, calibration.column("b").tolist(), strict=True))
+    if theirs.keys() != set(bank.item_ids):
+        raise InvalidInputError(
+            f"The calibration is of another bank: it has {len(theirs)} items, the bank "
+            f"{bank.n_items}, and {len(theirs.keys() & set(bank.item_ids))} names are in both."
+        )
+    if bank.b.ndim != 1:
+        return
+    for item_id, b in zip(bank.item_ids, bank.b.tolist(), strict=True):
+        if math.isfinite(theirs[item_id]) and not math.isclose(
+            b, theirs[item_id], rel_tol=1e-6, abs_tol=1e-6
+        ):
+            raise InvalidInputError(
+                f"The calibration is of another bank: item {item_id!r} has difficulty "
+                f"{theirs[item_id]:.4g} there, and {b:.4g} in the bank."
+            )
+
+
+def _abilities(knowledge: Mapping[str, Any]) -> tuple[float, ...] | None:
+    known = knowledge.get("reference_abilities")
+    quantiles = known.get("quantiles") if isinstance(known, Mapping) else None
+    if not isinstance(quantiles, Sequence) or len(quantiles) < 2:
+        return None
+    if not all(isinstance(value, int | float) for value in quantiles):
+        return None
+    return tuple(map(float, quantiles))
+
+
+def _simulated(figures: Figures) -> SimulatedTests | None:
+    card = figures.report_card
+    if card is None or not card.rows:
+        return None
+    return SimulatedTests(
+        n_examinees=card.n_examinees,
+        rows=tuple(
+            SimulatedTest(
+                design=row.design,
+                se_target=row.se_target,
+                figures=row.model_dump(exclude={"design", "se_target", "tasks"}),
+                tasks={tag: task.model_dump() for tag, task in row.tasks.items()},
+            )
+            for row in card.rows
+        ),
+    )
+
+
+def _correction(calibration: CalibrationFile) -> IntervalCorrection | None:
+    try:
+        return VersionLearning.from_dict(calibration.knowledge).interval_correction
+    except (KeyError, TypeError, ValueError) as exc:
+        raise InvalidInputError(
+            f"The interval correction of the calibration cannot be read: {exc!r:.200}."
+        ) from exc
+
+
+def _columns(calibration: CalibrationFile) -> dict[str, FloatArray]:
+    names = ("a", "intercept", "se_a", "se_b", "s_x2_p", "s_x2_rmsea")
+    return {name: calibration.column(name) for name in names}
+
+
+def _stored(record: CalibrationRecord, fitted: FittedItems) -> CalibrationFacts:
+    result: Mapping[str, Any] = record.result or {}
+    dropped = result["dropped"]
+    return _facts(
+        Figures.model_validate(result),
+        record.settings["model"],
+        result["kept"]["examinees"],
+        fitted.keys,
+        fitted.columns,
+        (_reasons(dropped["items"]), _reasons(dropped["examinees"])),
+    )
+
+
+def _reasons(dropped: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    return dict(Counter(entry["reason"] for entry in dropped))
+
+
+def _facts(
+    figures: Figures,
+    model: str,
+    n_examinees: int,
+    keys: Sequence[str],
+    columns: Mapping[str, FloatArray],
+    dropped: tuple[Mapping[str, int], Mapping[str, int]],
+) -> CalibrationFacts:
+    verdicts, worst = judged_items(keys, columns)
+    dependence = figures.local_dependence
+    return CalibrationFacts(
+        model=model,
+        n_examinees=n_examinees,
+        n_items=len(keys),
+        scored_answers=figures.scored_answers,
+        converged=figures.converged,
+        log_likelihood=figures.log_likelihood,
+        n_parameters=figures.n_parameters,
+        aic=figures.aic,
+        bic=figures.bic,
+        fit=figures.fit.model_dump(),
+        warnings=figures.warnings,
+        dropped_items=dropped[0],
+        dropped_examinees=dropped[1],
+        n_dependent_pairs=None if dependence is None else dependence.n_flagged,
+        dependent_pairs=tuple(
+            (pair.first, pair.second, pair.q3) for pair in (dependence.pairs if dependence else ())
+        ),
+        item_verdicts=verdicts,
+        worst_items=worst,
+        comparison=tuple(other.model_dump() for other in figures.comparison),
+    )

@@ -1,0 +1,363 @@
+"""Banks: made, changed, and filled by imports, whose parameters make versions."""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from app.demo.bank import demo_bank
+from app.engine.lint import OF_ANSWERS, Finding
+from app.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from app.services.banks.draft import (
+    VersionDraft,
+    content_findings,
+    draft_version,
+    parameters_hash,
+)
+from app.services.banks.imports import (
+    BankImport,
+    Renamed,
+    Tally,
+    bare_items,
+    demo_import,
+    match_parameters,
+    new_items,
+    outline,
+    own_scorers,
+    parameters_of,
+)
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.overviews import BankOverview, list_banks, overviews
+from app.services.banks.scorer_checks import Faults, faults_of, require_usable
+from app.services.banks.spec import BankSpec, check_spec, new_bank
+from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.responses.confined_reading import Reader, SentFile
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import Bank, BankVersion
+from app.storage.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """What an import did, or would do.
+
+    Attributes:
+        version: The version it made; `None` without parameters.
+        findings: All of them, of items and of parameters.
+    """
+
+    dry_run: bool
+    bank: Bank
+    version: BankVersion | None
+    items: Tally
+    parameters: Tally
+    renamed: tuple[Renamed, ...]
+    findings: tuple[Finding, ...]
+
+
+class BankService:
+    """Use cases of banks.
+
+    Args:
+        database: Where they are stored.
+        reader: Reads files that were sent.
+    """
+
+    def __init__(self, database: Database, reader: Reader | None = None) -> None:
+        self._database = database
+        self._reader = reader or Reader()
+
+    async def create_bank(self, spec: BankSpec) -> BankOverview:
+        """Make an empty bank.
+
+        Raises:
+            AlreadyExistsError: Its name is taken.
+            InvalidInputError: A scorer, prompt or policy that cannot be used.
+        """
+        bank = new_bank(spec)
+        await require_usable(bank.default_scorer)
+        async with self._database.unit_of_work() as uow:
+            await scorer_endpoints(uow, [bank.default_scorer])
+            await uow.banks.add(bank)
+            return await _overview(uow, await uow.banks.find(bank.id))
+
+    async def get_bank(self, bank: str) -> BankOverview:
+        """A bank by id or name.
+
+        Raises:
+            NotFoundError: No such bank.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await _overview(uow, await uow.banks.find(bank))
+
+    async def list_banks(self, request: PageRequest) -> Page[BankOverview]:
+        """One page of banks."""
+        return await list_banks(self._database, request)
+
+    async def update_bank(
+        self, bank: str, revision: int, changes: Mapping[str, Any]
+    ) -> BankOverview:
+        """Change fields of `BankSpec`.
+
+        Raises:
+            NotFoundError: No such bank.
+            PreconditionFailedError: It is not at `revision` any more.
+            AlreadyExistsError: The new name is taken.
+            InvalidInputError: As for `create_bank`.
+        """
+        if (scorer := changes.get("default_scorer")) is not None:
+            await require_usable(scorer)
+        async with self._database.unit_of_work() as uow:
+            old = await uow.banks.find(bank, for_update=True)
+            spec = BankSpec(**{f.name: getattr(old, f.name) for f in fields(BankSpec)})
+            changed = replace(spec, **changes)
+            check_spec(changed)
+            await scorer_endpoints(uow, [changed.default_scorer])
+            updated = await uow.banks.update(old.id, revision, changes)
+            return await _overview(uow, updated)
+
+    async def delete_bank(self, bank: str, revision: int) -> None:
+        """Take a bank out of use. Sessions on its versions stay and can go on.
+
+        Raises:
+            NotFoundError: No such bank.
+            PreconditionFailedError: It is not at `revision` any more.
+        """
+        async with self._database.unit_of_work() as uow:
+            await uow.banks.archive(bank, revision)
+
+    async def import_bank(
+        self, spec: BankSpec, request: BankImport, *, dry_run: bool = False
+    ) -> ImportReport:
+        """Import into the bank named `spec.name`, which is made if there is none.
+
+        A bank that is there keeps its own settings. Either everything is written or nothing.
+
+        Raises:
+            InvalidInputError: As for `import_into`.
+            ConflictError: As for `import_into`.
+        """
+        try:
+            return await self.import_into(spec.name, request, dry_run=dry_run)
+        except NotFoundError:
+            pass
+        try:
+            return await self._import_new(spec, request, dry_run=dry_run)
+        except AlreadyExistsError:  # somebody made the bank meanwhile
+            return await self.import_into(spec.name, request, dry_run=dry_run)
+
+    async def import_into(
+        self, bank: str, request: BankImport, *, dry_run: bool = False
+    ) -> ImportReport:
+        """Import items, parameters or both; parameters make a new version.
+
+        Raises:
+            NotFoundError: No such bank.
+            InvalidInputError: Nothing to import, an unknown scorer, parameters that fit no item or
+                not the response model, or no item left to be asked.
+            ConflictError: An item of the bank has the key of an imported one but differs from it.
+        """
+        faults = await faults_of(record.scorer for record in request.items)
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank, for_update=True)
+            return await self._import(uow, found, request, faults, dry_run=dry_run)
+
+    async def import_files(
+        self,
+        bank: str,
+        request: BankImport,
+        *,
+        items: SentFile | None = None,
+        parameters: SentFile | None = None,
+        dry_run: bool = False,
+    ) -> ImportReport:
+        """Import files that were sent; `request` says how.
+
+        Raises:
+            InvalidInputError: Faults in a file, each with file, row and field; as `import_into`.
+            ConflictError: As for `import_into`.
+        """
+        await self.get_bank(bank)
+        read = replace(
+            request,
+            items=await self._reader.items(items) if items else (),
+            parameters=await self._reader.parameters(parameters) if parameters else None,
+        )
+        return await self.import_into(bank, read, dry_run=dry_run)
+
+    async def create_version(self, bank: str, request: BankImport) -> BankVersion:
+        """Make a version from the parameters of `request`.
+
+        Raises:
+            NotFoundError: No such bank.
+            InvalidInputError: As for `import_into`, or there are no parameters.
+        """
+        return _made(await self.import_into(bank, request))
+
+    async def publish(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> BankVersion:
+        """Make a version within the caller's transaction, and its bank if there is none.
+
+        Args:
+            uow: Open; commits what belongs together with the version.
+            spec: Of the bank, by its id or name; one that is there keeps its own settings.
+            request: The parameters; it brings no items with scorers.
+
+        Raises:
+            InvalidInputError: As for `create_version`.
+        """
+        try:
+            bank = await uow.banks.find(spec.name, for_update=True)
+        except NotFoundError:
+            bank = new_bank(spec)
+            await uow.banks.add(bank)
+        return _made(await self._import(uow, bank, request, {}, dry_run=False))
+
+    async def ensure_demo_bank(self) -> BankVersion:
+        """The latest version of the bundled bank, which is installed if it is not there.
+
+        Raises:
+            NotFoundError: Somebody made a bank of that name, and it has no version.
+        """
+        demo = demo_bank()
+        try:
+            return await self._latest(demo.name)
+        except NotFoundError:
+            pass
+        spec = BankSpec(
+            name=demo.name,
+            description=demo.description,
+            licence=demo.licence,
+            source=demo.source,
+            default_scorer=demo.default_scorer,
+        )
+        with contextlib.suppress(AlreadyExistsError):  # another process was first
+            await self._import_new(spec, demo_import(demo), dry_run=False)
+        return await self._latest(demo.name)
+
+    async def _latest(self, bank: str) -> BankVersion:
+        async with self._database.unit_of_work() as uow:
+            return await uow.versions.find(await uow.banks.find(bank))
+
+    async def _import_new(
+        self, spec: BankSpec, request: BankImport, *, dry_run: bool
+    ) -> ImportReport:
+        bank = new_bank(spec)
+        await require_usable(bank.default_scorer)
+        faults = await faults_of(record.scorer for record in request.items)
+        async with self._database.unit_of_work() as uow:
+            await scorer_endpoints(uow, [bank.default_scorer])
+            if not dry_run:
+                await uow.banks.add(bank)
+            return await self._import(uow, bank, request, faults, dry_run=dry_run)
+
+    async def _import(
+        self,
+        uow: UnitOfWork,
+        bank: Bank,
+        request: BankImport,
+        faults: Faults,
+        *,
+        dry_run: bool,
+    ) -> ImportReport:
+        if request.from_version is not None:
+            request = await _from_version(uow, bank, request)
+        table = parameters_of(request)
+        if not request.items and table is None:
+            raise InvalidInputError("Expected items or parameters to import, got neither.")
+        outlines = await uow.items.outlines(bank.id)
+        existing = {item.key: item for item in outlines}
+        added, items = await asyncio.to_thread(new_items, existing, request.items, faults)
+        await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added))
+        if table is not None and not outlines and not added:
+            added = bare_items(table)
+        outlines += [outline(item) for item in added]
+        draft: VersionDraft | None = None
+        parameters = Tally()
+        renamed: tuple[Renamed, ...] = ()
+        findings = tuple(content_findings(outlines))
+        if table is not None:
+            matched = match_parameters(outlines, table)
+            parameters, renamed = matched.tally, matched.renamed
+            draft = await asyncio.to_thread(draft_version, outlines, matched, table, request)
+            findings = draft.findings
+        version = None
+        if draft is not None:
+            number = await uow.versions.next_number(bank.id)
+            version = _version_of(bank, number, draft, request)
+        if not dry_run:
+            await uow.items.add(bank.id, added)
+            if version is not None and draft is not None:
+                await uow.versions.add(version, draft.items)
+        return ImportReport(
+            dry_run=dry_run,
+            bank=bank,
+            version=version,
+            items=items,
+            parameters=parameters,
+            renamed=renamed,
+            findings=findings,
+        )
+
+
+async def _from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> BankImport:
+    """The import with all that a version of the bank has instead of new parameters."""
+    version = await uow.versions.find(bank, request.from_version)
+    if parameters_of(request) is not None or request.scale or request.response_model:
+        raise InvalidInputError(
+            f"Version {version.number} brings its parameters, scale and response model along: give "
+            "from_version, or others, not both."
+        )
+    columns = await uow.versions.columns(version.id)
+    flags = await uow.versions.flags(version.id)
+    return replace(
+        request,
+        parameters=LoadedVersion.of(bank, version, columns).bank,
+        scale=version.scale,
+        response_model=version.response_model,
+        provisional=request.provisional or version.provisional,
+        allow={*request.allow, *version.lint["allow"]},
+        keep={*request.keep, *version.lint["keep"]},
+        # What parameters and texts show is found again; what answers have shown is carried on.
+        findings=[
+            Finding(item_id=key, **flag) for key, flag in flags if flag["code"] in OF_ANSWERS
+        ],
+        calibration=version.calibration,
+        knowledge=version.knowledge,
+    )
+
+
+async def _overview(uow: UnitOfWork, bank: Bank) -> BankOverview:
+    return (await overviews(uow, [bank]))[0]
+
+
+def _made(report: ImportReport) -> BankVersion:
+    if report.version is None:
+        raise InvalidInputError("Expected parameters of the items, got none.")
+    return report.version
+
+
+def _version_of(bank: Bank, number: int, draft: VersionDraft, request: BankImport) -> BankVersion:
+    # Part of the hash in the name: a bank deleted and made again has a scale of another name,
+    # unless its parameters are the same, and then so is the scale.
+    scale = request.scale or f"{bank.name}-v{number}-{draft.digest[:8]}"
+    return BankVersion(
+        id=new_id("bkv"),
+        bank_id=bank.id,
+        number=number,
+        response_model=draft.response_model,
+        scale=scale,
+        parameters_hash=parameters_hash(draft.bank, draft.response_model, scale),
+        provisional=request.provisional,
+        notes=request.notes,
+        lint=draft.summary,
+        n_items=len(draft.items),
+        n_calibrated=draft.n_calibrated,
+        has_content=draft.has_content,
+        calibration=request.calibration,
+        knowledge=draft.knowledge,
+        created_at=datetime.now(UTC),
+    )

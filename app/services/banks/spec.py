@@ -1,0 +1,103 @@
+"""A bank as its owner describes it."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from app import scorers
+from app.adapters.prompting import PromptStyle
+from app.errors import FieldProblem, InvalidInputError
+from app.items import BY_KIND, ItemContent, ScorerSpec
+from app.storage.identifiers import new_id
+from app.storage.repositories.bank_values import Bank
+
+#: Items in pretest that one session may be given.
+MAX_PER_SESSION = 1000
+
+
+VISIBILITIES = ("open", "withheld")
+UNPARSED_POLICIES = ("missing", "wrong")
+
+# A name stands in URLs, where `/` and `:` part things and an id names a bank too.
+_NAME = re.compile(r"(?!\s|bnk_[0-9a-z]{26}\Z)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
+_BY_KIND, _CHOICE, _EXACT = ScorerSpec(BY_KIND), ScorerSpec("choice"), ScorerSpec("exact")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankSpec:
+    """A bank as its owner describes it; see `Bank`."""
+
+    name: str
+    description: str = ""
+    licence: str | None = None
+    source: str | None = None
+    visibility: str = "open"
+    default_scorer: ScorerSpec = _BY_KIND
+    prompt: Mapping[str, Any] = field(default_factory=dict)
+    unparsed_policy: str = "missing"
+    pretest_items: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def item_scorer(own: ScorerSpec | None, default: ScorerSpec, content: ItemContent) -> ScorerSpec:
+    """The scorer that marks an item: its own, or the one its bank gives it."""
+    if own is not None:
+        return own
+    if default.name == BY_KIND:
+        return _CHOICE if content.choices else _EXACT
+    return default
+
+
+def calls_out(spec: ScorerSpec) -> bool:
+    """Whether this scorer calls endpoints."""
+    return spec.name != BY_KIND and isinstance(scorers.build(spec), scorers.CallingScorer)
+
+
+def new_bank(spec: BankSpec) -> Bank:
+    """A new bank, as it is stored.
+
+    Raises:
+        InvalidInputError: As `check_spec`.
+    """
+    check_spec(spec)
+    now = datetime.now(UTC)
+    return Bank(
+        id=new_id("bnk"),
+        revision=1,
+        created_at=now,
+        updated_at=now,
+        **{f.name: getattr(spec, f.name) for f in fields(spec)},
+    )
+
+
+def check_spec(spec: BankSpec) -> None:
+    """Refuse what no session could use.
+
+    Raises:
+        InvalidInputError: A blank name, an unknown visibility, policy or scorer, a prompt that
+            cannot be read.
+    """
+    problems = [
+        FieldProblem(f"/{name}", f"expected one of {', '.join(known)}, got {value!r}")
+        for name, value, known in (
+            ("visibility", spec.visibility, VISIBILITIES),
+            ("unparsed_policy", spec.unparsed_policy, UNPARSED_POLICIES),
+        )
+        if value not in known
+    ]
+    if not _NAME.fullmatch(spec.name):
+        expected = (
+            "1 to 200 characters without / : or control characters, not blank at either end"
+            " and not of a bank id's form"
+        )
+        problems.append(FieldProblem("/name", f"expected {expected}, got {spec.name!r:.80}"))
+    if not 0 <= spec.pretest_items <= MAX_PER_SESSION:
+        expected = f"expected 0 to {MAX_PER_SESSION}, got {spec.pretest_items}"
+        problems.append(FieldProblem("/pretest_items", expected))
+    if problems:
+        raise InvalidInputError(f"{problems[0].detail}.", problems=problems)
+    PromptStyle.from_dict(spec.prompt)
+    if spec.default_scorer.name != BY_KIND:
+        scorers.build(spec.default_scorer)

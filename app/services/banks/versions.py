@@ -1,0 +1,272 @@
+"""Versions of banks: shown, judged, and loaded for tests."""
+
+import asyncio
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from cachetools import LRUCache
+
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import FloatArray
+from app.engine.design.design import Design
+from app.engine.lint import Finding
+from app.errors import InvalidStateError
+from app.services.banks.draft import quarantined
+from app.services.banks.exposure import fitted_acceptance
+from app.services.banks.in_progress import InProgress
+from app.services.banks.loaded import BankItem, InformationCurve, KeptItem, LoadedVersion
+from app.storage.database import Database
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import BankVersion, VersionItem
+from app.storage.repositories.endpoints import Price
+
+_CACHED_VERSIONS = 8
+#: Banks of up to so many items are fetched at once: one query instead of hundreds.
+_FETCHED_WHOLE = 1024
+_CACHED_ITEMS = 20_000
+#: Tests of larger banks are built in a thread.
+_BUILT_AT_ONCE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Findings of a version, and the keys of the items that the overrides leave quarantined."""
+
+    version: BankVersion
+    findings: Sequence[Finding]
+    quarantined: frozenset[str]
+
+
+class VersionService:
+    """Use cases of the versions that banks have; `BankService` makes them.
+
+    Args:
+        database: Where they are stored.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._versions: LRUCache[str, LoadedVersion] = LRUCache(_CACHED_VERSIONS)
+        # By version and position. Nothing in it depends on who asks: sessions on one version may
+        # be marked by different scorers.
+        self._items: LRUCache[tuple[str, int], KeptItem] = LRUCache(_CACHED_ITEMS)
+        self._loading = asyncio.Lock()
+        self._building: InProgress[tuple[str, str], AdaptiveTest] = InProgress()
+        self._fetching = asyncio.Lock()
+
+    async def list_page(self, bank: str, request: PageRequest) -> Page[BankVersion]:
+        """One page of a bank's versions.
+
+        Raises:
+            NotFoundError: No such bank.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.versions.list_page((await uow.banks.find(bank)).id, request)
+
+    async def get(self, bank: str, version: str | int | None = None) -> BankVersion:
+        """A version by its number or id; the latest by default.
+
+        Raises:
+            NotFoundError: No such bank or version.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.versions.find(await uow.banks.find(bank), version)
+
+    async def resolve(self, bank: str, number: int | None = None) -> str:
+        """Id of a bank's version, the latest by default.
+
+        Args:
+            bank: Id or name.
+            number: Of the version.
+
+        Raises:
+            NotFoundError: No such bank or version.
+            InvalidStateError: The bank has no version yet.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.banks.find(bank)
+            if number is None and not await uow.versions.latest([found.id]):
+                raise InvalidStateError(
+                    f"Bank {found.name!r} has no version yet: import item parameters first."
+                )
+            return (await uow.versions.find(found, number)).id
+
+    async def items(
+        self,
+        bank: str,
+        version: str,
+        request: PageRequest,
+        *,
+        status: str | None = None,
+        flagged: bool = False,
+    ) -> Page[VersionItem]:
+        """One page of a version's items by position.
+
+        Args:
+            bank: Id or name.
+            version: Number, id or `latest`.
+            request: Which page.
+            status: Only items in that state.
+            flagged: Only items with lint findings.
+
+        Raises:
+            NotFoundError: No such bank, version or item to follow.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.versions.find(await uow.banks.find(bank), version)
+            return await uow.versions.items(found.id, request, status=status, flagged=flagged)
+
+    async def validate(
+        self, bank: str, version: str, *, allow: Collection[str] = (), keep: Collection[str] = ()
+    ) -> Validation:
+        """What lint says under other overrides; the version itself stays as it is.
+
+        Raises:
+            NotFoundError: No such bank or version.
+            InvalidInputError: An override names nothing.
+        """
+        found = await self.get(bank, version)
+        async with self._database.unit_of_work() as uow:
+            flags = await uow.versions.flags(found.id)
+        loaded = await self.load(found.id)
+        findings = [Finding(item_id=key, **flag) for key, flag in flags]
+        keys = {*loaded.keys, *(key for key, _ in flags)}
+        left_out = quarantined(findings, keys, allow, keep)
+        return Validation(found, findings, left_out)
+
+    async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
+        """Information of the active items over theta.
+
+        Raises:
+            NotFoundError: No such bank or version.
+        """
+        loaded = await self.load((await self.get(bank, version)).id)
+        return await asyncio.to_thread(loaded.information_curve, theta)
+
+    async def difficulty_errors(self, version: LoadedVersion) -> FloatArray:
+        """Standard errors of the items' difficulties, from the calibrations behind a version.
+
+        Items that a calibration left as they were have those of the version it was linked to.
+
+        Returns:
+            By position, shape (n_items,), logits; NaN where no calibration here tells.
+        """
+        found: dict[str, float] = {}
+        async with self._database.unit_of_work() as uow:
+            version_id: str | None = version.id
+            while version_id is not None:
+                calibration = (await uow.versions.get(version_id)).calibration or {}
+                fitted = None
+                if calibration:
+                    fitted = await uow.calibrations.fitted(calibration["id"])
+                if fitted is not None and "se_b" in fitted.columns:
+                    for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
+                        if math.isfinite(error):
+                            found.setdefault(key, float(error))
+                version_id = (calibration.get("link") or {}).get("bank_version_id")
+        return np.array([found.get(key, math.nan) for key in version.keys])
+
+    async def load(self, version_id: str) -> LoadedVersion:
+        """A version in memory, under its bank's present settings.
+
+        Versions never change, so the last few are kept.
+
+        Raises:
+            NotFoundError: No such version.
+        """
+        async with self._database.unit_of_work() as uow:
+            bank = await uow.banks.of_version(version_id)
+        kept = self._versions.get(version_id)
+        if kept is not None and kept.bank_revision == bank.revision:
+            return kept
+        # A hundred sessions that start at once load it once.
+        async with self._loading:
+            kept = self._versions.get(version_id)
+            if kept is None:
+                async with self._database.unit_of_work() as uow:
+                    version = await uow.versions.get(version_id)
+                    columns = await uow.versions.columns(version_id)
+                    pretest = await uow.versions.pretest_items(version_id)
+                    flags = await uow.versions.flags(version_id)
+                    scorers = await uow.versions.own_scorers(version_id)
+                kept = await asyncio.to_thread(
+                    LoadedVersion.of, bank, version, columns, pretest, flags, scorers
+                )
+            elif kept.bank_revision != bank.revision:
+                kept = kept.under(bank)
+            self._versions[version_id] = kept
+            return kept
+
+    async def adaptive_test(
+        self, version: LoadedVersion, design: Design, price: Price | None = None
+    ) -> AdaptiveTest:
+        """The test of a design on a version, built where it does not hold up the event loop.
+
+        Args:
+            version: What is asked.
+            design: How.
+            price: Of the endpoint, where items are chosen by value for money.
+
+        Exposure control is fitted by simulation, which takes seconds to minutes the first time;
+        who wants the same test meanwhile waits for that, and nobody else does.
+
+        Raises:
+            InvalidInputError: The design cannot be built on this version.
+            BusyError: Too many designs are being fitted.
+        """
+        name = version.test_name(design, price)
+        test = version.kept_test(name)
+        if test is None:
+            test = await self._building.once(
+                (version.id, name), lambda: _built(version, design, price)
+            )
+        return test
+
+    async def items_at(
+        self, version: LoadedVersion, positions: Sequence[int]
+    ) -> dict[int, BankItem]:
+        """The items at some positions of a version, with their text and who marks them there.
+
+        Raises:
+            NotFoundError: The version has no item at one of them.
+        """
+        found = self._kept_items(version.id, positions)
+        if len(found) < len(positions):
+            # Sessions that start together miss the same items: the first one fetches for all.
+            async with self._fetching:
+                found = self._kept_items(version.id, positions)
+                missing = [position for position in positions if position not in found]
+                if missing and version.bank.n_items <= _FETCHED_WHOLE:
+                    missing = sorted({*range(version.bank.n_items), *missing})
+                if missing:
+                    async with self._database.unit_of_work() as uow:
+                        stored = await uow.versions.items_at(version.id, missing)
+                    for position, row in zip(missing, stored, strict=True):
+                        found[position] = KeptItem.of(row, position)
+                        self._items[version.id, position] = found[position]
+        default = version.default_scorer
+        return {position: item.under(default) for position, item in found.items()}
+
+    def _kept_items(self, version_id: str, positions: Sequence[int]) -> dict[int, KeptItem]:
+        return {
+            position: item
+            for position in positions
+            if (item := self._items.get((version_id, position)))
+        }
+
+
+async def _built(version: LoadedVersion, design: Design, price: Price | None) -> AdaptiveTest:
+    acceptance = None
+    if design.selection.max_exposure is not None:
+        acceptance = await fitted_acceptance(
+            design,
+            version.bank,
+            active=version.active,
+            tags=version.tags,
+            costs=version.costs(design, price),
+        )
+    if version.bank.n_items <= _BUILT_AT_ONCE:
+        return version.adaptive_test(design, price, acceptance)
+    return await asyncio.to_thread(version.adaptive_test, design, price, acceptance)

@@ -1,0 +1,1 @@
+"""Calibrations of response sets, run in processes of their own."""

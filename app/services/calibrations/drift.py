@@ -1,0 +1,102 @@
+"""Bank versions under new answers: which items are not what they were, and may have leaked."""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.calibration.linking.drift import Drift, find_drift
+from app.calibration.matrix import ScoreMatrix
+from app.errors import InvalidInputError
+from app.services.banks.versions import VersionService
+from app.services.calibrations.links import require_family
+from app.services.responses.service import ResponseSetService
+from app.storage.repositories.bank_values import BankVersion
+from app.storage.repositories.response_sets import ResponseSet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftLook:
+    """What a response set says about the items of a version.
+
+    Attributes:
+        order: Positions in `drift`: drifted items first, then by how clearly they left their curve.
+    """
+
+    version: BankVersion
+    response_set: ResponseSet
+    drift: Drift
+    order: tuple[int, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The look in words, for somebody who never saw a response curve."""
+        drift = self.drift
+        judged = int(np.isfinite(drift.z).sum())
+        easier = int((drift.drifted & (drift.easier > 0)).sum())
+        harder = int(drift.drifted.sum()) - easier
+        of = f"{judged} of {len(drift.keys)} items with new answers have enough of them to tell."
+        if not judged:
+            return f"{of} Collect more sessions."
+        if not easier and not harder:
+            return f"{of} None has left its old curve."
+        parts = [of]
+        if easier:
+            parts.append(
+                f"{easier} became easier than the abilities of the examinees explain: their text "
+                "or answers may have leaked into training data, or what marks them has changed."
+            )
+        if harder:
+            parts.append(
+                f"{harder} became harder: look for a changed prompt, a broken scorer, or an answer "
+                "that is out of date."
+            )
+        return " ".join(parts)
+
+
+class DriftService:
+    """Compares recorded answers with bank versions; nothing is stored.
+
+    Args:
+        versions: The versions.
+        response_sets: The answers.
+    """
+
+    def __init__(self, *, versions: VersionService, response_sets: ResponseSetService) -> None:
+        self._versions = versions
+        self._response_sets = response_sets
+
+    async def look(self, bank: str, version: str | None, response_set: str) -> DriftLook:
+        """Judge the active items of a version by the answers of a set.
+
+        Args:
+            bank: Id or name.
+            version: Number, id or `latest`, the default.
+            response_set: Id or name; of answers that the version was not calibrated from.
+
+        Raises:
+            NotFoundError: No such bank, version or set.
+            InvalidInputError: No answers, scores other than 0 and 1, or a version whose model is
+                not 1PL to 4PL.
+            CalibrationError: Fewer than two items in common.
+        """
+        found = await self._versions.get(bank, version)
+        loaded = await self._versions.load(found.id)
+        require_family(loaded)
+        answers = await self._response_sets.get(response_set)
+        table = await self._response_sets.matrix(answers.id)
+        if table.n_answers == 0:
+            raise InvalidInputError(
+                f"Response set {answers.name!r} has no scored answers: collect sessions first."
+            )
+        errors = await self._versions.difficulty_errors(loaded)
+        active = np.flatnonzero(loaded.active)
+
+        def judge() -> Drift:
+            matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
+            return find_drift(matrix, loaded.bank.take(active), old_se=errors[active])
+
+        drift = await asyncio.to_thread(judge)
+        clearness = np.nan_to_num(-np.log(np.maximum(drift.p_value, 1e-300)), nan=-1.0)
+        order = np.lexsort((-clearness, ~drift.drifted)).tolist()
+        return DriftLook(version=found, response_set=answers, drift=drift, order=tuple(order))

@@ -1,0 +1,209 @@
+"""Runs a claimed calibration: reads the answers, fits in a process, stores what came out."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import structlog
+
+from app.calibration.filters import Dropped, Filtered
+from app.calibration.pipeline.parts import FittedPart, digest_of, parts_for, require_same_answers
+from app.calibration.pipeline.plan import CalibrationPlan, decided, prepared
+from app.errors import (
+    CalibrationError,
+    DatabaseUnavailableError,
+    InvalidInputError,
+    LeaseLostError,
+    SextantError,
+)
+from app.services.banks.versions import VersionService
+from app.services.calibrations.links import with_target
+from app.services.calibrations.process import fit_in_process
+from app.services.calibrations.queue import CalibrationQueue
+from app.services.patience import patiently
+from app.services.responses.service import ResponseSetService
+from app.storage.database import Database
+from app.storage.repositories.calibration_values import (
+    CalibrationRecord,
+    FittedExaminees,
+    FittedItems,
+)
+from app.storage.unit_of_work import UnitOfWork
+
+logger = structlog.get_logger(__name__)
+
+#: Workers that may be lost over one calibration before it counts as the cause.
+MAX_CLAIMS = 10
+
+
+class _Fruit(NamedTuple):
+    """What is stored of a calibration in the end."""
+
+    result: dict[str, Any]
+    items: FittedItems
+    examinees: FittedExaminees | None = None
+
+
+class CalibrationRunner:
+    """Drives claimed calibrations, and parts of calibrations, of one worker process.
+
+    Nothing of them is stored before their end but the progress: whoever takes over from a lost
+    worker starts from the beginning. Whoever ends the last part of a calibration has the
+    calibration itself queued, which then joins its parts.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        response_sets: ResponseSetService,
+        versions: VersionService,
+        queue: CalibrationQueue,
+        worker_id: str,
+        lease: timedelta,
+    ) -> None:
+        self._database = database
+        self._response_sets = response_sets
+        self._versions = versions
+        self._queue = queue
+        self._worker_id = worker_id
+        self._lease = lease
+
+    async def claim(self, calibration_id: str) -> CalibrationRecord | None:
+        """Take the lease of a calibration; None when it has ended or somebody else runs it."""
+        async with self._database.unit_of_work() as uow:
+            return await uow.calibrations.claim(
+                calibration_id, worker_id=self._worker_id, lease=self._lease
+            )
+
+    async def drive(self, record: CalibrationRecord) -> None:
+        """Run a claimed calibration to its end, or until the lease is lost."""
+        with structlog.contextvars.bound_contextvars(calibration_id=record.id):
+            try:
+                fruit = await self._fit(record)
+                await self._write(lambda uow: self._complete(uow, record, fruit))
+                logger.info("calibration_completed", converged=fruit.result["converged"])
+            except LeaseLostError:
+                logger.info("lease_lost", epoch=record.lease_epoch)
+            except (CalibrationError, InvalidInputError) as error:
+                logger.info("calibration_failed", detail=error.detail)
+                await self.fail(record, error)
+            except Exception as error:  # any fault must end it, or it is run forever
+                logger.exception("calibration_failed")
+                await self.fail(record, error)
+
+    async def _fit(self, record: CalibrationRecord) -> _Fruit:
+        if record.lease_epoch > MAX_CLAIMS:
+            raise CalibrationError(
+                f"The calibration was begun {MAX_CLAIMS} times and each time its worker was lost, "
+                "perhaps for want of memory."
+            )
+        started = time.monotonic()
+
+        async def report(progress: dict[str, Any]) -> None:
+            try:
+                async with self._database.unit_of_work() as uow:
+                    await uow.calibrations.report(
+                        record.id,
+                        record.lease_epoch,
+                        {**progress, "seconds": round(time.monotonic() - started, 1)},
+                    )
+            except DatabaseUnavailableError:
+                logger.warning("progress_not_stored")
+
+        await report({"phase": "reading"})
+        set_id = record.response_set_id
+        source = await patiently(lambda: self._response_sets.get(set_id))
+        table = await patiently(lambda: self._response_sets.matrix(set_id))
+        plan = await patiently(
+            lambda: with_target(CalibrationPlan.from_dict(record.settings), self._versions)
+        )
+        filtered = await asyncio.to_thread(prepared, table, plan)
+        plan = await asyncio.to_thread(decided, filtered.matrix, plan)
+        del table  # eight times the matrix
+        if record.part is not None:
+            items = parts_for(filtered.matrix, plan)[record.part]
+            own = filtered.matrix.select(items=items)
+            fitted = await fit_in_process(own, plan, report, part=record.part)
+            answers = {"answers": await asyncio.to_thread(digest_of, filtered.matrix)}
+            figures = {**answers, **fitted.figures}
+            return _Fruit(figures, FittedItems(own.items, fitted.columns))
+        parts = await patiently(lambda: self._parts(record)) if record.n_parts else []
+        if parts:
+            require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
+        fitted = await fit_in_process(filtered.matrix, plan, report, parts=parts)
+        result = {
+            "response_set_revision": source.revision,
+            **fitted.figures,
+            "knowledge": fitted.knowledge,
+            **_filtering(filtered),
+            "seconds": time.monotonic() - started,
+        }
+        return _Fruit(
+            result,
+            FittedItems(filtered.matrix.items, fitted.columns),
+            fitted.abilities and FittedExaminees(filtered.matrix.examinees, *fitted.abilities),
+        )
+
+    async def _parts(self, record: CalibrationRecord) -> list[FittedPart]:
+        async with self._database.unit_of_work() as uow:
+            stored = [
+                (part.result, await uow.calibrations.fitted(part.id))
+                for part in await uow.calibrations.parts(record.id)
+            ]
+        return [
+            FittedPart(fitted.keys, result, dict(fitted.columns))
+            for result, fitted in stored
+            if result is not None and fitted is not None
+        ]
+
+    async def _complete(self, uow: UnitOfWork, record: CalibrationRecord, fruit: _Fruit) -> None:
+        ready = await uow.calibrations.complete(record.id, record.lease_epoch, *fruit)
+        if ready is not None:
+            await self._queue.enqueue(uow, ready)
+
+    async def _write(self, write: Callable[[UnitOfWork], Awaitable[None]]) -> None:
+        async def attempt() -> None:
+            async with self._database.unit_of_work() as uow:
+                await write(uow)
+
+        await patiently(attempt)
+
+    async def fail(self, record: CalibrationRecord, error: Exception) -> None:
+        """End claimed work that cannot go on, with the reason."""
+        failure: dict[str, Any] = {
+            "code": "internal_error",
+            "detail": "An unexpected fault ended the calibration; the worker's log has the details "
+            "under its id.",
+            "errors": [],
+        }
+        if isinstance(error, SextantError):
+            failure = {
+                "code": error.code,
+                "detail": error.detail,
+                "errors": [asdict(problem) for problem in error.problems],
+            }
+        try:
+            await self._write(
+                lambda uow: uow.calibrations.fail(record.id, record.lease_epoch, failure)
+            )
+        except LeaseLostError:
+            logger.info("lease_lost", epoch=record.lease_epoch)
+
+
+def _filtering(filtered: Filtered[Any]) -> dict[str, Any]:
+    return {
+        "kept": {"items": filtered.matrix.n_items, "examinees": filtered.matrix.n_examinees},
+        "dropped": {
+            "items": [_dropped(item) for item in filtered.items],
+            "examinees": [_dropped(examinee) for examinee in filtered.examinees],
+        },
+        "constants": filtered.constants,
+    }
+
+
+def _dropped(dropped: Dropped) -> dict[str, Any]:
+    return {"name": dropped.name, "reason": dropped.reason.value, "value": dropped.value}

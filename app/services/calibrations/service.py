@@ -1,0 +1,352 @@
+"""Calibrations: started from a response set, watched, and published as a bank version."""
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from app.calibration.fit.item_fit import misfits
+from app.calibration.pipeline.drift import drift_findings
+from app.calibration.pipeline.fit import bank_from_columns
+from app.calibration.pipeline.parts import parts_for
+from app.calibration.pipeline.plan import CalibrationPlan, prepared
+from app.engine.bank import ItemBank
+from app.engine.responses import ResponseTable
+from app.errors import InvalidInputError, InvalidStateError
+from app.services.banks.imports import BankImport
+from app.services.banks.service import BankService
+from app.services.banks.spec import BankSpec
+from app.services.banks.versions import VersionService
+from app.services.calibrations.links import carried_over, continued, with_target
+from app.services.calibrations.queue import CalibrationQueue
+from app.services.responses.service import ResponseSetService
+from app.services.responses.unparsed import policy_of
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import BankVersion
+from app.storage.repositories.calibration_values import (
+    CalibrationEvent,
+    CalibrationRecord,
+    FittedItems,
+)
+
+#: Figures of a calibration that its bank version shows.
+_SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
+_SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What is made of a calibration.
+
+    Attributes:
+        bank: Id or name; a bank of a new name is made, of items without text.
+        notes: Free text kept with the version.
+        allow: Lint codes that do not quarantine.
+        keep: Keys of items that are never quarantined.
+        unparsed_policy: How answers that nobody could read counted, `wrong` or `missing`; by
+            default as the imports of the response set say.
+        allow_unconverged: Publish it even though it did not converge.
+        carry_over: Items that only the version it is linked to has keep their parameters.
+    """
+
+    bank: str
+    notes: str = ""
+    allow: Collection[str] = ()
+    keep: Collection[str] = ()
+    unparsed_policy: str | None = None
+    allow_unconverged: bool = False
+    carry_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AbilityRow:
+    """One examinee's whole-bank ability, NaN where unknown."""
+
+    position: int
+    examinee: str
+    theta: float
+    se: float
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class FittedRow:
+    """One calibrated item; `columns` as in the repository, NaN where unknown."""
+
+    position: int
+    key: str
+    columns: dict[str, float]
+
+
+class CalibrationService:
+    """Use cases of calibrations. Running them is `CalibrationRunner`'s.
+
+    Args:
+        database: Where they are stored.
+        response_sets: What is calibrated.
+        banks: Where it is published.
+        versions: What it may be linked to.
+        queue: Brings calibrations to the workers.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        response_sets: ResponseSetService,
+        banks: BankService,
+        versions: VersionService,
+        queue: CalibrationQueue,
+    ) -> None:
+        self._database = database
+        self._response_sets = response_sets
+        self._banks = banks
+        self._versions = versions
+        self._queue = queue
+        # Answers take memory: one look at a time, however many ask at once.
+        self._looking = asyncio.Lock()
+
+    async def create(self, response_set: str, plan: CalibrationPlan) -> CalibrationRecord:
+        """Queue a calibration of a response set, whose answers are looked at first.
+
+        Args:
+            response_set: Id or name.
+            plan: How.
+
+        Raises:
+            NotFoundError: No such set, or no such version to link to.
+            InvalidInputError: No answers, too many of them, or scores other than 0 and 1.
+            UnknownNameError: An anchor that is not in both banks.
+            CalibrationError: Answers from which nothing can be estimated, or too few anchors.
+        """
+        found = await self._response_sets.get(response_set)
+        plan = await with_target(plan, self._versions)
+        async with self._looking:
+            table = await self._response_sets.matrix(found.id)
+            n_parts = await asyncio.to_thread(_number_of_parts, table, plan)
+            del table
+        part_ids = [new_id("cal") for _ in range(n_parts)]
+        async with self._database.unit_of_work() as uow:
+            made = await uow.calibrations.add(
+                new_id("cal"),
+                response_set_id=found.id,
+                settings=plan.to_dict(),
+                part_ids=part_ids,
+            )
+            for calibration_id in part_ids or [made.id]:
+                await self._queue.enqueue(uow, calibration_id)
+        return made
+
+    async def get(self, calibration_id: str) -> CalibrationRecord:
+        """One calibration.
+
+        Raises:
+            NotFoundError: No such calibration.
+        """
+        async with self._database.reading() as uow:
+            return await uow.calibrations.get(calibration_id)
+
+    async def events(
+        self, calibration_id: str, *, after: int = 0, limit: int = 500
+    ) -> list[CalibrationEvent]:
+        """Events after number `after`, in order."""
+        async with self._database.reading() as uow:
+            return await uow.calibrations.events(calibration_id, after=after, limit=limit)
+
+    async def list_page(
+        self,
+        request: PageRequest,
+        *,
+        status: str | None = None,
+        response_set_id: str | None = None,
+    ) -> Page[CalibrationRecord]:
+        """One page of calibrations."""
+        async with self._database.reading() as uow:
+            return await uow.calibrations.list_page(
+                request, status=status, response_set_id=response_set_id
+            )
+
+    async def items(
+        self, calibration_id: str, *, after: int = -1, limit: int | None = None
+    ) -> list[FittedRow]:
+        """Calibrated items behind position `after`, in order of position.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It is not completed.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.calibrations.get(calibration_id)
+            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+        stop = None if limit is None else after + 1 + limit
+        return [
+            FittedRow(position, fitted.keys[position], _row(fitted, position))
+            for position in range(len(fitted.keys))[after + 1 : stop]
+        ]
+
+    async def abilities(
+        self, calibration_id: str, *, after: int = -1, limit: int | None = None
+    ) -> list[AbilityRow]:
+        """Examinees behind position `after` with their reference abilities, in their order.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It is not completed, or made no report card.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.calibrations.get(calibration_id)
+            found = await uow.calibrations.examinees(calibration_id)
+        if found is None:
+            raise InvalidStateError(
+                f"Calibration {record.id} is {record.status} without reference abilities; they "
+                "come with a report card."
+            )
+        stop = None if limit is None else after + 1 + limit
+        return [
+            AbilityRow(
+                position,
+                found.names[position],
+                float(found.theta[position]),
+                float(found.se[position]),
+                float(found.score[position]),
+            )
+            for position in range(len(found.names))[after + 1 : stop]
+        ]
+
+    async def cancel(self, calibration_id: str) -> CalibrationRecord:
+        """End a calibration; its worker drops what it has.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It has ended.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.calibrations.cancel(calibration_id)
+
+    async def delete(self, calibration_id: str) -> None:
+        """Remove an ended calibration that no bank version was made of.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It has not ended, or a bank version was made of it.
+        """
+        async with self._database.unit_of_work() as uow:
+            await uow.calibrations.delete(calibration_id)
+
+    async def publish(self, calibration_id: str, publication: Publication) -> BankVersion:
+        """Make a bank version of a calibration: all of it is written, or nothing.
+
+        Items of the bank that have no parameters go to pretest.
+
+        Raises:
+            NotFoundError: No such calibration.
+            InvalidStateError: It is not completed, did not converge, or was published before.
+            InvalidInputError: As for an import: none of the items is in the bank, an override
+                names nothing, or no item is left to be asked.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.calibrations.get(calibration_id, for_update=True)
+            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+            if record.bank_version_id is not None:
+                raise InvalidStateError(
+                    f"Calibration {record.id} was published as bank version "
+                    f"{record.bank_version_id}."
+                )
+            result = record.result or {}
+            if not result["converged"] and not publication.allow_unconverged:
+                raise InvalidStateError(
+                    f"Calibration {record.id} did not converge within {result['iterations']} "
+                    "cycles. Calibrate again with a larger max_cycles, or publish it all the same "
+                    "with allow_unconverged."
+                )
+            parameters = await self._parameters(record, fitted, publication)
+            request = _import_of(record, fitted, parameters, publication)
+            if request.unparsed_policy is None:
+                source = await uow.response_sets.find(record.response_set_id)
+                request = replace(request, unparsed_policy=policy_of(source.imports))
+            link = result.get("link") or {}
+            if link.get("check_drift"):
+                before = await uow.versions.get(link["bank_version_id"])
+                flags = await uow.versions.flags(before.id)
+                request = continued(request, before, flags, record.settings)
+            spec = BankSpec(name=publication.bank)
+            version = await self._banks.publish(uow, spec, request)
+            await uow.calibrations.note_published(
+                record.id, bank_id=version.bank_id, bank_version_id=version.id
+            )
+            return version
+
+    async def _parameters(
+        self, record: CalibrationRecord, fitted: FittedItems, publication: Publication
+    ) -> ItemBank:
+        result = record.result or {}
+        link = result.get("link")
+        if link is None:
+            if publication.carry_over:
+                raise InvalidInputError(
+                    f"Calibration {record.id} is on a scale of its own: only one that is linked "
+                    "can carry items over."
+                )
+            return bank_from_columns(fitted.keys, fitted.columns)
+        bank = bank_from_columns(fitted.keys, fitted.columns, scale=link["scale"])
+        checks_drift = link.get("check_drift", False)
+        if not (publication.carry_over or checks_drift):
+            return bank
+        target = (await self._versions.load(link["bank_version_id"])).bank
+        dropped = frozenset(item["name"] for item in result["dropped"]["items"])
+        if checks_drift:  # what was there before stays, whether it had new answers or not
+            dropped -= frozenset(target.item_ids)
+        return carried_over(bank, target, dropped)
+
+
+def _number_of_parts(table: ResponseTable, plan: CalibrationPlan) -> int:
+    """Of a plan with parts, after a look at the answers; 0 where one part would be all."""
+    n_parts = len(parts_for(prepared(table, plan).matrix, plan))
+    return n_parts if n_parts > 1 else 0
+
+
+def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedItems:
+    if fitted is None:
+        raise InvalidStateError(
+            f"Calibration {record.id} is {record.status}; this needs a completed one."
+        )
+    return fitted
+
+
+def _row(fitted: FittedItems, position: int) -> dict[str, float]:
+    return {name: float(values[position]) for name, values in fitted.columns.items()}
+
+
+def _import_of(
+    record: CalibrationRecord,
+    fitted: FittedItems,
+    parameters: ItemBank,
+    publication: Publication,
+) -> BankImport:
+    result = record.result or {}
+    link = result.get("link")
+    return BankImport(
+        parameters=parameters,
+        scale=link and link["scale"],
+        response_model=record.settings["model"],
+        allow=publication.allow,
+        keep=publication.keep,
+        notes=publication.notes,
+        unparsed_policy=publication.unparsed_policy,
+        findings=[
+            *misfits(fitted.keys, fitted.columns),
+            *drift_findings(fitted.keys, fitted.columns),
+        ],
+        knowledge=result.get("knowledge", {}),
+        calibration={
+            "id": record.id,
+            "response_set_id": record.response_set_id,
+            "n_examinees": result["kept"]["examinees"],
+            "scored_answers": result["scored_answers"],
+            "link": link
+            and {name: link[name] for name in _SHOWN_LINK} | {"n_anchors": len(link["anchors"])},
+            "drift": result.get("drift"),
+            **{name: result[name] for name in _SHOWN},
+        },
+    )

@@ -1,0 +1,1 @@
+"""Endpoints: kept, opened, and called within their rate limits."""

@@ -1,0 +1,354 @@
+"""Endpoints: created, changed, probed, and opened for the worker with their secrets decrypted."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from types import EllipsisType
+from typing import Any
+from weakref import WeakValueDictionary
+
+from app import adapters
+from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
+from app.adapters.endpoint import require_public_url
+from app.adapters.guard import AddressGuard, literal_address
+from app.adapters.transport import Transport, parse_endpoint_url
+from app.calling import GenerationParams, RetryPolicy
+from app.errors import BlockedAddressError, ExamineeError, FieldProblem, InvalidInputError
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Price, SealedSecrets
+from app.storage.secrets import SecretBox
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSpec:
+    """An endpoint as its owner describes it, secrets readable.
+
+    Attributes:
+        settings: All that is not secret.
+        api_key: Bearer key, or `None`.
+        headers: Extra request headers; their values are kept secret.
+    """
+
+    settings: EndpointSettings
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointChange:
+    """What shall be different; a field that is not in `settings` stays as it is.
+
+    Attributes:
+        settings: New values of fields of `EndpointSettings`.
+        api_key: The new key; `None` removes it, `...` keeps it.
+        headers: All headers anew; `...` keeps them.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    api_key: str | EllipsisType | None = field(default=..., repr=False)
+    headers: Mapping[str, str] | EllipsisType = field(default=..., repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyEndpoint:
+    """An endpoint opened for calls.
+
+    Attributes:
+        endpoint: As stored.
+        config: What an adapter needs, secrets decrypted.
+        slots: Enter it around each call; holds back what exceeds the allowed concurrency, over
+            all sessions of this process.
+    """
+
+    endpoint: Endpoint
+    config: EndpointConfig
+    slots: AbstractAsyncContextManager[None]
+
+    @property
+    def price(self) -> Price:
+        """What its tokens cost."""
+        return self.endpoint.settings.price
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """How long to go on after failures."""
+        return self.endpoint.settings.retry
+
+
+def public(endpoint: Endpoint) -> dict[str, Any]:
+    """Where answers came from, for their provenance: no secrets, plain JSON values."""
+    settings = endpoint.settings
+    return {
+        "id": endpoint.id,
+        "revision": endpoint.revision,
+        "name": settings.name,
+        "kind": settings.kind,
+        "base_url": settings.base_url,
+        "model": settings.model,
+        "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
+        "price": asdict(settings.price),
+        "options": dict(settings.options),
+    }
+
+
+def price_in(provenance: Mapping[str, Any]) -> Price | None:
+    """The price of a session's endpoint when the session was made, by which it chooses items.
+
+    Later changes of the endpoint do not count, so that the choices of a session can be repeated.
+    """
+    endpoint = provenance["endpoint"]
+    return endpoint and Price(**endpoint["price"])
+
+
+class EndpointService:
+    """Use cases of endpoints.
+
+    Args:
+        database: Where they are stored.
+        secrets: Encrypts their keys and headers at rest.
+        transport: The process's client, for probes.
+        guard: Refuses addresses that must not be called.
+    """
+
+    def __init__(
+        self, database: Database, secrets: SecretBox, transport: Transport, guard: AddressGuard
+    ) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._transport = transport
+        self._guard = guard
+        # Shared by the sessions of this process for as long as one of them holds it.
+        self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
+
+    async def create(self, spec: EndpointSpec) -> Endpoint:
+        """Store an endpoint; one without a name is not listed (it came with a session).
+
+        Raises:
+            InvalidInputError: Its kind, URL or options cannot be used.
+            BlockedAddressError: Its URL names an address that this server does not call.
+            AlreadyExistsError: Another endpoint has this name.
+        """
+        self.check(spec)
+        sealed = self._sealed(spec)
+        async with self._database.unit_of_work() as uow:
+            return await uow.endpoints.add(new_id("end"), spec.settings, sealed)
+
+    async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
+        """One endpoint.
+
+        Args:
+            endpoint_id: Its id.
+            archived: Find it also when it was deleted: sessions still refer to it.
+
+        Raises:
+            NotFoundError: No such endpoint.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.endpoints.get(endpoint_id, archived=archived)
+
+    async def list(
+        self, page: PageRequest, *, kind: str | None = None, name: str | None = None
+    ) -> Page[Endpoint]:
+        """Named endpoints.
+
+        Raises:
+            NotFoundError: The page starts behind an endpoint that is not there.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.endpoints.page(page, kind=kind, name=name)
+
+    async def update(
+        self, endpoint_id: str, change: EndpointChange, *, expected_revision: int
+    ) -> Endpoint:
+        """Change an endpoint. Sessions under way take the change with their next call.
+
+        Secrets that stay are neither read nor written: this works also with a lost key.
+
+        Raises:
+            NotFoundError: No such endpoint.
+            PreconditionFailedError: It was changed since `expected_revision`.
+            InvalidInputError: The result cannot be used, or stored secrets would go to another
+                host than the one they were given for.
+            BlockedAddressError: Its URL names an address that this server does not call.
+            AlreadyExistsError: Another endpoint has this name.
+        """
+        async with self._database.unit_of_work() as uow:
+            present = await uow.endpoints.get(endpoint_id)
+            spec = _changed(present, change)
+            self.check(spec)
+            sealed = self._sealed(spec)
+            return await uow.endpoints.replace(
+                endpoint_id,
+                spec.settings,
+                api_key=... if change.api_key is ... else sealed.api_key,
+                headers=... if change.headers is ... else (sealed.headers, sealed.header_names),
+                expected_revision=expected_revision,
+            )
+
+    async def delete(self, endpoint_id: str, *, expected_revision: int) -> None:
+        """Delete an endpoint; sessions that used it keep referring to it.
+
+        Raises:
+            NotFoundError: No such endpoint.
+            PreconditionFailedError: It was changed since `expected_revision`.
+        """
+        async with self._database.unit_of_work() as uow:
+            await uow.endpoints.archive(endpoint_id, expected_revision=expected_revision)
+
+    async def probe(self, endpoint_id: str) -> ProbeReport:
+        """Ask the endpoint what it can do.
+
+        Raises:
+            NotFoundError: No such endpoint.
+            SecretsError: Its secrets cannot be decrypted with the present keys.
+            ExamineeError: It gave no usable answer at all.
+        """
+        ready = await self.ready(endpoint_id)
+        report = await adapters.build(ready.config, self._transport).probe()
+        if report.latency_ms is None and report.error_code is not None:
+            raise _ERROR_OF.get(report.error_code, ExamineeError)(report.detail)
+        return report
+
+    async def ready(self, endpoint_id: str) -> ReadyEndpoint:
+        """Open an endpoint for calls; one that was deleted since serves its sessions to the end.
+
+        Raises:
+            NotFoundError: No such endpoint.
+            SecretsError: Its secrets cannot be decrypted with the present keys.
+        """
+        endpoint = await self.get(endpoint_id, archived=True)
+        return ReadyEndpoint(
+            endpoint=endpoint,
+            config=_config(self._opened(endpoint)),
+            slots=self._slots_of(endpoint),
+        )
+
+    async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
+        """Wait until the endpoint's limits allow `request`, over all sessions and workers."""
+        if ready.endpoint.settings.limits.rate_limited:
+            tokens = _tokens_at_most(request, ready.config.sampling)
+            await asyncio.sleep(await self.reserve(ready.endpoint.id, tokens))
+
+    async def reserve(self, endpoint_id: str, tokens: float) -> float:
+        """Take the next place in the endpoint's schedule, which all workers share.
+
+        Args:
+            endpoint_id: Endpoint to call.
+            tokens: What the call may take, prompt and completion.
+
+        Returns:
+            Seconds to wait before calling.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.endpoints.reserve(endpoint_id, tokens)
+
+    def _slots_of(self, endpoint: Endpoint) -> AbstractAsyncContextManager[None]:
+        allowed = endpoint.settings.limits.concurrency
+        if allowed is None:
+            return nullcontext()
+        slots = self._slots.get((endpoint.id, allowed)) or asyncio.Semaphore(allowed)
+        self._slots[endpoint.id, allowed] = slots
+        return slots
+
+    def check(self, spec: EndpointSpec) -> None:
+        """Build the adapter once, so that what cannot work is said now."""
+        base_url = spec.settings.base_url
+        if base_url:
+            require_public_url(base_url)
+        adapters.build(_config(spec), self._transport)
+        # Names are judged by the address they lead to, at each call.
+        address = literal_address(parse_endpoint_url(base_url).host) if base_url else None
+        if address is None:
+            return
+        try:
+            self._guard.check(address)
+        except BlockedAddressError as exc:
+            exc.problems = (FieldProblem("/base_url", exc.detail),)
+            raise
+
+    def _sealed(self, spec: EndpointSpec) -> SealedSecrets:
+        return SealedSecrets(
+            api_key=self._secrets.encrypt(spec.api_key) if spec.api_key else None,
+            headers=self._secrets.encrypt(json.dumps(dict(spec.headers))) if spec.headers else None,
+            header_names=tuple(spec.headers),
+        )
+
+    def _opened(self, endpoint: Endpoint) -> EndpointSpec:
+        sealed = endpoint.sealed
+        return EndpointSpec(
+            settings=endpoint.settings,
+            api_key=self._secrets.decrypt(sealed.api_key) if sealed.api_key else None,
+            headers=json.loads(self._secrets.decrypt(sealed.headers)) if sealed.headers else {},
+        )
+
+
+#: Stands for a secret that stays as it is, where a changed endpoint is checked.
+_KEPT = "kept"
+
+
+def _changed(present: Endpoint, change: EndpointChange) -> EndpointSpec:
+    """The endpoint after the change; what stays secret is not looked at."""
+    held = present.sealed
+    kept = {
+        "api_key": change.api_key is ... and held.api_key is not None,
+        "headers": change.headers is ... and held.headers is not None,
+    }
+    settings = replace(present.settings, **dict(change.settings))
+    # Else whoever may change an endpoint could send its key to a host of their own.
+    if kept["api_key"] or kept["headers"]:
+        moved = _origin(settings.base_url) != _origin(present.settings.base_url)
+        if name := next((name for name, is_kept in kept.items() if is_kept and moved), None):
+            raise _invalid(f"/{name}", f"another host needs its {name} given again, or removed")
+    return EndpointSpec(
+        settings=settings,
+        api_key=(_KEPT if kept["api_key"] else None) if change.api_key is ... else change.api_key,
+        headers=dict.fromkeys(held.header_names, _KEPT)
+        if change.headers is ...
+        else change.headers,
+    )
+
+
+_CHARACTERS_PER_TOKEN = 4  # of English prose, with the usual tokenizers
+_ERROR_OF: Mapping[str, type[ExamineeError]] = {
+    error.code: error for error in ExamineeError.__subclasses__()
+}
+
+
+def _config(spec: EndpointSpec) -> EndpointConfig:
+    settings = spec.settings
+    return EndpointConfig(
+        kind=settings.kind,
+        base_url=settings.base_url,
+        model=settings.model,
+        api_key=spec.api_key,
+        headers=dict(spec.headers),
+        sampling=settings.sampling,
+        reasoning_tags=settings.reasoning_tags,
+        timeout_s=settings.timeout_s,
+        options=dict(settings.options),
+    )
+
+
+def _tokens_at_most(request: CompletionRequest, defaults: GenerationParams) -> float:
+    """Rough size of the prompt, and the longest answer: how providers count before the answer."""
+    characters = sum(len(message.content) for message in request.messages)
+    return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
+
+
+def _origin(base_url: str) -> tuple[str, str, int | None] | None:
+    """Who is called; None for kinds that call nobody."""
+    if not base_url:
+        return None
+    try:
+        url = parse_endpoint_url(base_url)
+    except ValueError as exc:
+        raise _invalid("/base_url", str(exc)) from exc
+    return url.scheme, url.host, url.port
+
+
+def _invalid(pointer: str, what: str) -> InvalidInputError:
+    return InvalidInputError(f"{pointer[1:]}: {what}.", problems=[FieldProblem(pointer, what)])

@@ -1,0 +1,1 @@
+"""Marks for answers, also by scorers that call out."""

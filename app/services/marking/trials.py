@@ -1,0 +1,57 @@
+"""One answer marked for a trial, outside any session."""
+
+from app import scorers
+from app.adapters.transport import Transport
+from app.items import Answer, ItemContent, ScorerSpec
+from app.services.banks.loaded import BankItem
+from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.endpoints.service import EndpointService
+from app.services.marking.closing import Marked
+from app.services.marking.marker import AnswerMarker
+from app.storage.database import Database
+
+
+class ScorerTrials:
+    """Trials of scorers.
+
+    Args:
+        database: Where endpoints are stored.
+        endpoints: Of scorers that call out.
+        transport: The client that calls them.
+    """
+
+    def __init__(
+        self, database: Database, endpoints: EndpointService, transport: Transport
+    ) -> None:
+        self._database = database
+        self._endpoints = endpoints
+        self._transport = transport
+
+    async def mark(
+        self, spec: ScorerSpec, content: ItemContent, answer: Answer, *, caller: str
+    ) -> Marked:
+        """Mark one answer; scorers that call out do so.
+
+        Args:
+            spec: The scorer.
+            content: The item.
+            answer: To the item.
+            caller: Id of the key whose trial it is: keys take turns.
+
+        Raises:
+            InvalidInputError: The scorer cannot be used, or its endpoint could not serve.
+            BusyError: Too many trials are under way.
+        """
+        with scorers.working_for(caller, kind="trials"):
+            await scorers.check(spec)
+        async with self._database.reading() as uow:
+            found = await scorer_endpoints(uow, [spec])
+        marker = AnswerMarker(
+            endpoints=self._endpoints,
+            transport=self._transport,
+            resolved={reference: endpoint.id for reference, endpoint in found.items()},
+            owner=caller,
+            kind="trials",
+        )
+        item = BankItem(position=0, id="", key="", content=content, scorer=spec)
+        return await marker.mark(item, answer)

@@ -1,0 +1,1 @@
+"""Rankings of several endpoints on one budget."""

@@ -1,0 +1,315 @@
+"""One ranking as it runs: the engine's rules over its members' sessions. No I/O.
+
+Rebuilt from the members' stored answers it is the same as the one that was lost.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from app.engine import AdaptiveTest, Stop, StopReason
+from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
+from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.services.sessions.headlines import MIN_MARKED, no_result
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
+from app.storage.repositories.rankings import RankingEnd
+from app.storage.repositories.session_values import ENDED, SelectedItem, SessionEvent, SessionRecord
+
+#: Share of the dearest member's cost that a free one counts as: it is asked, but not it alone.
+_CHEAPEST = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingPlan:
+    """What a ranking is told, as it is stored.
+
+    Attributes:
+        rules: When it is content.
+        budget: What all its members may cost together.
+        asking: How each of them is asked.
+    """
+
+    rules: RankingRules
+    budget: RankingBudget
+    asking: SessionPlan = field(default_factory=lambda: SessionPlan.from_dict({}))
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
+        """From what `to_dict` made."""
+        return cls(
+            rules=RankingRules(**stored["rules"]),
+            budget=RankingBudget(**stored["budget"]),
+            asking=SessionPlan.from_dict(stored["asking"]),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "rules": asdict(self.rules),
+            "budget": asdict(self.budget),
+            "asking": self.asking.to_dict(),
+        }
+
+    def ranking(self, tests: Sequence[AdaptiveTest], closed: frozenset[int]) -> Ranking:
+        """The rules on these tests.
+
+        Raises:
+            InvalidInputError: Fewer than two, or a budget too small for the warm-up.
+        """
+        return Ranking(tests=tuple(tests), rules=self.rules, budget=self.budget, closed=closed)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An endpoint in a ranking."""
+
+    record: SessionRecord
+    run: SessionRun
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it takes no more items: it was there before somebody else joined."""
+        return self.record.status in ENDED
+
+
+class RankingRun:
+    """The state of one ranking in the hands of whoever drives it."""
+
+    def __init__(
+        self,
+        *,
+        plan: RankingPlan,
+        members: Sequence[Member],
+        seed: int,
+    ) -> None:
+        self._members = tuple(members)
+        self._seed = seed
+        self._concurrency = plan.asking.design.concurrency
+        self._ended = frozenset(i for i, member in enumerate(members) if member.has_ended)
+        self._ranking = plan.ranking([member.run.test for member in members], self._ended)
+
+    @property
+    def state(self) -> RankingState:
+        """The engine's state."""
+        return RankingState(tuple(member.run.state for member in self._members))
+
+    @property
+    def live(self) -> list[int]:
+        """Members that are asked, by position."""
+        return [i for i in range(len(self._members)) if i not in self._ended]
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is awaited."""
+        return any(self._members[i].run.pending for i in self.live)
+
+    def choose(self) -> tuple[dict[int, list[SelectedItem]], Stop | None]:
+        """As many new items as may be in flight, by member, and why there are no more."""
+        asked: dict[int, list[SelectedItem]] = {}
+        while True:
+            closed = self._closed()
+            placed = self._placed(closed)
+            ranking = self._among(placed, closed)
+            if isinstance(ranking, Stop):
+                return asked, ranking
+            free = [
+                at
+                for at, i in enumerate(placed)
+                if i not in closed and len(self._members[i].run.pending) < self._concurrency
+            ]
+            step = ranking.ask(self._state_of(placed), self._seed, free=free)
+            if not isinstance(step, RankingAsk):
+                return asked, step
+            member = placed[step.member]
+            asked.setdefault(member, []).append(self._members[member].run.ask_item(step.item))
+
+    def stop_of(self, member: int, stop: Stop) -> Stop:
+        """Why a member's session ends when the ranking does."""
+        return self._members[member].run.blocked() or stop
+
+    def end(self, stop: Stop) -> RankingEnd:
+        """How the ranking ends for this reason."""
+        answering = sum(bool(member.run.state.responses) for member in self._members)
+        if answering >= 2 or stop.reason is StopReason.BUDGET_EXHAUSTED:
+            return RankingEnd(
+                status="completed", stop_reason=stop.reason.value, stop_detail=stop.detail
+            )
+        blocks = [self._members[i].run.blocked() for i in self.live]
+        detail = (
+            f"Only {answering} of {len(self._members)} endpoints gave an answer that could be "
+            "scored. "
+        ) + " ".join(block.detail for block in blocks if block is not None)
+        return RankingEnd(
+            status="failed",
+            stop_reason=StopReason.TOO_MANY_FAILURES.value,
+            stop_detail=detail,
+            failure={"code": StopReason.TOO_MANY_FAILURES.value, "detail": detail},
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `GET /v1/rankings/{id}` as of now, JSON-able."""
+        state = self.state
+        placed = self._placed(self._closed())
+        ranked = replace(
+            self._ranking,
+            tests=tuple(self._members[i].run.test for i in placed),
+            closed=frozenset(range(len(placed))),
+        ).ranks(self._state_of(placed))
+        ids = [member.record.endpoint_id for member in self._members]
+        group_of = {
+            placed[at]: number for number, group in enumerate(ranked.groups, 1) for at in group
+        }
+        # Who could not be placed may have any rank, and anybody may be above or below.
+        behind = [i for i in range(len(self._members)) if i not in placed]
+        ranks = {
+            placed[at]: (lo, hi + len(behind)) for at, (lo, hi) in enumerate(ranked.rank_ranges)
+        }
+        # Who has no result has no rank either, and decides nothing about others.
+        untold = {i for i, test in enumerate(state.members) if no_result(test.n_scored) is not None}
+        order = []
+        for position in (*(placed[at] for at in ranked.order), *behind):
+            member, test = self._members[position], state.members[position]
+            lo, hi = ranks.get(position, (1, len(self._members)))
+            if position in untold:
+                lo, hi = 1, len(self._members)
+            order.append(
+                {
+                    "endpoint_id": ids[position],
+                    "name": member.record.endpoint_name,
+                    "model": member.record.endpoint_model,
+                    "session_id": member.record.id,
+                    "rank_lo": lo,
+                    "rank_hi": hi,
+                    "group": None if position in untold else group_of.get(position),
+                    "left_behind": self._why(position) if position in behind else None,
+                    "theta": None if position in untold else _finite(test.belief.theta),
+                    "se": None if position in untold else _finite(test.belief.se),
+                    "reason": no_result(test.n_scored),
+                    "items": test.n_asked - len(test.pending),
+                    "scored": test.n_scored,
+                    "in_flight": len(test.pending),
+                    "usd": member.run.spent_usd,
+                }
+            )
+        return {
+            "order": order,
+            "pairs": [
+                {
+                    "a": ids[placed[pair.above]],
+                    "b": ids[placed[pair.below]],
+                    "p_a_above_b": pair.p_above,
+                    "p_value": pair.p_value,
+                    "decided": pair.decided,
+                }
+                for pair in ranked.pairs
+                if untold.isdisjoint((placed[pair.above], placed[pair.below]))
+            ],
+            "ties": [
+                [ids[placed[at]] for at in tie]
+                for tie in ranked.ties
+                if untold.isdisjoint(placed[at] for at in tie)
+            ],
+            "decided": untold.isdisjoint(placed)
+            and all(pair.decided for pair in ranked.neighbours),
+            "progress": {
+                key: sum(entry[key] for entry in order) for key in ("items", "scored", "in_flight")
+            },
+            "usage": self._usage(),
+        }
+
+    def event(self, end: RankingEnd | None) -> SessionEvent:
+        """What those who watch are told after a step."""
+        figures = self.summary()
+        shown = {key: figures[key] for key in ("order", "ties", "decided", "progress", "usage")}
+        if end is None:
+            return SessionEvent("ranking.updated", shown)
+        return SessionEvent(
+            f"ranking.{end.status}",
+            {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail, **shown},
+        )
+
+    def _closed(self) -> frozenset[int]:
+        """Who is asked nothing more."""
+        blocked = (i for i in self.live if self._members[i].run.blocked() is not None)
+        return self._ended.union(blocked)
+
+    def _placed(self, closed: frozenset[int]) -> tuple[int, ...]:
+        """Everybody but those who are closed with too few answers to be compared.
+
+        Nothing can be decided about these. Between two others they would be the neighbour of both,
+        and those two would never be held against each other.
+        """
+        least = max(self._ranking.rules.min_items, MIN_MARKED)
+        placed = tuple(
+            i
+            for i, member in enumerate(self._members)
+            if i not in closed or member.run.state.n_scored + len(member.run.pending) >= least
+        )
+        return placed if len(placed) >= 2 else tuple(range(len(self._members)))
+
+    def _state_of(self, members: Sequence[int]) -> RankingState:
+        return RankingState(tuple(self._members[i].run.state for i in members))
+
+    def _among(self, placed: Sequence[int], closed: frozenset[int]) -> Ranking | Stop:
+        """The ranking of `placed` alone, on what the others have left of the budget."""
+        rest = [self._members[i].run.state for i in range(len(self._members)) if i not in placed]
+        whole, rules = self._ranking.budget, self._ranking.rules
+        n_asked = sum(state.n_asked for state in rest)
+        tokens = sum(state.usage.tokens for state in rest)
+        usd = sum(state.usage.usd for state in rest)
+        budget = RankingBudget(
+            items=None if whole.items is None else whole.items - n_asked,
+            usd=None if whole.usd is None else whole.usd - usd,
+            tokens=None if whole.tokens is None else whole.tokens - tokens,
+        )
+        shut = frozenset(at for at, i in enumerate(placed) if i in closed)
+        warm_up = rules.min_items * (len(placed) - len(shut))
+        for cap, unit in ((budget.items, "items"), (budget.tokens, "tokens")):
+            if cap is not None and cap < warm_up:
+                return Stop(
+                    StopReason.BUDGET_EXHAUSTED,
+                    f"{max(cap, 0)} {unit} are left by endpoints that failed, too few for the "
+                    f"warm-up of the others: they need {warm_up}.",
+                )
+        costs = self._costs()
+        return replace(
+            self._ranking,
+            tests=tuple(self._members[i].run.test for i in placed),
+            budget=budget,
+            costs=tuple(costs[i] for i in placed) if costs else (),
+            closed=shut,
+        )
+
+    def _why(self, position: int) -> str | None:
+        """Why a member is asked nothing more."""
+        member = self._members[position]
+        blocked = None if member.has_ended else member.run.blocked()
+        return member.record.stop_detail if blocked is None else blocked.detail
+
+    def _usage(self) -> dict[str, Any]:
+        spent = [member.run.spent_usd for member in self._members]
+        tokens = [member.run.spent_tokens for member in self._members]
+        return {
+            "calls": self.state.usage.calls,
+            "tokens_in": sum(into for into, _ in tokens),
+            "tokens_out": sum(out for _, out in tokens),
+            "usd": None if None in spent else sum(usd for usd in spent if usd is not None),
+        }
+
+    def _costs(self) -> tuple[float, ...]:
+        """Mean cost of an item of each member, once it is known of all; else they count alike."""
+        means = []
+        for member in self._members:
+            state = member.run.state
+            closed = len(state.responses) + len(state.unscored)
+            if member.run.spent_usd is None or not closed:
+                return ()
+            means.append(member.run.spent_usd / closed)
+        dearest = max(means)
+        return tuple(max(mean, _CHEAPEST * dearest) for mean in means) if dearest > 0 else ()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,348 @@
+"""Rankings: made of several endpoints, watched, cancelled, and gone on with when somebody joins."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
+from app.errors import FieldProblem, InvalidInputError, InvalidStateError
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.endpoints.service import EndpointService, EndpointSpec, price_in
+from app.services.rankings.run import RankingPlan
+from app.services.sessions.checks import check_plan, require_answers, require_content
+from app.services.sessions.drafts import SessionDrafts, SessionQueue, SessionSpec
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.endpoints import EndpointSettings, Price
+from app.storage.repositories.rankings import RankingRecord
+from app.storage.repositories.session_values import NewSession, SessionEvent
+from app.storage.unit_of_work import UnitOfWork
+
+#: Endpoints of one ranking: pairs, and the probability of each, grow with their square.
+MAX_ENDPOINTS = 64
+_SEED_BITS = 31
+
+_WHAT_ANSWERS = ("kind", "base_url", "model", "sampling", "options")
+
+EndpointChoice = str | EndpointSpec
+"""The id of a saved endpoint, or one that is stored with the ranking."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingSpec:
+    """A ranking to be created.
+
+    Attributes:
+        endpoints: Who is ranked.
+        bank_version_id: What is asked.
+        bank: Or the newest version of a bank, by its id or name.
+        rules: When the ranking is content.
+        budget: What all endpoints together may cost; without `items`, as many as `rules` say.
+        asking: Estimator, selection, concurrency and failure limits, as
+            `SessionPlan.from_dict` reads them.
+        seed: For every random choice; drawn if not given.
+        metadata: Free string pairs.
+    """
+
+    endpoints: Sequence[EndpointChoice]
+    bank_version_id: str | None = None
+    bank: str | None = None
+    rules: RankingRules = field(default_factory=RankingRules)
+    budget: RankingBudget = field(default_factory=RankingBudget)
+    asking: Mapping[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class RankingService:
+    """Use cases around rankings. Running them is `RankingRunner`'s.
+
+    Args:
+        database: Where they are stored.
+        versions: What is asked.
+        endpoints: Who is asked.
+        drafts: Makes the session that each endpoint gets.
+        queue: Brings rankings to the workers.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        versions: VersionService,
+        endpoints: EndpointService,
+        drafts: SessionDrafts,
+        queue: SessionQueue,
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._endpoints = endpoints
+        self._drafts = drafts
+        self._queue = queue
+
+    async def create(self, spec: RankingSpec) -> RankingRecord:
+        """Create a ranking with a session for each endpoint, and queue it; nothing is spent yet.
+
+        Raises:
+            InvalidInputError: Fewer than two endpoints, one of them twice, a budget that does not
+                last for the warm-up, or a design that makes no sense for this bank.
+            NotFoundError: No such endpoint or bank version.
+        """
+        version_id = spec.bank_version_id
+        if version_id is None:
+            version_id = await self._versions.resolve(spec.bank or "")
+        version = await self._versions.load(version_id)
+        n = len(spec.endpoints)
+        budget = spec.budget
+        if budget.items is None:
+            budget = replace(budget, items=spec.rules.usual_budget(n))
+        plan = RankingPlan(
+            rules=spec.rules,
+            budget=budget,
+            asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
+        )
+        settings = [await self._settings(endpoint) for endpoint in spec.endpoints]
+        _require_different(settings)
+        test = await self._versions.adaptive_test(version, plan.asking.design)
+        plan.ranking([test] * n, frozenset())  # refuses what can never be
+        require_content(version)
+        _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
+        seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
+        drafts = [
+            await self._member(endpoint, version, plan, [seed, position])
+            for position, endpoint in enumerate(spec.endpoints)
+        ]
+        ranking_id = new_id("rnk")
+        async with self._database.unit_of_work() as uow:
+            await uow.rankings.add(
+                ranking_id,
+                bank_version_id=version.id,
+                settings=plan.to_dict(),
+                seed=seed,
+                metadata=spec.metadata,
+            )
+            for position, (new, run) in enumerate(drafts):
+                await _add(uow, new, run, ranking_id, position)
+            await self._queue.enqueue(uow, ranking_id)
+            return await uow.rankings.get(ranking_id)
+
+    async def join(
+        self, ranking_id: str, endpoint: EndpointChoice, budget: RankingBudget
+    ) -> RankingRecord:
+        """Go on with a completed ranking for one more endpoint: only that one is asked.
+
+        Args:
+            ranking_id: The ranking.
+            endpoint: Who joins.
+            budget: What may be spent on it.
+
+        Raises:
+            NotFoundError: No such ranking or endpoint.
+            InvalidStateError: The ranking is not completed.
+            InvalidInputError: The endpoint is in it, or the budget does not last for the warm-up.
+        """
+        record = await self.get(ranking_id)
+        _require_completed(record)
+        before = RankingPlan.from_dict(record.settings)
+        in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
+        if len(in_it) >= MAX_ENDPOINTS:
+            raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
+        settings = [await self._settings(each) for each in (*in_it, endpoint)]
+        _require_different(settings)
+        plan = replace(
+            before,
+            budget=budget,
+            asking=_asking(before.asking.to_dict(), before.rules, budget),
+        )
+        version = await self._versions.load(record.bank_version_id)
+        test = await self._versions.adaptive_test(version, plan.asking.design)
+        plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
+        _require_warm_up(plan, version, [_checked_price(settings[-1], plan)])
+        draft = await self._member(endpoint, version, plan, [record.seed, len(in_it)])
+        async with self._database.unit_of_work() as uow:
+            record = await uow.rankings.get(ranking_id, for_update=True)
+            _require_completed(record)
+            if len(record.summary["order"]) != len(in_it):
+                raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
+            await _add(uow, *draft, ranking_id, len(in_it))
+            continued = replace(plan, budget=_beyond(record, budget)).to_dict()
+            event = SessionEvent("ranking.joined", {"endpoint_id": draft[0].endpoint_id})
+            await uow.rankings.reopen(ranking_id, settings=continued, event=event)
+            await self._queue.enqueue(uow, ranking_id)
+            return await uow.rankings.get(ranking_id)
+
+    async def get(self, ranking_id: str) -> RankingRecord:
+        """One ranking.
+
+        Raises:
+            NotFoundError: No such ranking.
+        """
+        async with self._database.reading() as uow:
+            return await uow.rankings.get(ranking_id)
+
+    async def list_page(
+        self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
+    ) -> Page[RankingRecord]:
+        """One page of rankings."""
+        async with self._database.reading() as uow:
+            return await uow.rankings.list_page(request, status=status, bank_id=bank_id)
+
+    async def events(
+        self, ranking_id: str, *, after: int = 0, limit: int = 500
+    ) -> list[SessionEvent]:
+        """Events after number `after`, in order."""
+        async with self._database.reading() as uow:
+            return await uow.rankings.events(ranking_id, after=after, limit=limit)
+
+    async def cancel(self, ranking_id: str) -> RankingRecord:
+        """End a ranking where it stands; calls in flight are dropped.
+
+        Raises:
+            NotFoundError: No such ranking.
+            InvalidStateError: It has ended.
+        """
+        detail = "Cancelled on request; the answers so far are kept."
+        async with self._database.unit_of_work() as uow:
+            return await uow.rankings.cancel(ranking_id, detail=detail)
+
+    async def delete(self, ranking_id: str) -> None:
+        """Remove an ended ranking with its members' sessions.
+
+        Raises:
+            NotFoundError: No such ranking.
+            InvalidStateError: It has not ended.
+        """
+        async with self._database.unit_of_work() as uow:
+            await uow.rankings.delete(ranking_id)
+
+    async def _settings(self, endpoint: EndpointChoice) -> EndpointSettings:
+        """What an endpoint is, stored or not; an unusable one is refused."""
+        if isinstance(endpoint, EndpointSpec):
+            self._endpoints.check(endpoint)
+            return endpoint.settings
+        return (await self._endpoints.get(endpoint, archived=True)).settings
+
+    async def _member(
+        self,
+        endpoint: EndpointChoice,
+        version: LoadedVersion,
+        plan: RankingPlan,
+        seed: Sequence[int],
+    ) -> tuple[NewSession, SessionRun]:
+        """The session of an endpoint, not stored yet."""
+        new, version, asking = await self._drafts.draft(
+            SessionSpec(
+                mode="live",
+                endpoint=endpoint if isinstance(endpoint, EndpointSpec) else None,
+                endpoint_id=endpoint if isinstance(endpoint, str) else None,
+                bank_version_id=version.id,
+                plan=plan.asking.to_dict(),
+                seed=int(np.random.default_rng(seed).integers(2**_SEED_BITS)),
+            )
+        )
+        price = price_in(new.provenance)
+        test = await self._versions.adaptive_test(version, asking.design, price)
+        return new, SessionRun(test=test, plan=asking, version=version, seed=new.seed)
+
+
+async def _add(
+    uow: UnitOfWork, new: NewSession, run: SessionRun, ranking_id: str, position: int
+) -> None:
+    member = replace(new, ranking_id=ranking_id, ranking_member=position)
+    await uow.sessions.add(member, summary=run.summary(elapsed_s=0.0))
+
+
+def _with_criterion(sections: Mapping[str, Any], version: LoadedVersion) -> dict[str, Any]:
+    criterion = usual_criterion(version.bank).value
+    selection = {"criterion": criterion, **(sections.get("selection") or {})}
+    return {**sections, "selection": selection}
+
+
+def _asking(sections: Mapping[str, Any], rules: RankingRules, budget: RankingBudget) -> SessionPlan:
+    """How each endpoint is asked: a session's plan whose end the ranking decides.
+
+    It knows the shared caps, so that an endpoint that hides what it costs cannot exceed them.
+    """
+    return SessionPlan.from_dict(
+        {
+            **sections,
+            "stopping": {"se": None, "min_items": rules.min_items, "max_items": rules.max_items},
+            "budget": {"usd": budget.usd, "tokens": budget.tokens},
+            "pretest": {"items_per_session": 0},
+        }
+    )
+
+
+def _checked_price(settings: EndpointSettings, plan: RankingPlan) -> Price:
+    """The price of an endpoint that passes every check of a session's."""
+    require_answers(settings.kind)
+    check_plan(plan.asking, settings.price)
+    return settings.price
+
+
+def _require_different(endpoints: Sequence[EndpointSettings]) -> None:
+    for position, endpoint in enumerate(endpoints):
+        if any(_is_the_same(endpoint, other) for other in endpoints[:position]):
+            raise InvalidInputError(
+                f"Endpoint {endpoint.name or endpoint.model or endpoint.kind} is in the ranking "
+                "twice; it would tie with itself at twice the cost.",
+                problems=[FieldProblem(f"/endpoints/{position}", "expected each endpoint once")],
+            )
+
+
+def _is_the_same(one: EndpointSettings, other: EndpointSettings) -> bool:
+    """Whether two endpoints would be asked alike; names of their own tell two copies apart."""
+    if one.name and other.name and one.name != other.name:
+        return False
+    return all(getattr(one, key) == getattr(other, key) for key in _WHAT_ANSWERS)
+
+
+def _require_warm_up(plan: RankingPlan, version: LoadedVersion, prices: Sequence[Price]) -> None:
+    """Refuse a budget that the warm-up is expected to exceed, where items say what they take."""
+    active = np.flatnonzero(version.active)
+    tokens_in = version.expected_tokens_in[active]
+    tokens_out = version.expected_tokens_out[active]
+    if np.isnan(tokens_in).all() and np.isnan(tokens_out).all():
+        return
+    into, out = (
+        0.0 if np.isnan(tokens).all() else float(np.nanmean(tokens))
+        for tokens in (tokens_in, tokens_out)
+    )
+    items = plan.rules.min_items
+    usd = items * sum(price.usd(round(into), round(out)) or 0.0 for price in prices)
+    tokens = items * len(prices) * (into + out)
+    for cap, expected, unit in (
+        (plan.budget.usd, usd, "usd"),
+        (plan.budget.tokens, tokens, "tokens"),
+    ):
+        if cap is not None and expected > cap:
+            raise InvalidInputError(
+                f"The budget of {cap:g} {unit} is too small for the warm-up: {len(prices)} "
+                f"endpoints x {items} items are expected to take {expected:.4g} {unit}.",
+                problems=[FieldProblem(f"/budget/{unit}", f"expected at least {expected:.4g}")],
+            )
+
+
+def _require_completed(record: RankingRecord) -> None:
+    if record.status != "completed":
+        raise InvalidStateError(
+            f"Ranking {record.id} is {record.status}; only a completed one takes another endpoint."
+        )
+
+
+def _beyond(record: RankingRecord, budget: RankingBudget) -> RankingBudget:
+    """A budget on top of what the ranking has spent."""
+    usage, items = record.summary["usage"], record.summary["progress"]["items"]
+    tokens = usage["tokens_in"] + usage["tokens_out"]
+    return RankingBudget(
+        items=None if budget.items is None else items + budget.items,
+        usd=None if budget.usd is None else (usage["usd"] or 0.0) + budget.usd,
+        tokens=None if budget.tokens is None else tokens + budget.tokens,
+    )

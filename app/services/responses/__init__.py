@@ -1,0 +1,1 @@
+"""Response sets: recorded answers, in and out."""

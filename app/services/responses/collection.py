@@ -1,0 +1,187 @@
+"""Answers of ended sessions, taken over into a response set: each session once."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime
+
+from app.errors import AlreadyExistsError
+from app.exchange.recorded import FIRST_TRIAL, Choices, Recorded
+from app.items import Outcome
+from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
+from app.services.responses.service import import_draft, new_set
+from app.storage.database import Database
+from app.storage.repositories.collected import GivenAnswer, Source
+from app.storage.repositories.response_sets import ResponseSet
+
+#: Sessions that are taken over in one transaction.
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collection:
+    """Which sessions are to be taken over.
+
+    Attributes:
+        bank: Id or name of the bank that they are on.
+        version: Number or id of a version, if only sessions on that one are wanted.
+        since: Only those that ended at this moment or later.
+        simulated: Those of simulated examinees (kind `scripted`), too.
+    """
+
+    bank: str
+    version: str | None = None
+    since: datetime | None = None
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionReport:
+    """What was taken over.
+
+    Attributes:
+        response_set: As it is now.
+        sessions: Sessions taken over now.
+        left_out: Sessions that were not, by reason.
+        accepted: Answers that came into the set.
+        pretest_answers: Answers of those sessions to items that were in pretest.
+        outcomes: By how much the answers of each outcome became more.
+    """
+
+    response_set: ResponseSet
+    sessions: int
+    left_out: dict[str, int]
+    accepted: int
+    pretest_answers: int
+    outcomes: dict[str, int]
+    new_examinees: int
+    new_items: int
+
+
+class Collector:
+    """Takes answers of sessions over into response sets.
+
+    Every session is an examinee of its own, `<endpoint>/<session id>`: the model behind an endpoint
+    may be another one next week. A session that extends another adds to that one's answers.
+
+    Args:
+        database: Where sessions and sets are stored.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def collect(
+        self, response_set: str, wanted: Collection, *, make: bool = False
+    ) -> CollectionReport:
+        """Take over all sessions of a bank that have ended and were not taken over before.
+
+        What is interrupted half-way goes on where it stopped when called again.
+
+        Args:
+            response_set: Id or name.
+            wanted: Which sessions.
+            make: Make the set if there is none of that name.
+
+        Raises:
+            NotFoundError: No such set, bank or version.
+            InvalidInputError: A name that cannot stand in a URL.
+        """
+        async with self._database.unit_of_work() as uow:
+            bank = await uow.banks.find(wanted.bank)
+            version_id = None
+            if wanted.version is not None:
+                version_id = (await uow.versions.find(bank, wanted.version)).id
+        if make:
+            await self._make(response_set)
+        source = Source(
+            bank_id=bank.id,
+            version_id=version_id,
+            since=wanted.since,
+            simulated=wanted.simulated,
+        )
+        async with self._database.unit_of_work() as uow:
+            found = await uow.response_sets.find(response_set)
+            left_out = await uow.collected.left_out(found.id, source)
+        report = CollectionReport(
+            response_set=found,
+            sessions=0,
+            left_out=left_out,
+            accepted=0,
+            pretest_answers=0,
+            outcomes={},
+            new_examinees=0,
+            new_items=0,
+        )
+        while True:
+            done = await self._collect_some(found.id, f"sessions on bank {bank.name}", source)
+            if done is None:
+                return report
+            report = _joined(report, done)
+
+    async def _make(self, name: str) -> None:
+        made = new_set(name)
+        try:
+            async with self._database.unit_of_work() as uow:
+                await uow.response_sets.add(made)
+        except AlreadyExistsError:
+            pass
+
+    async def _collect_some(
+        self, set_id: str, origin: str, source: Source
+    ) -> CollectionReport | None:
+        async with self._database.unit_of_work() as uow:
+            found = await uow.response_sets.find(set_id, for_update=True)
+            sessions = await uow.collected.waiting(found.id, source, _BATCH)
+            if not sessions:
+                return None
+            names = {
+                session.id: f"{session.examinee or 'manual'}/{session.root_id}"[-MAX_NAME_LENGTH:]
+                for session in sessions
+            }
+            answers = [answer async for answer in uow.collected.answers(list(names))]
+            draft = await asyncio.to_thread(_draft_of, answers, names, origin)
+            done = await import_draft(uow, found, draft)
+            await uow.collected.mark(found.id, list(names))
+        return CollectionReport(
+            response_set=done.response_set,
+            sessions=len(sessions),
+            left_out={},
+            accepted=done.accepted,
+            pretest_answers=sum(answer.is_pretest for answer in answers),
+            outcomes=done.outcomes,
+            new_examinees=done.new_examinees,
+            new_items=done.new_items,
+        )
+
+
+def _draft_of(answers: list[GivenAnswer], names: dict[str, str], origin: str) -> Draft:
+    draft = Draft(Choices())
+    for answer in answers:
+        record = Recorded(
+            names[answer.session_id],
+            answer.item_key,
+            FIRST_TRIAL,
+            answer.score,
+            Outcome(answer.outcome),
+            answer.step,
+        )
+        draft.rows_read += 1
+        draft.add(record, answer.session_id)
+    draft.files.append(FileRead(origin, "sextant", draft.rows_read))
+    return draft
+
+
+def _joined(before: CollectionReport, done: CollectionReport) -> CollectionReport:
+    outcomes = Counter(before.outcomes)
+    outcomes.update(done.outcomes)
+    return CollectionReport(
+        response_set=done.response_set,
+        sessions=before.sessions + done.sessions,
+        left_out=before.left_out,
+        accepted=before.accepted + done.accepted,
+        pretest_answers=before.pretest_answers + done.pretest_answers,
+        outcomes=dict(outcomes),
+        new_examinees=before.new_examinees + done.new_examinees,
+        new_items=before.new_items + done.new_items,
+    )

@@ -1,0 +1,258 @@
+"""Files that users send, read in a child process; see `app.confined`.
+
+Files on the disk are the operator's own and are read here: only bytes that came in are confined. A
+small file is tried with little memory first, so that it need not wait for a large one.
+"""
+
+import asyncio
+import json
+from array import array
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from app.confined import SMALL_MEMORY, Limits, Work, confinement
+from app.engine.bank import ItemBank
+from app.engine.models.continuous import CONTINUOUS
+from app.errors import FieldProblem, LimitExceededError
+from app.exchange.item_record import ItemRecord, WrittenParameters
+from app.exchange.items import ItemRow, read_items, scan_items
+from app.exchange.parameters import read_parameters
+from app.exchange.recorded import Choices, SourceFile
+from app.exchange.response_files import ResponseFormat
+from app.exchange.slopes import bank_of_slopes, slopes_by_name
+from app.items import ItemContent, Message, ScorerSpec
+from app.services.responses.imports import MAX_BYTES, AnswerImport, Draft, FileRead, read_draft
+from app.services.responses.sheets import FRACTION_BYTES, Sheet
+
+#: Bytes that reading what was sent may take beyond what every process has.
+DEFAULT_MEMORY = 640 * 2**20
+_SECONDS = 300.0
+_SMALL = Limits(memory=SMALL_MEMORY, seconds=20.0, output=64 * 2**20)
+#: Bytes of a small file.
+_SMALL_FILE = 256 * 1024
+_ADVICE = "send it in parts, if it is what it should be"
+#: Faults of one line that are told.
+_MAX_LINE_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SentFile:
+    """A file as it came in."""
+
+    name: str
+    content: bytes
+
+
+class Reader:
+    """Reads what users send.
+
+    Args:
+        memory: Bytes that reading one import may take.
+    """
+
+    def __init__(self, memory: int = DEFAULT_MEMORY) -> None:
+        self._large = Limits(memory=memory, seconds=_SECONDS, output=MAX_BYTES + 2**26)
+
+    @asynccontextmanager
+    async def answers(self, request: AnswerImport) -> AsyncIterator[Draft]:
+        """The answers of an import; no other large one is read until the block ends.
+
+        Raises:
+            BusyError: Too many imports are waiting.
+            InvalidInputError: As `read_draft`, or beyond a limit.
+        """
+        sent = [file.content for file in request.files if isinstance(file.content, bytes)]
+        if len(sent) < len(request.files):
+            yield await asyncio.to_thread(read_draft, request)
+            return
+        async with self._made(
+            read_sent_answers, _to_json(request), sent, _named([f.name for f in request.files])
+        ) as (value, output):
+            yield await asyncio.to_thread(_draft, request.choices, value, output)
+
+    async def items(self, file: SentFile) -> list[ItemRecord]:
+        """The items of a file, as `read_items`."""
+        async with self._made(read_sent_items, file.name, [file.content], file.name) as (_, output):
+            rows = await asyncio.to_thread(lambda: list(_rows(output)))
+        return [row.record for row in rows if row.record is not None]
+
+    async def item_lines(self, content: bytes, limit: int) -> list[ItemRow]:
+        """The first `limit` rows of JSON lines, good and faulty ones, as `scan_items`."""
+        async with self._made(scan_sent_lines, limit, [content], "The body") as (_, output):
+            return await asyncio.to_thread(lambda: list(_rows(output)))
+
+    async def parameters(self, file: SentFile) -> ItemBank:
+        """The items of a parameter file, as `read_parameters`."""
+        async with self._made(read_sent_parameters, file.name, [file.content], file.name) as (
+            value,
+            _,
+        ):
+            return await asyncio.to_thread(_bank, value)
+
+    @asynccontextmanager
+    async def _made(
+        self, work: Work, argument: object, sent: Sequence[bytes], subject: str
+    ) -> AsyncIterator[tuple[Any, BinaryIO]]:
+        def within(limits: Limits) -> AbstractAsyncContextManager[tuple[Any, BinaryIO]]:
+            return confinement().made(
+                work, argument, sent, limits=limits, subject=subject, advice=_ADVICE
+            )
+
+        async with AsyncExitStack() as stack:
+            made = None
+            if sum(map(len, sent)) <= _SMALL_FILE:
+                with suppress(LimitExceededError):
+                    made = await stack.enter_async_context(within(_SMALL))
+            if made is None:
+                made = await stack.enter_async_context(within(self._large))
+            yield made
+
+
+def _named(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"The import of {names[0]} and {len(names) - 1} more"
+
+
+# What follows up to the next such line runs in the child.
+
+
+def read_sent_answers(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
+    """Read an import; sheets are written one after the other, the rest is the value."""
+    draft = read_draft(_request(argument, attachments))
+    sheets = []
+    for (examinee, trial), sheet in draft.sheets.items():
+        output.write(sheet.codes)
+        if sheet.fractions is not None:
+            output.write(sheet.fractions)
+        sheets.append((examinee, trial, len(sheet.codes), sheet.fractions is not None))
+    return {
+        "columns": list(draft.columns),
+        "sheets": sheets,
+        "files": [(file.name, file.file_format, file.rows_read) for file in draft.files],
+        "passed_over": draft.passed_over,
+        "rows_read": draft.rows_read,
+        "accepted": draft.accepted,
+        "counts": draft.skips.counts,
+        "places": draft.skips.places,
+    }
+
+
+def _request(argument: Any, attachments: Sequence[bytes]) -> AnswerImport:
+    choices = argument["choices"]
+    lists = {name: tuple(choices[name]) for name in ("filters", "metrics", "scorers")}
+    return AnswerImport(
+        files=[
+            SourceFile(PurePosixPath(path), folder, content, asked_for)
+            for (path, folder, asked_for), content in zip(
+                argument["files"], attachments, strict=True
+            )
+        ],
+        file_format=argument["format"] and ResponseFormat(argument["format"]),
+        choices=Choices(**{**choices, **lists, "score_range": tuple(choices["score_range"])}),
+    )
+
+
+def read_sent_items(name: str, attachments: Sequence[bytes], output: BinaryIO) -> None:
+    """Read an item file."""
+    for record in read_items(attachments[0], name=name):
+        _write_row(ItemRow(record.row, record), output)
+
+
+def scan_sent_lines(limit: int, attachments: Sequence[bytes], output: BinaryIO) -> None:
+    """Read some lines of items."""
+    for row in islice(scan_items(attachments[0], name="body", file_format="jsonl"), limit):
+        _write_row(row, output)
+
+
+def read_sent_parameters(name: str, attachments: Sequence[bytes], _: BinaryIO) -> Any:
+    """Read a parameter file."""
+    bank = read_parameters(attachments[0], name=name)
+    slopes = {} if bank.abilities is None else slopes_by_name(bank)
+    columns = {column: getattr(bank, column) for column in ("a", "intercept", "c", "d")}
+    if bank.model is CONTINUOUS:
+        columns["k"] = bank.k
+    return {
+        "item_ids": bank.item_ids,
+        "columns": {column: values.tolist() for column, values in columns.items()},
+        "slopes": {ability: values.tolist() for ability, values in slopes.items()},
+    }
+
+
+def _write_row(row: ItemRow, output: BinaryIO) -> None:
+    record = None if row.record is None else asdict(row.record)
+    problems = [(p.pointer, p.detail) for p in row.problems[:_MAX_LINE_PROBLEMS]]
+    output.write(json.dumps([row.row, record, problems]).encode() + b"\n")
+
+
+# What follows runs in this process again, and reads what a child wrote.
+
+
+def _to_json(request: AnswerImport) -> dict[str, Any]:
+    return {
+        "files": [(str(f.path), f.folder, f.asked_for) for f in request.files],
+        "format": request.file_format,
+        "choices": asdict(request.choices),
+    }
+
+
+def _draft(choices: Choices, value: Any, output: BinaryIO) -> Draft:
+    draft = Draft(choices)
+    draft.columns = {item: column for column, item in enumerate(value["columns"])}
+    for examinee, trial, n_codes, has_fractions in value["sheets"]:
+        sheet = Sheet(bytearray(output.read(n_codes)))
+        if has_fractions:
+            sheet.fractions = array("d", output.read(FRACTION_BYTES * n_codes))
+        draft.sheets[examinee, trial] = sheet
+    draft.files = [FileRead(*file) for file in value["files"]]
+    draft.passed_over = value["passed_over"]
+    draft.rows_read, draft.accepted = value["rows_read"], value["accepted"]
+    draft.skips.counts.update(value["counts"])
+    draft.skips.places.update(value["places"])
+    return draft
+
+
+def _rows(output: BinaryIO) -> Iterator[ItemRow]:
+    for line in output:
+        row, record, problems = json.loads(line)
+        faults = tuple(FieldProblem(*problem) for problem in problems)
+        yield ItemRow(row, None if record is None else _record(**record), faults)
+
+
+def _record(
+    *,
+    content: dict[str, Any],
+    scorer: dict[str, Any] | None,
+    tags: Sequence[str],
+    parameters: dict[str, Any] | None,
+    **fields: Any,
+) -> ItemRecord:
+    return ItemRecord(
+        content=ItemContent(
+            prompt=content["prompt"],
+            messages=tuple(Message(**message) for message in content["messages"]),
+            choices=tuple(content["choices"]),
+            target=tuple(content["target"]),
+        ),
+        scorer=None if scorer is None else ScorerSpec(**scorer),
+        tags=tuple(tags),
+        parameters=None if parameters is None else WrittenParameters(**parameters),
+        **fields,
+    )
+
+
+def _bank(value: Any) -> ItemBank:
+    columns: dict[str, Any] = {k: np.array(numbers) for k, numbers in value["columns"].items()}
+    if value["slopes"]:
+        slopes = {name: np.array(numbers) for name, numbers in value["slopes"].items()}
+        return bank_of_slopes(slopes, columns["intercept"], value["item_ids"])
+    return ItemBank.from_intercepts(**columns, item_ids=value["item_ids"])

@@ -1,0 +1,105 @@
+"""Response sets as files."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.engine.responses import ResponseTable
+from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
+from app.exchange.py_irt import write_py_irt
+from app.exchange.recorded import FIRST_TRIAL
+from app.services.responses.service import ResponseSetService
+from app.services.responses.sheets import Sheet
+from app.storage.repositories.response_sets import StoredSheet
+
+#: Lines are given out in blocks: each block is a message of its own.
+_BLOCK_BYTES = 1 << 18
+
+
+class MatrixFormat(StrEnum):
+    """Kinds of files that hold the scores of a response set."""
+
+    CSV = "csv"
+    LONG = "long"
+    PARQUET = "parquet"
+    PY_IRT = "py-irt"
+    JSONL = "jsonl"
+
+    @property
+    def media_type(self) -> str:
+        """What HTTP calls it."""
+        return _KINDS[self][0]
+
+    @property
+    def suffix(self) -> str:
+        """How names of such files end."""
+        return _KINDS[self][1]
+
+
+_KINDS = {
+    MatrixFormat.CSV: ("text/csv; charset=utf-8", "csv"),
+    MatrixFormat.LONG: ("text/csv; charset=utf-8", "long.csv"),
+    MatrixFormat.PARQUET: ("application/vnd.apache.parquet", "parquet"),
+    MatrixFormat.PY_IRT: ("application/x-ndjson", "jsonl"),
+    MatrixFormat.JSONL: ("application/x-ndjson", "jsonl"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixFile:
+    """A response set on its way out: a name for the file, and its bytes part by part."""
+
+    name: str
+    media_type: str
+    blocks: Iterator[bytes]
+
+
+async def export_answers(
+    sets: ResponseSetService, response_set: str, file_format: MatrixFormat
+) -> MatrixFile:
+    """The scores of a set as a file; nothing where there is no score.
+
+    Of repeated answers `long` has each with its trial, the other formats the mean.
+
+    Args:
+        sets: Where it is.
+        response_set: Id or name.
+        file_format: `csv` and `parquet`, a row an examinee; `long`, a row an answer; `py-irt`, also
+            called `jsonl`, a line an examinee.
+
+    Raises:
+        NotFoundError: No such set.
+        InvalidInputError: More cells than fit into memory, or a score between 0 and 1 for py-irt.
+    """
+    found = await sets.get(response_set)
+    if file_format is MatrixFormat.LONG:
+        blocks = _blocks(_long(*await sets.trials(found.id)))
+    else:
+        blocks = await asyncio.to_thread(_written, await sets.matrix(found.id), file_format)
+    return MatrixFile(f"{found.name}.{file_format.suffix}", file_format.media_type, blocks)
+
+
+def _written(table: ResponseTable, file_format: MatrixFormat) -> Iterator[bytes]:
+    if file_format is MatrixFormat.PARQUET:
+        return iter([write_parquet(table)])
+    return _blocks(write_csv(table) if file_format is MatrixFormat.CSV else write_py_irt(table))
+
+
+def _long(items: list[str], sheets: list[StoredSheet]) -> Iterator[bytes]:
+    repeated = any(sheet.trial != FIRST_TRIAL for sheet in sheets)
+    trials = (
+        Trial(stored.examinee, stored.trial, Sheet.of_stored(stored).scores(len(items)))
+        for stored in sheets
+    )
+    return write_long(items, trials, repeated=repeated)
+
+
+def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
+    block = bytearray()
+    for line in lines:
+        block += line
+        if len(block) >= _BLOCK_BYTES:
+            yield bytes(block)
+            block.clear()
+    yield bytes(block)

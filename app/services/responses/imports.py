@@ -1,0 +1,311 @@
+"""What an import of recorded answers makes of files: sheets, and what became of each row.
+
+Pure but for reading the files: `ResponseSetService` stores what this says.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.files import shortened
+from app.exchange.recorded import Choices, LeftOut, Recorded, SourceFile, TrialTable
+from app.exchange.response_files import ResponseFormat, read_answers, sources_of
+from app.items import Outcome
+from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
+from app.storage.repositories.response_sets import StoredSheet
+
+#: Places that a report names for each reason.
+MAX_PLACES = 10
+MAX_NAME_LENGTH = 512
+#: Sheets of an import: a byte an item of each examinee, nine where some score is no 0 or 1.
+MAX_BYTES = 256 * 2**20
+#: What a name takes beside them.
+_NAME_BYTES = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerImport:
+    """What is to be brought into a response set.
+
+    Attributes:
+        files: Files of answers, and those that name their models.
+        file_format: Of the files; by default each one's content tells.
+        choices: What the files do not settle by themselves.
+    """
+
+    files: Sequence[SourceFile]
+    file_format: ResponseFormat | None = None
+    choices: Choices = field(default_factory=Choices)
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """One file of an import."""
+
+    name: str
+    file_format: str
+    rows_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRows:
+    """Rows that were left out for one reason.
+
+    Attributes:
+        places: The first of them, `file:row: detail`.
+    """
+
+    reason: str
+    count: int
+    places: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Skips:
+    counts: Counter[str] = field(default_factory=Counter)
+    places: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, place: str, count: int = 1) -> None:
+        if count:
+            self.counts[reason] += count
+            named = self.places.setdefault(reason, [])
+            if len(named) < MAX_PLACES:
+                named.append(shortened(place))
+
+
+@dataclass(slots=True)
+class Draft:
+    """Answers of an import, before the set is looked at.
+
+    Attributes:
+        choices: What was chosen to read the files.
+        columns: Item to its column in the sheets.
+        sheets: By examinee and trial.
+        rows_read: Answers in the files: rows of records, filled cells of tables.
+        accepted: Those that are on the sheets.
+        passed_over: Files of folders that hold no answers.
+    """
+
+    choices: Choices
+    columns: dict[str, int] = field(default_factory=dict)
+    sheets: dict[tuple[str, int], Sheet] = field(default_factory=dict)
+    files: list[FileRead] = field(default_factory=list)
+    passed_over: list[str] = field(default_factory=list)
+    rows_read: int = 0
+    accepted: int = 0
+    skips: _Skips = field(default_factory=_Skips)
+    n_bytes: int = 0
+
+    @property
+    def examinees(self) -> list[str]:
+        """Everyone the files name, in order of appearance."""
+        return list(dict.fromkeys(examinee for examinee, _ in self.sheets))
+
+    @property
+    def without_scores(self) -> tuple[str, ...]:
+        """Examinees of whom the files have no scored answer."""
+        scored = {
+            examinee
+            for (examinee, _), sheet in self.sheets.items()
+            if sheet.counts()[Outcome.SCORED.value]
+        }
+        return tuple(examinee for examinee in self.examinees if examinee not in scored)
+
+    def add(self, record: Recorded, file: str) -> None:
+        """Put one answer on its sheet."""
+        examinee, item, trial, score, outcome, row = record
+        key = (examinee, trial)
+        sheet = self.sheets.get(key)
+        if sheet is None:
+            _check_name("examinee", examinee, f"{file}:{row}")
+            sheet = self.sheets[key] = Sheet()
+            self._count(_NAME_BYTES)
+        column = self._column(item, f"{file}:{row}")
+        if column >= len(sheet.codes):
+            self._count((column + 1 - len(sheet.codes)) * sheet.width)
+            sheet.grow(column + 1)
+        if sheet.codes[column] == NOT_RUN:
+            self._count(sheet.put(column, code_of(outcome, score), score or 0.0))
+            self.accepted += 1
+            return
+        place = f"{file}:{row}: {examinee!r}, {item!r}"
+        held = sheet.score(column)
+        if held is None and score is not None:
+            self._count(sheet.put(column, code_of(outcome, score), score))
+            self.skips.add("superseded", place)
+        elif held is None or score is None or held == score:
+            self.skips.add("duplicate", place)
+        else:
+            self.skips.add("conflict", f"{place}: {held:g}, then {score:g}")
+
+    def add_table(self, part: TrialTable, file: str) -> None:
+        """Put a table's rows on their sheets."""
+        table = part.table
+        place = file if part.row is None else f"{file}:{part.row}"
+        into = np.array([self._column(item, place) for item in table.items], np.intp)
+        for examinee, scores in zip(table.examinees, table.scores, strict=True):
+            _check_name("examinee", examinee, place)
+            new = Sheet.of_scores(scores).moved(into)
+            key = (examinee, part.trial)
+            held = self.sheets.get(key)
+            if held is None:
+                self.sheets[key] = new
+                self._count(new.n_bytes + _NAME_BYTES)
+                self.accepted += int(np.count_nonzero(~np.isnan(scores)))
+                continue
+            before = held.n_bytes
+            merged = held.merge(new)
+            self._count(held.n_bytes - before)
+            self.accepted += merged.taken - merged.replaced
+            self.skips.add("superseded", f"{place}: {examinee!r}", merged.replaced)
+            self.note(merged, f"{place}: {examinee!r}")
+
+    def note(self, merged: Merged, place: str) -> None:
+        """Count what was left out of a sheet."""
+        self.skips.add("duplicate", place, merged.duplicates)
+        self.skips.add("conflict", place, merged.conflicts)
+
+    def skipped(self) -> tuple[SkippedRows, ...]:
+        """Rows left out, by reason, the most frequent first."""
+        return tuple(
+            SkippedRows(reason, count, tuple(self.skips.places[reason]))
+            for reason, count in self.skips.counts.most_common()
+        )
+
+    def _column(self, item: str, place: str) -> int:
+        column = self.columns.get(item)
+        if column is None:
+            _check_name("item", item, place)
+            self._count(_NAME_BYTES)
+            column = self.columns[item] = len(self.columns)
+        return column
+
+    def _count(self, more: int) -> None:
+        self.n_bytes += more
+        if self.n_bytes > MAX_BYTES:
+            raise _too_large(len(self.sheets), len(self.columns))
+
+
+def read_draft(request: AnswerImport) -> Draft:
+    """Read the files of an import.
+
+    Raises:
+        FileFormatError: A file that cannot be read or needs a choice, or no answer in any.
+    """
+    draft = Draft(request.choices)
+    sources, draft.passed_over = sources_of(request.files, request.file_format)
+    for file_format, source in sources:
+        before = draft.rows_read
+        for part in read_answers(file_format, source, request.choices):
+            if isinstance(part, Recorded):
+                draft.rows_read += 1
+                draft.add(part, source.name)
+            elif isinstance(part, LeftOut):
+                draft.rows_read += 1
+                detail = f": {part.detail}" if part.detail else ""
+                draft.skips.add(part.reason, f"{source.name}:{part.row}{detail}")
+            else:
+                draft.rows_read += part.table.n_answers
+                draft.add_table(part, source.name)
+        draft.files.append(FileRead(source.name, file_format, draft.rows_read - before))
+    if not draft.accepted:
+        reasons = "; ".join(
+            f"{skipped.count} {skipped.reason}, first {skipped.places[0]}"
+            for skipped in draft.skipped()
+        )
+        raise FileFormatError(f"Expected at least one answer, got none ({reasons or 'no rows'}).")
+    return draft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What an import changes in a set.
+
+    Attributes:
+        new_items: Keys of the items that it has not yet, in order.
+        new_sheets: Sheets of examinees and trials that it has not yet.
+        changed_sheets: Sheets with more answers than before.
+        accepted: Answers of the import that are now in the set.
+        outcomes: By how much the answers of each outcome become more.
+        skipped: Rows left out, by reason.
+    """
+
+    new_items: tuple[str, ...]
+    new_sheets: tuple[StoredSheet, ...]
+    changed_sheets: tuple[StoredSheet, ...]
+    accepted: int
+    outcomes: Mapping[str, int]
+    skipped: tuple[SkippedRows, ...]
+
+
+def change_of(
+    draft: Draft, items: Sequence[str], held: Mapping[tuple[str, int], StoredSheet]
+) -> Change:
+    """Join a draft, which is used up, to what a set holds.
+
+    Args:
+        draft: What the files say.
+        items: Keys of the set's items in order of position.
+        held: The set's sheets of the draft's examinees.
+    """
+    position_of = {key: position for position, key in enumerate(items)}
+    new_items = tuple(key for key in draft.columns if key not in position_of)
+    position_of |= {key: position for position, key in enumerate(new_items, start=len(items))}
+    into = np.array([position_of[key] for key in draft.columns], np.intp)
+    moves = not np.array_equal(into, np.arange(len(into)))
+    new: list[StoredSheet] = []
+    changed: list[StoredSheet] = []
+    outcomes: Counter[str] = Counter()
+    accepted = draft.accepted
+    n_bytes = 0
+    n_sheets = len(draft.sheets)
+    for examinee, trial in list(draft.sheets):
+        drafted = draft.sheets.pop((examinee, trial))
+        sheet = drafted.moved(into) if moves else drafted
+        n_bytes += sheet.n_bytes
+        if n_bytes > MAX_BYTES:
+            raise _too_large(n_sheets, len(position_of))
+        stored = held.get((examinee, trial))
+        if stored is None:
+            ready = sheet.stored(examinee, trial)
+            if ready.codes:  # somebody who answered nothing is in the report alone
+                new.append(ready)
+                outcomes.update(sheet.counts())
+            continue
+        old = Sheet.of_stored(stored)
+        outcomes.subtract(old.counts())
+        merged = old.merge(sheet)
+        outcomes.update(old.counts())
+        accepted -= merged.duplicates + merged.conflicts
+        draft.note(merged, f"{examinee!r}, of whom the set has answers")
+        if merged.taken:
+            changed.append(old.stored(examinee, trial))
+    return Change(
+        new_items=new_items,
+        new_sheets=tuple(new),
+        changed_sheets=tuple(changed),
+        accepted=accepted,
+        outcomes=outcomes,
+        skipped=draft.skipped(),
+    )
+
+
+def _too_large(n_sheets: int, n_items: int) -> InvalidInputError:
+    return InvalidInputError(
+        f"Expected answers that take at most {MAX_BYTES / 2**20:.0f} MB as examinees x items, got "
+        f"more with {n_sheets:,} examinees x {n_items:,} items: import in parts, or benchmarks "
+        "that share no examinees into sets of their own."
+    )
+
+
+def _check_name(what: str, name: str, place: str) -> None:
+    if len(name) > MAX_NAME_LENGTH:
+        raise InvalidInputError(
+            f"{shortened(place)}: expected {what} names of at most {MAX_NAME_LENGTH} characters, "
+            f"got {name[:40]!r}... of {len(name)}."
+        )
+    if not name.strip() or "\x00" in name or any("\ud800" <= char <= "\udfff" for char in name):
+        raise InvalidInputError(f"{shortened(place)}: expected a name of the {what}, got {name!r}.")

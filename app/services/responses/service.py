@@ -1,0 +1,279 @@
+"""Response sets: recorded answers brought in from other tools, and given out as one matrix."""
+
+import asyncio
+import re
+from collections import Counter
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from app.engine.responses import ResponseTable
+from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
+from app.exchange.files import MAX_CELLS
+from app.services.responses.confined_reading import Reader
+from app.services.responses.imports import (
+    MAX_BYTES,
+    AnswerImport,
+    Change,
+    Draft,
+    FileRead,
+    SkippedRows,
+    change_of,
+)
+from app.services.responses.sheets import table_of
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.response_sets import ResponseSet, StoredSheet
+from app.storage.unit_of_work import UnitOfWork
+
+#: Imports, and files of each, that a set remembers.
+MAX_IMPORTS = 100
+MAX_FILES = 10
+
+# A name stands in URLs, where `/` and `:` part things.
+_NAME = re.compile(r"(?!\s)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerImportReport:
+    """What an import did, or would do.
+
+    Attributes:
+        response_set: As it is now, or would be.
+        passed_over: Files of folders that hold no answers.
+        rows_read: Answers in the files: rows of records, filled cells of tables.
+        accepted: Those that came into the set.
+        outcomes: By how much the answers of each outcome became more.
+        without_scores: Examinees of whom the files have no scored answer.
+    """
+
+    dry_run: bool
+    response_set: ResponseSet
+    files: tuple[FileRead, ...]
+    passed_over: tuple[str, ...]
+    rows_read: int
+    accepted: int
+    skipped: tuple[SkippedRows, ...]
+    new_examinees: int
+    new_items: int
+    outcomes: dict[str, int]
+    without_scores: tuple[str, ...]
+
+
+class ResponseSetService:
+    """Use cases of response sets.
+
+    Args:
+        database: Where they are stored.
+        reader: Reads files that were sent.
+    """
+
+    def __init__(self, database: Database, reader: Reader | None = None) -> None:
+        self._database = database
+        self._reader = reader or Reader()
+
+    async def create(
+        self, name: str, *, description: str = "", metadata: dict[str, str] | None = None
+    ) -> ResponseSet:
+        """Make an empty set.
+
+        Raises:
+            AlreadyExistsError: Its name is taken.
+            InvalidInputError: A name that cannot stand in a URL.
+        """
+        made = new_set(name, description=description, metadata=metadata or {})
+        async with self._database.unit_of_work() as uow:
+            await uow.response_sets.add(made)
+            return await uow.response_sets.find(made.id)
+
+    async def get(self, response_set: str) -> ResponseSet:
+        """A set by id or name.
+
+        Raises:
+            NotFoundError: No such set.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.response_sets.find(response_set)
+
+    async def list_page(self, request: PageRequest) -> Page[ResponseSet]:
+        """One page of sets."""
+        async with self._database.unit_of_work() as uow:
+            return await uow.response_sets.list_page(request)
+
+    async def delete(self, response_set: str, revision: int) -> None:
+        """Remove a set with all its answers.
+
+        Raises:
+            NotFoundError: No such set.
+            InvalidStateError: A calibration was made from it.
+            PreconditionFailedError: It is not at `revision` any more.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.response_sets.find(response_set)
+            user = await uow.calibrations.using(found.id)
+            if user is not None:
+                raise InvalidStateError(
+                    f"Response set {found.name!r} is what calibration {user} is made from; delete "
+                    "that first."
+                )
+            await uow.response_sets.delete(response_set, revision)
+
+    async def import_into(
+        self, response_set: str, request: AnswerImport, *, dry_run: bool = False
+    ) -> AnswerImportReport:
+        """Bring answers into a set: all that can be used, or nothing.
+
+        What the set has stays: another score for the same examinee, item and trial is left out and
+        reported. A scored answer takes the place of one without a score.
+
+        Raises:
+            NotFoundError: No such set.
+            InvalidInputError: A file that cannot be read or needs a choice, or no answer in any.
+        """
+        await self.get(response_set)
+        async with self._reader.answers(request) as draft, self._database.unit_of_work() as uow:
+            found = await uow.response_sets.find(response_set, for_update=True)
+            return await import_draft(uow, found, draft, dry_run=dry_run)
+
+    async def import_set(
+        self, name: str, request: AnswerImport, *, dry_run: bool = False
+    ) -> AnswerImportReport:
+        """Import into the set of that name, which is made if there is none.
+
+        Raises:
+            InvalidInputError: As for `import_into`, or a name that cannot stand in a URL.
+        """
+        made = new_set(name)
+        async with self._reader.answers(request) as draft:
+            try:
+                return await self._import_named(made, draft, dry_run=dry_run)
+            except AlreadyExistsError:  # somebody made the set meanwhile
+                return await self._import_named(made, draft, dry_run=dry_run)
+
+    async def _import_named(
+        self, made: ResponseSet, draft: Draft, *, dry_run: bool
+    ) -> AnswerImportReport:
+        async with self._database.unit_of_work() as uow:
+            try:
+                found = await uow.response_sets.find(made.name, for_update=True)
+            except NotFoundError:
+                found = made
+                if not dry_run:
+                    await uow.response_sets.add(made)
+            return await import_draft(uow, found, draft, dry_run=dry_run)
+
+    async def matrix(self, response_set: str) -> ResponseTable:
+        """All scores of a set, of repeated answers the mean; NaN where there is none.
+
+        Raises:
+            NotFoundError: No such set.
+            InvalidInputError: More cells than fit into memory.
+        """
+        items, sheets = await self.trials(response_set)
+        return await asyncio.to_thread(table_of, items, sheets, MAX_CELLS)
+
+    async def trials(self, response_set: str) -> tuple[list[str], list[StoredSheet]]:
+        """Every answer sheet of a set, repeated answers apart, with the names of its items.
+
+        Raises:
+            NotFoundError: No such set.
+        """
+        async with self._database.unit_of_work() as uow:
+            found = await uow.response_sets.find(response_set)
+            items = await uow.response_sets.item_keys(found.id)
+            return items, [sheet async for sheet in uow.response_sets.sheets(found.id)]
+
+
+async def import_draft(
+    uow: UnitOfWork, found: ResponseSet, draft: Draft, *, dry_run: bool = False
+) -> AnswerImportReport:
+    """Bring a draft into a set that is locked, within the caller's transaction."""
+    sets = uow.response_sets
+    examinees = draft.examinees
+    without_scores = await asyncio.to_thread(lambda: draft.without_scores)
+    items = await sets.item_keys(found.id)
+    positions: dict[str, int] = {}
+    held: dict[tuple[str, int], StoredSheet] = {}
+    if found.n_sheets:
+        positions = await sets.examinee_positions(found.id, examinees)
+        n_bytes = 0
+        async for sheet in sets.sheets(found.id, list(positions)):
+            held[sheet.examinee, sheet.trial] = sheet
+            n_bytes += len(sheet.codes) + len(sheet.fractions or b"")
+            if n_bytes > MAX_BYTES:
+                raise InvalidInputError(
+                    f"{found.name!r} has more than {MAX_BYTES / 2**20:.0f} MB of answers of these "
+                    "examinees: import fewer examinees at a time, or into another set."
+                )
+    change = await asyncio.to_thread(change_of, draft, items, held)
+    n_known = len(positions)
+    for sheet in change.new_sheets:
+        positions.setdefault(sheet.examinee, found.n_examinees + len(positions) - n_known)
+    n_new = len(positions) - n_known
+    changed = _after(found, change, n_new, draft)
+    if not dry_run:
+        await sets.add_items(found.id, len(items), change.new_items)
+        added = [(positions[sheet.examinee], sheet) for sheet in change.new_sheets]
+        await sets.add_sheets(found.id, added)
+        await sets.replace_sheets(found.id, change.changed_sheets)
+        changed = await sets.replace(changed)
+    return AnswerImportReport(
+        dry_run=dry_run,
+        response_set=changed,
+        files=tuple(draft.files),
+        passed_over=tuple(draft.passed_over),
+        rows_read=draft.rows_read,
+        accepted=change.accepted,
+        skipped=change.skipped,
+        new_examinees=n_new,
+        new_items=len(change.new_items),
+        outcomes=dict(change.outcomes),
+        without_scores=without_scores,
+    )
+
+
+def _after(found: ResponseSet, change: Change, n_new: int, draft: Draft) -> ResponseSet:
+    outcomes = Counter(found.outcomes)
+    outcomes.update(change.outcomes)
+    entry: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "files": [
+            {"name": file.name, "format": file.file_format, "rows_read": file.rows_read}
+            for file in draft.files[:MAX_FILES]
+        ],
+        "n_files": len(draft.files),
+        "choices": {
+            f.name: getattr(draft.choices, f.name)
+            for f in fields(draft.choices)
+            if getattr(draft.choices, f.name) != f.default
+        },
+        "rows_read": draft.rows_read,
+        "accepted": change.accepted,
+        "skipped": {skipped.reason: skipped.count for skipped in change.skipped},
+    }
+    return replace(
+        found,
+        n_examinees=found.n_examinees + n_new,
+        n_items=found.n_items + len(change.new_items),
+        n_sheets=found.n_sheets + len(change.new_sheets),
+        outcomes=dict(outcomes),
+        imports=[*found.imports, entry][-MAX_IMPORTS:],
+    )
+
+
+def new_set(name: str, **values: Any) -> ResponseSet:
+    """A set that is not stored yet.
+
+    Raises:
+        InvalidInputError: A name that cannot stand in a URL.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidInputError(
+            "Expected a name of 1 to 200 characters, without / : and control characters and with "
+            f"no space at either end, got {name!r:.80}."
+        )
+    now = datetime.now(UTC)
+    return ResponseSet(
+        id=new_id("rsp"), name=name, revision=1, created_at=now, updated_at=now, **values
+    )

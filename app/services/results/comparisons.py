@@ -1,0 +1,211 @@
+"""Two examinees compared: sessions on one scale, or rows of a response set."""
+
+import asyncio
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engine.inference.comparison import Ability, Difference, of_abilities, paired
+from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
+from app.exchange.files import MAX_CELLS
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.responses.sheets import table_of
+from app.services.sessions.result import Result, result_of
+from app.storage.database import Database
+from app.storage.repositories.session_values import Administration, SessionRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One side of a comparison.
+
+    Attributes:
+        id: Id of the session, or name of the examinee.
+        label: Who was asked.
+        score: Mean score on the common items, if there are any.
+        theta: Ability, if it is a session's.
+    """
+
+    id: str
+    label: str
+    score: float | None
+    theta: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """First against second.
+
+    Attributes:
+        scale: Of the abilities; `None` for a response set.
+        n_common: Items that both have a score on.
+        score: Mean difference on these; `None` for fewer than two.
+        theta: Difference of the abilities; `None` where there are none.
+        reason: Why two sessions cannot be compared: one has too few marked answers.
+    """
+
+    first: Compared
+    second: Compared
+    confidence: float
+    scale: str | None
+    n_common: int
+    score: Difference | None
+    theta: Difference | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    record: SessionRecord
+    version: LoadedVersion
+    result: Result
+    scores: dict[str, float]
+
+    @property
+    def label(self) -> str:
+        return self.record.endpoint_name or self.record.endpoint_model or self.record.id
+
+    def ability(self) -> Ability:
+        correction = self.version.learned.interval_correction
+        result = self.result
+        return Ability(
+            theta=math.nan if result.theta is None else result.theta,
+            se=math.inf if result.se is None else result.se,
+            n_items=result.n_scored,
+            stretch=None if correction is None else correction.theta,
+        )
+
+
+class ComparisonService:
+    """Use cases of comparisons. Nothing is stored: sessions and sets stay as they are.
+
+    Args:
+        database: Where sessions and response sets are stored.
+        versions: Their items.
+    """
+
+    def __init__(self, database: Database, versions: VersionService) -> None:
+        self._database = database
+        self._versions = versions
+
+    async def sessions(self, first: str, second: str, *, confidence: float) -> Comparison:
+        """Compare two ended sessions on one scale.
+
+        Raises:
+            NotFoundError: No such session.
+            InvalidStateError: One goes on, or has failed.
+            ScaleMismatchError: Their thetas are not on one scale.
+            InvalidInputError: Both are the same session.
+        """
+        if first == second:
+            raise InvalidInputError("A session cannot be compared with itself.")
+        one, other = await self._measured(first), await self._measured(second)
+        scales = [side.version.bank.scale for side in (one, other)]
+        if scales[0] != scales[1]:
+            raise ScaleMismatchError(
+                f"Session {first} is on scale {scales[0]!r} and session {second} on "
+                f"{scales[1]!r}: their thetas do not compare. Link the banks' versions, or replay "
+                "one session on the other's version."
+            )
+        common = [item for item in one.scores if item in other.scores]
+        groups = dict(zip(one.version.item_ids, one.version.groups, strict=True))
+        mine = [one.scores[item] for item in common]
+        theirs = [other.scores[item] for item in common]
+        reasons = [
+            f"Session {side.record.id}: {side.result.reason}"
+            for side in (one, other)
+            if side.result.reason is not None
+        ]
+        return Comparison(
+            first=_side(one, [] if reasons else mine),
+            second=_side(other, [] if reasons else theirs),
+            confidence=confidence,
+            scale=scales[0],
+            n_common=len(common),
+            score=None
+            if reasons
+            else _difference(mine, theirs, [groups[item] for item in common], confidence),
+            theta=None
+            if reasons
+            else of_abilities(one.ability(), other.ability(), confidence=confidence),
+            reason=" ".join(reasons) or None,
+        )
+
+    async def examinees(
+        self, response_set: str, first: str, second: str, *, confidence: float
+    ) -> Comparison:
+        """Compare two examinees of a response set on the items that both have answered.
+
+        Raises:
+            NotFoundError: No such set, or it has no such examinee.
+            InvalidInputError: Both are the same examinee.
+        """
+        if first == second:
+            raise InvalidInputError("An examinee cannot be compared with itself.")
+        async with self._database.unit_of_work() as uow:  # a stream needs a transaction
+            found = await uow.response_sets.find(response_set)
+            items = await uow.response_sets.item_keys(found.id)
+            sheets = [sheet async for sheet in uow.response_sets.sheets(found.id, [first, second])]
+        table = await asyncio.to_thread(table_of, items, sheets, MAX_CELLS)
+        rows = dict(zip(table.examinees, table.scores, strict=True))
+        for name in (first, second):
+            if name not in rows:
+                raise NotFoundError(f"examinee in response set {found.name!r}:", name)
+        common = ~np.isnan(rows[first]) & ~np.isnan(rows[second])
+        mine, theirs = rows[first][common].tolist(), rows[second][common].tolist()
+        return Comparison(
+            first=Compared(id=first, label=first, score=_mean(mine)),
+            second=Compared(id=second, label=second, score=_mean(theirs)),
+            confidence=confidence,
+            scale=None,
+            n_common=len(mine),
+            score=_difference(mine, theirs, None, confidence),
+            theta=None,
+        )
+
+    async def _measured(self, session_id: str) -> _Measured:
+        async with self._database.reading() as uow:
+            record = await uow.sessions.get(session_id)
+            administrations = await uow.sessions.administrations(session_id)
+        result = result_of(record)
+        version = await self._versions.load(record.bank_version_id)
+        return _Measured(record, version, result, _scores(version, administrations))
+
+
+def _scores(version: LoadedVersion, administrations: list[Administration]) -> dict[str, float]:
+    """Id of the item -> score, for the items of the test itself."""
+    return {
+        version.item_ids[item.position]: item.closing.score
+        for item in administrations
+        if item.closing is not None
+        and item.closing.score is not None
+        and not version.is_pretest(item.position)
+    }
+
+
+def _side(measured: _Measured, scores: list[float]) -> Compared:
+    return Compared(
+        id=measured.record.id,
+        label=measured.label,
+        score=_mean(scores),
+        theta=measured.result.theta,
+    )
+
+
+def _difference(
+    first: list[float],
+    second: list[float],
+    groups: list[str | None] | None,
+    confidence: float,
+) -> Difference | None:
+    if len(first) < 2:
+        return None
+    if groups is not None and None not in groups and len(set(groups)) == 1:
+        return None  # all of one text: they count as one
+    return paired(first, second, groups=groups, confidence=confidence)
+
+
+def _mean(scores: list[float]) -> float | None:
+    return sum(scores) / len(scores) if scores else None

@@ -1,0 +1,205 @@
+"""Gates: may this model go out, judged by one session?"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
+from app.engine.prediction.targets import WHOLE_BANK
+from app.errors import FieldProblem, InvalidInputError
+from app.services.banks.versions import VersionService
+from app.services.sessions.drafts import SessionSpec
+from app.services.sessions.result import result_of, score_in
+from app.services.sessions.service import SessionService
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.repositories.gates import GateRecord
+from app.storage.repositories.session_values import ENDED, SessionRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateSpec:
+    """What a session's result is held against.
+
+    Attributes:
+        metric: `theta`, or `score`: the predicted score.
+        tag: Of whose items the score is; None is the whole bank.
+        threshold: In the metric's unit.
+        direction: `above` or `below`: where a go lies.
+        confidence: Of the interval that must lie wholly on one side.
+    """
+
+    metric: str = "theta"
+    tag: str | None = None
+    threshold: float
+    direction: str = "above"
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.tag is not None and self.metric != "score":
+            detail = "a tag belongs to the metric score; ability is of the whole bank"
+            raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+        if self.metric == "score" and not 0 <= self.threshold <= 1:
+            detail = f"expected a share from 0 to 1, got {self.threshold:g}"
+            raise InvalidInputError(
+                f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """A gate with what its session says by now.
+
+    Attributes:
+        value: The metric; `None` where there is none, or not yet.
+        result: The decision; `None` while the session goes on.
+        detail: Why the outcome is what it is, in one sentence.
+    """
+
+    record: GateRecord
+    session: SessionRecord
+    value: float | None
+    result: GateResult | None
+    detail: str
+
+
+class GateService:
+    """Use cases of gates.
+
+    Args:
+        database: Where they are stored.
+        sessions: Starts those that a gate asks for.
+        versions: What they ask from.
+    """
+
+    def __init__(
+        self, database: Database, sessions: SessionService, versions: VersionService
+    ) -> None:
+        self._database = database
+        self._sessions = sessions
+        self._versions = versions
+
+    async def create(self, spec: GateSpec, session: str | SessionSpec) -> Gate:
+        """Hold a session against a threshold, or start one for the purpose.
+
+        A session that is started for a threshold on theta stops as soon as the gate is decided.
+
+        Raises:
+            NotFoundError: No such session.
+            InvalidInputError: A session that cannot be made, or a tag whose score its bank version
+                does not predict.
+        """
+        if isinstance(session, SessionSpec):
+            if spec.tag is not None:
+                version_id = session.bank_version_id or await self._versions.resolve(
+                    session.bank or ""
+                )
+                await self._check_tag(version_id, spec.tag)
+            session_id = (await self._sessions.create(_decisive(session, spec))).id
+        else:
+            found = await self._sessions.get(session)
+            if spec.tag is not None:
+                await self._check_tag(found.bank_version_id, spec.tag)
+            session_id = found.id
+        async with self._database.unit_of_work() as uow:
+            record = await uow.gates.add(
+                new_id("gat"),
+                session_id=session_id,
+                metric=spec.metric,
+                tag=spec.tag,
+                threshold=spec.threshold,
+                direction=spec.direction,
+                confidence=spec.confidence,
+            )
+            return _decided(record, await uow.sessions.get(session_id))
+
+    async def _check_tag(self, version_id: str, tag: str) -> None:
+        version = await self._versions.load(version_id)
+        if version.bank.abilities is None:
+            detail = (
+                f"version {version.number} of {version.bank_name!r} measures one ability and "
+                "predicts the score of the whole bank alone; scores of tags need the model nested "
+                "or mirt"
+            )
+        elif not version.tag_counts[tag]:
+            known = ", ".join(sorted(version.tag_counts)[:20])
+            detail = f"no item has the tag {tag!r}; known are {known}"
+        else:
+            return
+        raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+
+    async def get(self, gate_id: str) -> Gate:
+        """A gate, decided if its session has ended.
+
+        Raises:
+            NotFoundError: No such gate.
+        """
+        async with self._database.reading() as uow:
+            record = await uow.gates.get(gate_id)
+            return _decided(record, await uow.sessions.get(record.session_id))
+
+
+def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
+    """The same session, with the gate's own rule as a goal unless it names a cut score itself."""
+    stopping: dict[str, Any] = dict(session.plan.get("stopping") or {})
+    if spec.metric != "theta" or stopping.get("cut_score") is not None:
+        return session
+    stopping["cut_score"] = {"theta": spec.threshold, "confidence": spec.confidence}
+    return replace(session, plan={**session.plan, "stopping": stopping})
+
+
+def _decided(record: GateRecord, session: SessionRecord) -> Gate:
+    if session.status not in ENDED:
+        return Gate(
+            record=record,
+            session=session,
+            value=None,
+            result=None,
+            detail=f"The session is {session.status}; the gate is decided when it ends.",
+        )
+    if session.status == "failed":
+        return Gate(
+            record=record,
+            session=session,
+            value=None,
+            result=UNKNOWN,
+            detail=f"The session failed: {session.stop_detail}",
+        )
+    result = result_of(session)
+    if record.metric == "theta":
+        value, (lo, hi) = result.theta, result.ci
+    else:
+        score = score_in(session.summary, record.tag or WHOLE_BANK)
+        found = score or {"value": None, "lo": None, "hi": None}
+        value, lo, hi = found["value"], found["lo"], found["hi"]
+    decision = gate(
+        value,
+        lo,
+        hi,
+        threshold=record.threshold,
+        above=record.direction == "above",
+        confidence=record.confidence,
+    )
+    return Gate(
+        record=record,
+        session=session,
+        value=value,
+        result=decision,
+        detail=_said(record, value, decision, result.reason),
+    )
+
+
+def _said(record: GateRecord, value: float | None, decision: GateResult, reason: str | None) -> str:
+    lo, hi = decision.ci
+    name = record.metric if record.tag is None else f"{record.metric} of {record.tag}"
+    if value is None or lo is None or hi is None:
+        return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
+    interval = f"{lo:.3f} to {hi:.3f} ({record.confidence:.0%} interval)"
+    where = {
+        GateOutcome.INCONCLUSIVE: "holds",
+        GateOutcome.GO: f"lies wholly {record.direction}",
+        GateOutcome.NO_GO: "lies on the wrong side of",
+    }[decision.outcome]
+    said = f"{name} {value:.3f}, {interval}, {where} the threshold {record.threshold:g}."
+    if decision.outcome is GateOutcome.INCONCLUSIVE:
+        said += " Extend the session to decide."
+    return said

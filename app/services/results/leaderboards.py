@@ -1,0 +1,116 @@
+"""A bank's leaderboard: the latest result of each endpoint, with ties where nothing is decided."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.engine.ranking.ranks import ranks_of
+from app.services.sessions.result import Result, result_of
+from app.storage.database import Database
+from app.storage.repositories.bank_values import Bank
+from app.storage.repositories.session_values import SessionRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One endpoint's latest result.
+
+    Attributes:
+        rank_lo: Best rank that the decided pairs leave open; 1 is best.
+        rank_hi: Worst such rank.
+        group: Tie group, from 1: the order within a group means nothing.
+    """
+
+    session: SessionRecord
+    result: Result
+    rank_lo: int
+    rank_hi: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unranked:
+    """An endpoint whose latest session has no result.
+
+    Attributes:
+        reason: Why.
+    """
+
+    session: SessionRecord
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """Results on one scale, best first, and endpoints without one."""
+
+    scale: str
+    entries: tuple[Entry, ...]
+    unranked: tuple[Unranked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaderboard:
+    """Results on the scale of the bank's latest version, and apart from them those on others."""
+
+    bank: Bank
+    confidence: float
+    board: Board
+    others: tuple[Board, ...]
+
+
+class LeaderboardService:
+    """Leaderboards, made of stored sessions."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def of_bank(self, bank: str, *, confidence: float = 0.95) -> Leaderboard:
+        """The leaderboard of a bank, by its id or name.
+
+        Raises:
+            NotFoundError: No such bank, or it has no version.
+        """
+        async with self._database.reading() as uow:
+            found = await uow.banks.find(bank)
+            version = await uow.versions.find(found)
+            latest = await uow.sessions.latest_results(found.id)
+        scales: dict[str, list[SessionRecord]] = {version.scale: []}
+        for record in latest:
+            scales.setdefault(record.provenance["scale"], []).append(record)
+        board, *others = (_board(scale, rows, confidence) for scale, rows in scales.items())
+        return Leaderboard(bank=found, confidence=confidence, board=board, others=tuple(others))
+
+
+def _board(scale: str, records: Sequence[SessionRecord], confidence: float) -> Board:
+    known: list[tuple[SessionRecord, Result]] = []
+    unranked: list[Unranked] = []
+    thetas: list[float] = []
+    sds: list[float] = []
+    for record in records:
+        result = result_of(record)
+        if result.theta is None:
+            reason = result.reason or "The answers have no finite estimate."
+            unranked.append(Unranked(session=record, reason=reason))
+        else:
+            known.append((record, result))
+            thetas.append(result.theta)
+            sds.append(math.inf if result.sd is None else result.sd)
+    if not known:
+        return Board(scale=scale, entries=(), unranked=tuple(unranked))
+    ranks = ranks_of(thetas, sds, confidence=confidence)
+    group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
+    return Board(
+        scale=scale,
+        entries=tuple(
+            Entry(
+                session=known[place][0],
+                result=known[place][1],
+                rank_lo=ranks.rank_ranges[place][0],
+                rank_hi=ranks.rank_ranges[place][1],
+                group=group_of[place],
+            )
+            for place in ranks.order
+        ),
+        unranked=tuple(unranked),
+    )

@@ -1,0 +1,228 @@
+"""Forecasts: what sessions on a bank version will take, from simulated tests."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app.engine.bank import FloatArray
+from app.engine.design.design import Design
+from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast
+from app.engine.simulation.simulate import Calls, prior_thetas
+from app.engine.state import CatState
+from app.errors import BusyError, FieldProblem, InvalidInputError, LimitExceededError
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.endpoints.service import EndpointService
+from app.services.sessions.checks import reachable_se
+from app.services.sessions.plan import SessionPlan
+from app.storage.repositories.endpoints import Limits, Price
+
+#: Items that all simulated tests of one forecast may ask together: a second or two.
+MAX_ITEMS = 40_000
+#: Simulations that may wait for each other.
+MAX_WAITING = 8
+#: Seconds that one forecast may take.
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationSpec:
+    """What is to be forecast.
+
+    Attributes:
+        bank_version_id: A certain version.
+        bank: Or the newest version of a bank, by its id or name.
+        plan: Design, as a session takes it.
+        n_examinees: How many are drawn.
+        population: `reference` draws from the abilities that the version was calibrated with,
+            `prior` from the design's prior; None takes the first where it is known.
+        thetas: These examinees instead.
+        endpoint_id: Whose price and limits hold.
+        price: A price instead of the endpoint's.
+        latency_ms: Of a call.
+        tokens_in: Prompt tokens of the items that the bank knows nothing about.
+        tokens_out: The same of the answers.
+        seed: Of all chance.
+    """
+
+    bank_version_id: str | None = None
+    bank: str | None = None
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    n_examinees: int = 200
+    population: str | None = None
+    thetas: Sequence[float] = ()
+    endpoint_id: str | None = None
+    price: Price | None = None
+    latency_ms: float | None = None
+    tokens_in: float | None = None
+    tokens_out: float | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """A forecast with what it was made of, and the SE that the whole bank reaches at best."""
+
+    version: LoadedVersion
+    design: Design
+    population: str
+    forecast: Forecast
+    reachable_se: float
+
+
+class _Limit:
+    """Ends a forecast that takes too long, or that nobody waits for."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._ends: float | None = None
+
+    def check(self, _: CatState) -> None:
+        """Called at each answer."""
+        now = time.monotonic()
+        self._ends = self._ends or now + TIMEOUT_S
+        if self.is_over or now > self._ends:
+            raise LimitExceededError(
+                f"These tests take more than {TIMEOUT_S:g} s to simulate: simulate fewer "
+                "examinees, or set stopping.max_items."
+            )
+
+
+class SimulationService:
+    """Use cases of forecasts.
+
+    Args:
+        versions: What is asked.
+        endpoints: Whose prices and limits hold.
+    """
+
+    def __init__(self, versions: VersionService, endpoints: EndpointService) -> None:
+        self._versions = versions
+        self._endpoints = endpoints
+        # The numbers are a second of one core: one after the other, beside the sessions.
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def simulate(self, spec: SimulationSpec) -> Simulation:
+        """Forecast items, cost and time of a design.
+
+        Raises:
+            NotFoundError: No such bank, version or endpoint.
+            InvalidStateError: The bank has no version.
+            InvalidInputError: A design that makes no sense, a population that is not known, a
+                budget whose cost is not known, or more tests than one request may simulate.
+            BusyError: Too many simulations are waiting.
+        """
+        version_id = spec.bank_version_id
+        if version_id is None:
+            version_id = await self._versions.resolve(spec.bank or "")
+        version = await self._versions.load(version_id)
+        design = SessionPlan.from_dict(spec.plan).design
+        price, limits = spec.price or Price(), Limits()
+        if spec.endpoint_id is not None:
+            settings = (await self._endpoints.get(spec.endpoint_id)).settings
+            price, limits = spec.price or settings.price, settings.limits
+        calls = _calls(spec, design, version, price, limits)
+        _check_budget(design, calls)
+        population, thetas = _examinees(spec, design, version)
+        _check_size(design, version, len(thetas))
+        test = await self._versions.adaptive_test(version, design, price)
+        if self._waiting >= MAX_WAITING:
+            raise BusyError(f"{self._waiting} other simulations are waiting: try again later.")
+        limit = _Limit()
+        self._waiting += 1
+        try:
+            async with self._turn:
+                found = await asyncio.to_thread(
+                    forecast,
+                    test,
+                    thetas,
+                    seed=spec.seed,
+                    concurrency=design.concurrency,
+                    se_target=design.stopping.se,
+                    calls=calls,
+                    watch=limit.check,
+                )
+                least, _ = await reachable_se(design, version)
+        finally:
+            self._waiting -= 1
+            limit.is_over = True  # a thread cannot be cancelled, but looks here at each answer
+        return Simulation(version, design, population, found, least)
+
+
+def _calls(
+    spec: SimulationSpec, design: Design, version: LoadedVersion, price: Price, limits: Limits
+) -> Calls:
+    in_flight = min(design.concurrency, limits.concurrency or design.concurrency)
+    pace_s = None if spec.latency_ms is None else spec.latency_ms / 1000 / in_flight
+    if pace_s is not None and limits.rpm is not None:
+        pace_s = max(pace_s, 60 / limits.rpm)
+    return calls_of(
+        version.bank.n_items,
+        tokens_in=_tokens(version.expected_tokens_in, spec.tokens_in),
+        tokens_out=_tokens(version.expected_tokens_out, spec.tokens_out),
+        price_in=price.input_per_1m,
+        price_out=price.output_per_1m,
+        pace_s=pace_s,
+    )
+
+
+def _tokens(expected: FloatArray, otherwise: float | None) -> FloatArray | None:
+    """What the bank expects of each item, else what the request says; None where neither does."""
+    known = expected if otherwise is None else np.where(np.isnan(expected), otherwise, expected)
+    return None if np.isnan(known).any() else known
+
+
+def _examinees(
+    spec: SimulationSpec, design: Design, version: LoadedVersion
+) -> tuple[str, Sequence[float] | FloatArray]:
+    if spec.thetas:
+        return "given", spec.thetas
+    rng = np.random.default_rng(spec.seed)
+    if version.bank.abilities is not None:  # its population is both
+        drawn_from = spec.population or "reference"
+        return drawn_from, prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
+    abilities = version.reference_abilities
+    if spec.population == "reference" and not abilities:
+        detail = "this version keeps no abilities of those it was calibrated with: draw from prior"
+        raise InvalidInputError(
+            f"population: {detail}.", problems=[FieldProblem("/population", detail)]
+        )
+    if abilities and spec.population != "prior":
+        return "reference", drawn(abilities, spec.n_examinees, rng)
+    return "prior", prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
+
+
+def _check_budget(design: Design, calls: Calls) -> None:
+    for name, cap, known in (
+        ("usd", design.budget.usd, calls.usd is not None),
+        ("tokens", design.budget.tokens, calls.tokens is not None),
+        ("seconds", design.budget.seconds, calls.pace_s is not None),
+    ):
+        if cap is not None and not known:
+            detail = (
+                "what an item takes is not known: give tokens_in and tokens_out, and a price or "
+                "an endpoint that has one"
+                if name != "seconds"
+                else "what an item takes is not known: give latency_ms"
+            )
+            raise InvalidInputError(
+                f"The budget cannot be forecast: {detail}.",
+                problems=[FieldProblem(f"/budget/{name}", detail)],
+            )
+
+
+def _check_size(design: Design, version: LoadedVersion, n_examinees: int) -> None:
+    n_active = int(version.active.sum())
+    longest = min(design.stopping.max_items or n_active, n_active)
+    if n_examinees * longest > MAX_ITEMS:
+        detail = (
+            f"{n_examinees} tests of up to {longest} items are more than the {MAX_ITEMS} items one "
+            f"forecast may ask: simulate at most {max(MAX_ITEMS // longest, 1)} examinees, or set "
+            "stopping.max_items"
+        )
+        raise InvalidInputError(f"{detail}.", problems=[FieldProblem("/n_examinees", detail)])

@@ -1,0 +1,1 @@
+"""Sessions: adaptive tests of one examinee."""

@@ -1,0 +1,127 @@
+"""What is refused before a session is made, so that nothing is spent on what cannot work."""
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from app.engine import EstimatorName
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import PRESETS, Design
+from app.engine.design.parts import EstimatorDesign
+from app.engine.models.multidimensional import MultidimensionalModel
+from app.errors import FieldProblem, InvalidInputError
+from app.services.banks.loaded import LoadedVersion
+from app.services.endpoints.of_scorers import offers
+from app.services.sessions.plan import SessionPlan
+from app.storage.repositories.endpoints import Price
+
+#: Where the bank's best precision is looked for, logits.
+_THETA_GRID = np.linspace(-4.0, 4.0, 33)
+
+
+def require_content(version: LoadedVersion) -> None:
+    """Refuse to ask an endpoint items of which only the parameters are known."""
+    missing = version.n_without_content
+    if missing:
+        raise InvalidInputError(
+            f"{missing} active items of bank {version.bank_name!r} have parameters but no content, "
+            "so no endpoint can be asked. Import the items, or use a manual session."
+        )
+
+
+def require_answers(kind: str) -> None:
+    """Refuse to ask items of an endpoint that only marks them."""
+    if "completions" not in offers(kind):
+        raise InvalidInputError(
+            f"An endpoint of kind {kind!r} marks answers; it cannot be asked items.",
+            problems=[FieldProblem("/endpoint", f"expected a language model, got {kind!r}")],
+        )
+
+
+def check_plan(plan: SessionPlan, price: Price | None) -> None:
+    """Refuse what could never work, before anything is spent. Manual sessions have no price."""
+    design = plan.design
+    if price is None and design.concurrency != 1:
+        raise InvalidInputError(
+            "A manual session asks one item at a time.",
+            problems=[FieldProblem("/concurrency", f"expected 1, got {design.concurrency}")],
+        )
+    if design.budget.usd is not None and (price is None or not price.known):
+        raise InvalidInputError(
+            "A budget in usd needs the endpoint's price; without it the cap would never be met.",
+            problems=[FieldProblem("/budget/usd", "set price on the endpoint, or cap tokens")],
+        )
+    if design.budget.tokens is not None and price is None:
+        raise InvalidInputError(
+            "A manual session takes no tokens; a cap on them would never be met.",
+            problems=[FieldProblem("/budget/tokens", "cap items or seconds instead")],
+        )
+
+
+async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, float]:
+    """Least SE of theta that all active items together leave, and the theta where they do."""
+    key = json.dumps(design.estimator.to_dict(), sort_keys=True)
+    found = version.reachable.get(key)
+    if found is None:
+        found = await asyncio.to_thread(_least_error, version, design.estimator)
+        version.reachable[key] = found
+    return found
+
+
+async def check_reachable(
+    asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion
+) -> None:
+    """Refuse an SE that was asked for and that no test on this bank can reach.
+
+    The preset's own target is never refused, written out or not: there the limit on items is the
+    other half of the design. Where it is out of reach, `stops_when` says so.
+    """
+    target = plan.design.stopping.se
+    if target is None or (asked.get("stopping") or {}).get("se") is None:
+        return
+    if target == PRESETS[plan.design.preset]["stopping"]["se"]:
+        return
+    reachable, theta = await reachable_se(plan.design, version)
+    if target < reachable:
+        raise InvalidInputError(
+            f"SE {target:g} is out of reach: all {int(version.active.sum())} active items of bank "
+            f"{version.bank_name!r} together reach {reachable:.3f} at best (at theta = "
+            f"{theta:g}). Ask for a larger SE, or stop by max_items.",
+            problems=[FieldProblem("/stopping/se", f"expected at least {reachable:.3f}")],
+        )
+
+
+def _least_error(version: LoadedVersion, estimator: EstimatorDesign) -> tuple[float, float]:
+    errors = _least_errors(version.bank.take(np.flatnonzero(version.active)), estimator)
+    best = int(np.argmin(errors))
+    return float(errors[best]), float(_THETA_GRID[best])
+
+
+def _least_errors(bank: ItemBank, estimator: EstimatorDesign) -> FloatArray:
+    """Standard error after all items at each theta of the grid, shape (n_thetas,)."""
+    if bank.abilities is not None:
+        return _least_errors_of_several(bank.abilities)
+    information = bank.information(_THETA_GRID).sum(axis=-1)
+    if estimator.method in (EstimatorName.EAP, EstimatorName.MAP):
+        information = information + estimator.prior_sd**-2
+    with np.errstate(divide="ignore"):
+        errors: FloatArray = 1 / np.sqrt(information)
+    return errors
+
+
+def _least_errors_of_several(abilities: MultidimensionalModel) -> FloatArray:
+    """The same of the main ability, where the others are to be found from the same answers."""
+    main, population = abilities.composite, abilities.population
+    slopes, prior = abilities.items.slopes, np.linalg.inv(population.covariance)
+    along = (_THETA_GRID - main @ population.mean)[:, None] * main
+    expected = abilities.items.expected_score(population.mean + along)
+    return np.array(
+        [
+            math.sqrt(main @ np.linalg.solve(prior + slopes.T @ (weight[:, None] * slopes), main))
+            for weight in expected * (1 - expected)
+        ]
+    )

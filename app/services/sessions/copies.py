@@ -1,0 +1,41 @@
+"""Answers of an ended session as the beginning of a new one."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from app.errors import InvalidInputError
+from app.services.banks.loaded import LoadedVersion
+from app.storage.repositories.session_values import Administration
+
+
+def renumbered(administrations: Sequence[Administration]) -> list[Administration]:
+    """Steps and arrivals counted from 1 without gaps, their order kept."""
+    arrivals = {
+        item.step: nth
+        for nth, item in enumerate(sorted(administrations, key=lambda i: i.arrival or 0), 1)
+    }
+    return [
+        replace(item, step=nth, arrival=arrivals[item.step])
+        for nth, item in enumerate(sorted(administrations, key=lambda i: i.step), 1)
+    ]
+
+
+def moved(
+    administrations: Sequence[Administration], source: LoadedVersion, target: LoadedVersion
+) -> list[Administration]:
+    """The same answers at the positions that their items have in another version.
+
+    Raises:
+        InvalidInputError: The other version has none of the items.
+    """
+    moved = [
+        replace(item, position=position)
+        for item in administrations
+        if (position := target.position_of(source.key_at(item.position))) is not None
+    ]
+    if not moved:
+        raise InvalidInputError(
+            f"None of the {len(administrations)} answered items is in version {target.number} of "
+            f"bank {target.bank_name!r}."
+        )
+    return moved

@@ -1,0 +1,299 @@
+"""Sessions made from an ended one: gone on with, estimated again, marked again."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from app.errors import InvalidStateError
+from app.items import Outcome, ScorerSpec
+from app.services.banks.scorer_checks import require_usable
+from app.services.banks.versions import VersionService
+from app.services.endpoints.service import EndpointService, price_in
+from app.services.sessions.checks import check_plan, check_reachable
+from app.services.sessions.copies import moved, renumbered
+from app.services.sessions.drafts import SessionDrafts, SessionQueue
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.pretest import PretestPlan
+from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
+from app.services.sessions.run import SessionRun
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.repositories.bank_values import scorer_json
+from app.storage.repositories.endpoints import Endpoint
+from app.storage.repositories.session_values import (
+    ENDED,
+    Administration,
+    Ending,
+    NewSession,
+    SessionRecord,
+)
+
+
+def _markers_of(parent: SessionRecord) -> dict[str, Any]:
+    """The scorers' endpoints of an older session, which its copies keep."""
+    stored: dict[str, Any] = parent.provenance.get("scorer_endpoints", {})
+    return stored
+
+
+def _rescored_with(parent: SessionRecord) -> dict[str, Any]:
+    """What marked all answers of an older session that its copies repeat, if one scorer did."""
+    name = "rescored_with"
+    return {name: parent.provenance[name]} if name in parent.provenance else {}
+
+
+class DerivedSessions:
+    """Use cases of sessions that begin with the answers of an ended one.
+
+    Args:
+        database: Where they are stored.
+        versions: What is asked.
+        endpoints: Who was asked.
+        queue: Brings live sessions to the workers.
+        drafts: Makes them.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        versions: VersionService,
+        endpoints: EndpointService,
+        queue: SessionQueue,
+        drafts: SessionDrafts,
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._endpoints = endpoints
+        self._queue = queue
+        self._drafts = drafts
+
+    async def extend(
+        self, session_id: str, changes: Mapping[str, Any], metadata: Mapping[str, str]
+    ) -> SessionRecord:
+        """A new session that goes on where an ended one stopped, under a changed design.
+
+        It begins with the old answers; only items that ended in an error may be asked again.
+
+        Args:
+            session_id: The ended session; it stays as it is.
+            changes: Sections of the design to replace (`stopping`, `budget`, ...).
+            metadata: Of the new session.
+
+        Raises:
+            InvalidStateError: The session has not ended, or marks another one's answers again.
+        """
+        parent, administrations = await self._ended(session_id)
+        if parent.relation == RESCORE:
+            raise InvalidStateError(
+                f"Session {session_id} marks the answers of {parent.parent_id} again: extend that "
+                "one, and rescore the result."
+            )
+        version = await self._versions.load(parent.bank_version_id)
+        version = version.asking_as(parent.provenance["asking"])
+        endpoint = await self._endpoint_of(parent)
+        plan = SessionPlan.from_dict({**parent.design, **changes})
+        check_plan(plan, endpoint.settings.price if endpoint else None)
+        await check_reachable(changes, plan, version)
+        # What failed for want of an answer may be asked again: the endpoint may be back.
+        kept = renumbered(
+            [
+                item
+                for item in administrations
+                if item.closing is not None and item.closing.outcome != Outcome.ERROR
+            ]
+        )
+        new = NewSession(
+            id=new_id("ses"),
+            mode=parent.mode,
+            status="queued" if parent.mode == "live" else "awaiting_response",
+            endpoint_id=parent.endpoint_id,
+            bank_version_id=parent.bank_version_id,
+            design=plan.to_dict(),
+            seed=parent.seed,
+            parent_id=parent.id,
+            relation="extend",
+            metadata=dict(metadata),
+            provenance={
+                **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **await self._drafts.reach(version, plan),
+            },
+            active_s=parent.active_s,
+        )
+        return await self._drafts.start(new, version, plan, kept)
+
+    async def replay(
+        self,
+        session_id: str,
+        changes: Mapping[str, Any],
+        *,
+        bank_version_id: str | None,
+        metadata: Mapping[str, str],
+    ) -> SessionRecord:
+        """Estimate again from an ended session's answers, under other settings; asks nothing.
+
+        Items that the other bank version does not have are left out and counted in the
+        provenance.
+
+        Raises:
+            InvalidStateError: The session has not ended.
+            InvalidInputError: None of its items is in the other bank version.
+        """
+        parent, administrations = await self._ended(session_id)
+        source = await self._versions.load(parent.bank_version_id)
+        source = source.asking_as(parent.provenance["asking"])
+        version = source
+        closed = [item for item in administrations if item.closing is not None]
+        if bank_version_id is not None and bank_version_id != source.id:
+            version = await self._versions.load(bank_version_id)
+            version = version.asking_as(parent.provenance["asking"])
+            closed = moved(closed, source, version)
+        closed = renumbered(closed)
+        endpoint = await self._endpoint_of(parent)
+        price = endpoint.settings.price if endpoint else None
+        plan = SessionPlan.from_dict({**parent.design, **changes})
+        # Nothing is asked; what was in pretest counts if the other version has its parameters.
+        plan = replace(plan, pretest=PretestPlan(items_per_session=0))
+        run = SessionRun(
+            test=await self._versions.adaptive_test(version, plan.design, price),
+            plan=plan,
+            version=version,
+            seed=parent.seed,
+            administrations=[
+                replace(item, arrival=None, answered_at=None, closing=None) for item in closed
+            ],
+        )
+        refitted = {
+            item.step: replace(item, closing=run.close(item.step, item.closing))
+            for item in sorted(closed, key=lambda item: item.arrival or 0)
+            if item.closing is not None
+        }
+        new = NewSession(
+            id=new_id("ses"),
+            mode=parent.mode,
+            status="awaiting_response",
+            endpoint_id=parent.endpoint_id,
+            bank_version_id=version.id,
+            design=plan.to_dict(),
+            seed=parent.seed,
+            parent_id=parent.id,
+            relation="replay",
+            metadata=dict(metadata),
+            provenance={
+                **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **_rescored_with(parent),
+                "left_out": sum(item.closing is not None for item in administrations) - len(closed),
+            },
+            active_s=parent.active_s,
+        )
+        ending = Ending(
+            status="completed",
+            stop_reason=parent.stop_reason or "custom",
+            stop_detail=f"Replay of {parent.id}: its {len(closed)} answers, estimated again.",
+            precision_reached=run.precision_reached,
+        )
+        async with self._database.unit_of_work() as uow:
+            await uow.sessions.add(new, summary={})
+            await uow.sessions.copy_administrations(new.id, list(refitted.values()))
+            await uow.sessions.advance(
+                new.id,
+                0,
+                run.step_forward(closed={}, asked=(), elapsed_s=parent.active_s, ending=ending),
+            )
+            return await uow.sessions.get(new.id)
+
+    async def rescore(
+        self, session_id: str, scorer: ScorerSpec | None, metadata: Mapping[str, str]
+    ) -> SessionRecord:
+        """Mark the stored answers of an ended session again; no model is asked.
+
+        Makes a linked session that a worker fills; the old one stays as it is. Scorers that call
+        out do so within their budgets.
+
+        Args:
+            session_id: The ended session.
+            scorer: Marks every answer; by default what marks each item by now.
+            metadata: Of the new session.
+
+        Raises:
+            InvalidStateError: The session has not ended, or nothing was answered.
+            InvalidInputError: The scorer cannot be built, or its endpoint could not serve.
+        """
+        if scorer is not None:
+            await require_usable(scorer)
+        parent, administrations = await self._ended(session_id)
+        closed = renumbered([item for item in administrations if item.closing is not None])
+        if not closed:
+            raise InvalidStateError(f"Session {session_id} holds no answers to mark again.")
+        present = await self._versions.load(parent.bank_version_id)
+        asking = {
+            **parent.provenance["asking"],
+            "bank_revision": present.bank_revision,
+            "default_scorer": scorer_json(scorer or present.default_scorer),
+        }
+        version = present.asking_as(asking)
+        if scorer is None:
+            markers = await self._drafts.markers_of(version)
+        else:
+            markers = await self._drafts.markers((scorer,))
+        endpoint = await self._endpoint_of(parent)
+        plan = SessionPlan.from_dict(parent.design)
+        new = NewSession(
+            id=new_id("ses"),
+            mode=parent.mode,
+            status="queued",
+            endpoint_id=parent.endpoint_id,
+            bank_version_id=version.id,
+            design=parent.design,
+            seed=parent.seed,
+            parent_id=parent.id,
+            relation=RESCORE,
+            metadata=dict(metadata),
+            provenance={
+                **self._drafts.provenance(version, endpoint, parent.seed, markers),
+                "rescored_with": scorer and scorer_json(scorer),
+            },
+        )
+        run = SessionRun(
+            test=await self._versions.adaptive_test(version, plan.design, price_in(new.provenance)),
+            plan=plan,
+            version=version,
+            seed=parent.seed,
+        )
+        async with self._database.unit_of_work() as uow:
+            await uow.sessions.add(new, summary=run.summary(elapsed_s=0.0))
+            await uow.sessions.copy_asked(new.id, closed)
+            await self._queue.enqueue(uow, new.id)
+            return await uow.sessions.get(new.id)
+
+    async def changes(self, session_id: str) -> list[Change]:
+        """What marking again has changed, answer by answer.
+
+        Raises:
+            NotFoundError: No such session.
+            InvalidStateError: The session does not mark another one's answers.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.sessions.get(session_id)
+            if record.relation != RESCORE or record.parent_id is None:
+                raise InvalidStateError(
+                    f"Session {session_id} does not mark the answers of another one again."
+                )
+            theirs = await uow.sessions.administrations(record.parent_id)
+            ours = await uow.sessions.administrations(session_id)
+        version = await self._versions.load(record.bank_version_id)
+        return changes(version, old_closings(theirs, ours), ours, withheld=record.withheld)
+
+    async def _ended(self, session_id: str) -> tuple[SessionRecord, list[Administration]]:
+        async with self._database.unit_of_work() as uow:
+            record = await uow.sessions.get(session_id)
+            administrations = await uow.sessions.administrations(session_id)
+        if record.status not in ENDED:
+            raise InvalidStateError(
+                f"Session {session_id} is {record.status}; this needs one that has ended."
+            )
+        return record, administrations
+
+    async def _endpoint_of(self, parent: SessionRecord) -> Endpoint | None:
+        if parent.endpoint_id is None:
+            return None
+        return await self._endpoints.get(parent.endpoint_id, archived=True)

@@ -1,0 +1,253 @@
+"""New sessions: checked, then stored and brought to the workers."""
+
+import secrets
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version as installed_version
+from typing import Any, Protocol
+
+from app.errors import InvalidInputError
+from app.items import ScorerSpec
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.endpoints.of_scorers import described, scorer_endpoints
+from app.services.endpoints.service import EndpointService, EndpointSpec, price_in, public
+from app.services.sessions.checks import (
+    check_plan,
+    check_reachable,
+    reachable_se,
+    require_answers,
+    require_content,
+)
+from app.services.sessions.manual import ask_next
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.pretest import PretestPlan
+from app.services.sessions.run import SessionRun
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.repositories.bank_values import OPEN
+from app.storage.repositories.endpoints import Endpoint, EndpointSettings
+from app.storage.repositories.session_values import Administration, NewSession, SessionRecord
+from app.storage.unit_of_work import UnitOfWork
+
+_SEED_BITS = 31
+
+
+class SessionQueue(Protocol):
+    """Whoever brings sessions to the workers."""
+
+    def enqueue(self, uow: UnitOfWork, session_id: str) -> Awaitable[None]:
+        """Ask for a session to be run, within the given transaction."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSpec:
+    """A session to be created.
+
+    Attributes:
+        mode: `live` (the server asks an endpoint) or `manual` (the client answers).
+        endpoint_id: For live sessions: a stored endpoint.
+        endpoint: Or one that is stored with the session, without a name.
+        bank_version_id: What is asked.
+        bank: Or the newest version of a bank, by its id or name.
+        plan: Design and failure limits, as `SessionPlan.from_dict` reads them.
+        unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`; by
+            default as the bank version has it.
+        seed: For every random choice; drawn if not given.
+        metadata: Free string pairs.
+    """
+
+    mode: str
+    endpoint_id: str | None = None
+    endpoint: EndpointSpec | None = None
+    bank_version_id: str | None = None
+    bank: str | None = None
+    plan: Mapping[str, Any] = field(default_factory=dict)
+    unparsed_policy: str | None = None
+    seed: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+class SessionDrafts:
+    """New sessions: checked, then stored and brought to the workers.
+
+    Args:
+        database: Where they are stored.
+        versions: What is asked.
+        endpoints: Who is asked.
+        queue: Brings live sessions to the workers.
+        private_endpoints: Whether sessions made here may call loopback and private addresses. The
+            server that takes the request decides this for whichever worker runs the session.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        versions: VersionService,
+        endpoints: EndpointService,
+        queue: SessionQueue,
+        private_endpoints: bool,
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._endpoints = endpoints
+        self._queue = queue
+        self._private_endpoints = private_endpoints
+
+    async def draft(self, spec: SessionSpec) -> tuple[NewSession, LoadedVersion, SessionPlan]:
+        """A session that is checked and not stored yet; an endpoint given in place is.
+
+        Raises:
+            InvalidInputError: A design that makes no sense for this bank or endpoint.
+            NotFoundError: No such endpoint or bank version.
+            SecretsError: The key of a saved endpoint cannot be decrypted.
+        """
+        version_id = spec.bank_version_id
+        if version_id is None:
+            version_id = await self._versions.resolve(spec.bank or "")
+        version = await self._versions.load(version_id)
+        if spec.unparsed_policy is not None:
+            version = replace(version, unparsed_policy=spec.unparsed_policy)
+        plan = SessionPlan.from_dict(spec.plan)
+        if plan.pretest.items_per_session is None:
+            plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
+        await check_reachable(spec.plan, plan, version)
+        markers = await self.markers_of(version)
+        endpoint = None
+        if spec.mode == "live":
+            require_content(version)
+            if spec.endpoint is not None:
+                # Checked before it is stored, so that a refused session leaves no endpoint behind.
+                await self._check_live(spec.endpoint.settings, plan, version)
+                endpoint = await self._endpoints.create(spec.endpoint)
+            elif spec.endpoint_id is not None:
+                # Opened, so that a secret that cannot be read is said now.
+                endpoint = (await self._endpoints.ready(spec.endpoint_id)).endpoint
+                await self._check_live(endpoint.settings, plan, version)
+            else:
+                raise InvalidInputError("A live session needs an endpoint.")
+        else:
+            check_plan(plan, None)
+            await self._versions.adaptive_test(version, plan.design)
+        seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
+        new = NewSession(
+            id=new_id("ses"),
+            mode=spec.mode,
+            status="queued" if spec.mode == "live" else "awaiting_response",
+            endpoint_id=endpoint.id if endpoint else None,
+            bank_version_id=version.id,
+            design=plan.to_dict(),
+            seed=seed,
+            metadata=dict(spec.metadata),
+            provenance={
+                **self.provenance(version, endpoint, seed, markers),
+                **await self.reach(version, plan),
+            },
+        )
+        return new, version, plan
+
+    async def start(
+        self,
+        new: NewSession,
+        version: LoadedVersion,
+        plan: SessionPlan,
+        administrations: Sequence[Administration] = (),
+    ) -> SessionRecord:
+        """Store a session and bring it to the workers, or ask its first item.
+
+        Args:
+            new: The session.
+            version: What it asks.
+            plan: How.
+            administrations: What it begins with.
+        """
+        test = await self._versions.adaptive_test(version, plan.design, price_in(new.provenance))
+        async with self._database.unit_of_work() as uow:
+            if new.parent_id is None and plan.pretest.items_per_session:
+                positions = await uow.versions.draw_pretest(
+                    version.id,
+                    plan.pretest.items_per_session,
+                    seed=new.seed,
+                    barred=version.barred,
+                    need_content=new.mode == "live",
+                )
+                plan = replace(plan, pretest=replace(plan.pretest, positions=tuple(positions)))
+                new = replace(new, design=plan.to_dict())
+            run = SessionRun(
+                test=test,
+                plan=plan,
+                version=version,
+                seed=new.seed,
+                administrations=administrations,
+            )
+            await uow.sessions.add(new, summary=run.summary(elapsed_s=new.active_s))
+            await uow.sessions.copy_administrations(new.id, administrations)
+            if new.mode == "live":
+                await self._queue.enqueue(uow, new.id)
+            else:
+                record = await uow.sessions.get(new.id)
+                await ask_next(uow, record, run, {}, elapsed_s=new.active_s)
+            return await uow.sessions.get(new.id)
+
+    async def _check_live(
+        self, endpoint: EndpointSettings, plan: SessionPlan, version: LoadedVersion
+    ) -> None:
+        """Refuse a live session that could not work, before anything is stored."""
+        check_plan(plan, endpoint.price)
+        require_answers(endpoint.kind)
+        await self._versions.adaptive_test(version, plan.design, endpoint.price)
+
+    async def markers_of(self, version: LoadedVersion) -> dict[str, Any]:
+        """Endpoints of a version's own scorers; who may ask is not told which those are."""
+        try:
+            return await self.markers(version.calling_scorers)
+        except InvalidInputError as exc:
+            if version.visibility == OPEN:
+                raise
+            raise InvalidInputError(
+                f"A scorer of bank {version.bank_name!r} calls an endpoint that is not there or "
+                "cannot serve. The bank is withheld: whoever may write it sees which."
+            ) from exc
+
+    async def reach(self, version: LoadedVersion, plan: SessionPlan) -> dict[str, float]:
+        """What a test towards an SE can reach at all, for those who are told what will end it."""
+        if plan.design.stopping.se is None:
+            return {}
+        least, _ = await reachable_se(plan.design, version)
+        return {"reachable_se": least}
+
+    async def markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
+        """Endpoints of these scorers; one that cannot serve is refused before any call."""
+        if not specs:
+            return {}
+        async with self._database.reading() as uow:
+            return described(await scorer_endpoints(uow, specs))
+
+    def provenance(
+        self,
+        version: LoadedVersion,
+        endpoint: Endpoint | None,
+        seed: int,
+        markers: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """What a session was made of and under, JSON-able; `markers` as of `markers`."""
+        return {
+            "code_version": installed_version("sextant"),
+            "bank": version.bank_name,
+            "bank_version_id": version.id,
+            "bank_version": version.number,
+            "parameters_hash": version.parameters_hash,
+            "scale": version.bank.scale,
+            "response_model": version.response_model,
+            "provisional": version.provisional,
+            "n_items": int(version.active.sum()),
+            "asking": version.asking(),
+            "unparsed_when_calibrated": version.unparsed_when_calibrated,
+            "prompt_template_hash": version.prompt_style.template_hash,
+            "endpoint": public(endpoint) if endpoint else None,
+            "scorer_endpoints": dict(markers),
+            "private_endpoints": self._private_endpoints,
+            "seed": seed,
+        }

@@ -1,0 +1,156 @@
+"""Ended sessions as files of other tools."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from app.errors import InvalidStateError
+from app.exchange.every_eval_ever import (
+    EvaluatedItem,
+    EvaluatedTest,
+    Measured,
+    aggregate,
+    instance_lines,
+)
+from app.items import ItemContent
+from app.reports.figures import unmarked
+from app.services.banks.versions import VersionService
+from app.services.sessions.result import score_in
+from app.services.sessions.service import SessionService
+from app.services.visibility import Sight
+from app.storage.repositories.session_values import ENDED, SessionRecord
+
+
+class SessionFormat(StrEnum):
+    """Kinds of files: Every Eval Ever's object of a test, and its lines of items."""
+
+    EEE = "eee"
+    EEE_ITEMS = "eee-items"
+
+    @property
+    def media_type(self) -> str:
+        """What HTTP calls it."""
+        return "application/json" if self is SessionFormat.EEE else "application/x-ndjson"
+
+    @property
+    def suffix(self) -> str:
+        """How names of such files end."""
+        return "eee.json" if self is SessionFormat.EEE else "eee.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFile:
+    """A session on its way out."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+async def export_session(
+    sessions: SessionService,
+    versions: VersionService,
+    session_id: str,
+    file_format: SessionFormat,
+    *,
+    reveal: bool,
+) -> SessionFile:
+    """One ended session as a file. Items without a score are counted, not listed.
+
+    Args:
+        sessions: Where it is.
+        versions: Where the items' content is.
+        session_id: Its id.
+        file_format: Of the file.
+        reveal: Whether questions and answers of a withheld bank may be given out.
+
+    Raises:
+        NotFoundError: No such session.
+        InvalidStateError: It has not ended.
+    """
+    sight = Sight(is_whole=reveal)
+    record = await sessions.get(session_id)
+    if record.status not in ENDED or record.finished_at is None:
+        raise InvalidStateError(
+            f"Session {record.id} is {record.status}; what is given out is its end."
+        )
+    version = await versions.load(record.bank_version_id)
+    answers = [
+        sight.answer(asked)
+        for asked in await sessions.responses(session_id)
+        if not asked.is_pretest
+        and asked.administration.closing is not None
+        and asked.administration.closing.score is not None
+    ]
+    items = {}
+    if sight.shows(withheld=record.withheld):
+        positions = sorted({asked.administration.position for asked in answers})
+        items = await versions.items_at(version, positions)
+    test = _test(record)
+    evaluated = []
+    for asked in answers:
+        closing = asked.administration.closing
+        if closing is None or closing.score is None:
+            continue
+        item = items.get(asked.administration.position)
+        known = item is not None and item.content != ItemContent()
+        evaluated.append(
+            EvaluatedItem(
+                key=asked.item_key,
+                step=asked.administration.step,
+                content=item.content if item is not None and known else None,
+                score=closing.score,
+                raw=closing.answer_text if closing.raw_text is None else closing.raw_text,
+                reasoning=closing.reasoning,
+                extracted=closing.extracted,
+                extractor=closing.extractor,
+                tokens_in=closing.tokens_in,
+                tokens_out=closing.tokens_out,
+                latency_ms=closing.latency_ms,
+            )
+        )
+    content = instance_lines(test, evaluated)
+    if file_format is SessionFormat.EEE:
+        content = aggregate(test, content)
+    return SessionFile(f"{record.id}.{file_format.suffix}", file_format.media_type, content)
+
+
+def _test(record: SessionRecord) -> EvaluatedTest:
+    if record.finished_at is None:
+        raise ValueError("a session that has not ended")
+    summary = record.summary
+    return EvaluatedTest(
+        id=record.id,
+        model=record.endpoint_model or record.metadata.get("model") or record.mode,
+        bank=record.bank_name,
+        bank_version=record.bank_version,
+        bank_version_id=record.bank_version_id,
+        library_version=str(record.provenance["code_version"]),
+        ended_at=record.finished_at,
+        theta=_theta(summary["estimate"]),
+        accuracy=_accuracy(score_in(summary)),
+        n_scored=summary["progress"]["scored"],
+        not_scored=unmarked(summary),
+        details={"stop_reason": record.stop_reason or "", "seed": str(record.seed)},
+    )
+
+
+def _theta(estimate: dict[str, Any]) -> Measured | None:
+    if estimate["theta"] is None:
+        return None
+    lo, hi = estimate["ci"]
+    return Measured(
+        value=estimate["theta"], se=estimate["se"], lo=lo, hi=hi, method=estimate["method"]
+    )
+
+
+def _accuracy(accuracy: dict[str, Any] | None) -> Measured | None:
+    if accuracy is None:
+        return None
+    return Measured(
+        value=accuracy["value"],
+        se=None,
+        lo=accuracy["lo"],
+        hi=accuracy["hi"],
+        method=accuracy["method"],
+    )

@@ -1,0 +1,43 @@
+"""When a test's figures are told at all: from a stated number of marked answers on.
+
+An estimate exists after any answer, and before the first: it is the prior then. Nobody asks for
+that. Intervals that hold are learned from tests that are looked at after `MIN_MARKED` answers at
+the earliest (`app.engine.prediction.correction`): after fewer, nobody has checked how often they
+hold. Theta, its error and interval, the predicted score and the profile are null before, and the
+reason is given. What was answered stays in the session, item by item.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.engine.prediction.correction import KNOTS
+
+#: Marked answers from which on a result is told.
+MIN_MARKED = KNOTS[0]
+#: Parts of a session's figures that are a result.
+_RESULTS = ("accuracy", "profile")
+
+
+def no_result(marked: int) -> str | None:
+    """Why there is no result after so many marked answers; None where there is one."""
+    if marked >= MIN_MARKED:
+        return None
+    told = {0: "No answer is marked", 1: "Only 1 answer is marked"}
+    return (
+        f"{told.get(marked, f'Only {marked} answers are marked')}; a result is told from "
+        f"{MIN_MARKED} marked answers on."
+    )
+
+
+def told(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """A session's figures as people may read them: without a result that has nothing under it."""
+    estimate = figures["estimate"]
+    reason = no_result(figures["progress"]["scored"])
+    if reason is None:
+        return {**figures, "estimate": {**estimate, "reason": None}}
+    nothing = {"theta": None, "se": None, "ci": [None, None], "ci_raw": None, "reason": reason}
+    return {
+        **figures,
+        "estimate": {**estimate, **nothing, "at_bound": False},
+        **{part: None for part in _RESULTS if part in figures},
+    }

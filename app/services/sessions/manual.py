@@ -1,0 +1,227 @@
+"""Manual sessions: the client asks for the next item and answers it (ask and tell)."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from app.adapters.transport import Transport
+from app.engine import Stop
+from app.errors import InvalidInputError, InvalidStateError, StaleStepError
+from app.items import Answer, ItemContent, Outcome
+from app.services.banks.loaded import BankItem, LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.endpoints.of_scorers import ids_in
+from app.services.endpoints.service import EndpointService
+from app.services.marking.closing import closing_of
+from app.services.marking.marker import AnswerMarker
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
+from app.storage.database import Database
+from app.storage.repositories.session_values import (
+    Administration,
+    Closing,
+    SelectedItem,
+    SessionRecord,
+)
+from app.storage.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextItem:
+    """The item that a manual session waits for, and the session with what it has asked so far."""
+
+    step: int
+    step_token: str
+    item: BankItem
+    version: LoadedVersion
+    plan: SessionPlan
+    record: SessionRecord
+    asked: Sequence[Administration]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManualAnswer:
+    """What a client says about an item: its text, a score, or an outcome; exactly one of them."""
+
+    step_token: str
+    item_id: str | None = None
+    response: str | None = None
+    score: float | None = None
+    outcome: Outcome | None = None
+
+
+class ManualSessions:
+    """Answering by hand.
+
+    Args:
+        database: Where sessions are stored.
+        versions: What is asked.
+        endpoints: Of scorers that call out.
+        transport: The client that calls them.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        versions: VersionService,
+        endpoints: EndpointService,
+        transport: Transport,
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._endpoints = endpoints
+        self._transport = transport
+
+    async def next_item(self, session_id: str) -> NextItem:
+        """The item that a manual session waits for.
+
+        Raises:
+            InvalidStateError: It is not a manual session that waits for an answer.
+        """
+        async with self._database.unit_of_work() as uow:
+            record = await uow.sessions.get(session_id)
+            asked = await uow.sessions.administrations(session_id)
+        awaited = _awaited(record, asked)
+        version = await self._versions.load(record.bank_version_id)
+        version = version.asking_as(record.provenance["asking"])
+        items = await self._versions.items_at(version, [awaited.position])
+        return NextItem(
+            step=awaited.step,
+            step_token=awaited.step_token or "",
+            item=items[awaited.position],
+            version=version,
+            plan=SessionPlan.from_dict(record.design),
+            record=record,
+            asked=asked,
+        )
+
+    async def answer(self, session_id: str, answer: ManualAnswer) -> SessionRecord:
+        """Take one answer of a manual session and choose the next item, or end it.
+
+        Raises:
+            InvalidInputError: Not exactly one of response, score and outcome; or another item.
+            InvalidStateError: The session does not wait for an answer.
+            StaleStepError: The step was answered before, or the token is not its own.
+        """
+        expected = await self._expected(session_id, answer)
+        closing = await self._closing(expected, answer)
+        test = await self._versions.adaptive_test(expected.version, expected.plan.design)
+        async with self._database.unit_of_work() as uow:
+            record = await uow.sessions.get(session_id, for_update=True)
+            administrations = await uow.sessions.administrations(session_id)
+            awaited = _awaited(record, administrations)
+            if awaited.step_token != answer.step_token:
+                raise _stale(awaited.step)
+            run = SessionRun(
+                test=test,
+                plan=expected.plan,
+                version=expected.version,
+                seed=record.seed,
+                administrations=administrations,
+            )
+            closed = {awaited.step: run.close(awaited.step, closing)}
+            waited_s = max(0.0, (datetime.now(UTC) - awaited.asked_at).total_seconds())
+            await ask_next(uow, record, run, closed, elapsed_s=record.active_s + waited_s)
+            return await uow.sessions.get(session_id)
+
+    async def _expected(self, session_id: str, answer: ManualAnswer) -> NextItem:
+        """The awaited item, if the answer's token and key are those of it."""
+        expected = await self.next_item(session_id)
+        if expected.step_token != answer.step_token:
+            raise _stale(expected.step)
+        if answer.item_id is not None and answer.item_id != expected.item.key:
+            raise InvalidInputError(
+                f"Step {expected.step} asked item {expected.item.key!r}, the answer is for "
+                f"{answer.item_id!r}."
+            )
+        return expected
+
+    async def _closing(self, expected: NextItem, answer: ManualAnswer) -> Closing:
+        given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
+        if sum(given) != 1:
+            raise InvalidInputError(
+                f"Give exactly one of response, score and outcome; got {sum(given)} of them."
+            )
+        if answer.score is not None:
+            if not 0 <= answer.score <= 1:
+                raise InvalidInputError(f"A score lies in [0, 1], got {answer.score!r}.")
+            return Closing(outcome=Outcome.SCORED.value, score=answer.score)
+        if answer.outcome is not None:
+            if answer.outcome is Outcome.SCORED:
+                raise InvalidInputError("outcome 'scored' needs a score: give the score instead.")
+            wrong = answer.outcome is Outcome.UNPARSED and self._unparsed_is_wrong(expected)
+            return Closing(
+                outcome=answer.outcome.value,
+                score=0.0 if wrong else None,
+                reason="Reported by the client.",
+            )
+        item = expected.item
+        if item.content == ItemContent():
+            raise InvalidInputError(
+                f"Item {item.key!r} has no content to score a response against: give a score."
+            )
+        text = Answer(text=answer.response or "", raw=answer.response or "")
+        marker = AnswerMarker(
+            endpoints=self._endpoints,
+            transport=self._transport,
+            resolved=ids_in(expected.record.provenance),
+            owner=expected.record.id,
+            stored=[asked.closing.marking for asked in expected.asked if asked.closing],
+        )
+        marked = await marker.mark(item, text)
+        return closing_of(marked, text, unparsed_is_wrong=self._unparsed_is_wrong(expected))
+
+    @staticmethod
+    def _unparsed_is_wrong(expected: NextItem) -> bool:
+        return expected.version.unparsed_policy == "wrong"
+
+
+async def ask_next(
+    uow: UnitOfWork,
+    record: SessionRecord,
+    run: SessionRun,
+    closed: dict[int, Closing],
+    *,
+    elapsed_s: float,
+) -> None:
+    """Choose a manual session's next item and store it with what was closed, or end the session."""
+    decision = run.next_item(elapsed_s=elapsed_s)
+    asked: list[SelectedItem] = []
+    ending = None
+    if isinstance(decision, Stop):
+        ending = run.ending(decision)
+    else:
+        asked = [replace(decision, step_token=secrets.token_urlsafe(16))]
+    await uow.sessions.advance(
+        record.id,
+        record.lease_epoch,
+        run.step_forward(
+            closed=closed,
+            asked=asked,
+            elapsed_s=elapsed_s,
+            ending=ending,
+            status="awaiting_response",
+        ),
+    )
+
+
+def _awaited(record: SessionRecord, administrations: Sequence[Administration]) -> Administration:
+    if record.mode != "manual":
+        raise InvalidStateError(
+            f"Session {record.id} is live: the server asks the endpoint itself."
+        )
+    if record.status != "awaiting_response":
+        raise InvalidStateError(f"Session {record.id} is {record.status} and waits for no answer.")
+    awaited = next((item for item in administrations if item.closing is None), None)
+    if awaited is None:  # another process took the last answer between the two reads
+        raise InvalidStateError(f"Session {record.id} has just ended and waits for no answer.")
+    return awaited
+
+
+def _stale(step: int) -> StaleStepError:
+    return StaleStepError(
+        f"The step_token is not that of step {step}, which is awaited: the step was "
+        "answered before, or never asked. Fetch the next item."
+    )

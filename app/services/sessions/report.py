@@ -1,0 +1,151 @@
+"""Reports of sessions: what is stored of a test, with what its bank version knows."""
+
+import asyncio
+from dataclasses import replace
+
+from app.engine.design.words import stops_when
+from app.items import ItemContent
+from app.reports.session.build import Asked, Ended, Known, session_report
+from app.reports.session.facts import SessionIdentity, SessionReport
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.service import AskedAnswer, SessionService
+from app.services.visibility import Sight
+from app.storage.database import Database
+from app.storage.repositories.bank_values import BankVersion
+from app.storage.repositories.session_values import SessionRecord
+
+
+class SessionReports:
+    """Tells the result of a test, whatever its state.
+
+    Args:
+        database: Where versions are.
+        versions: What was asked.
+        sessions: Where tests are.
+    """
+
+    def __init__(
+        self, database: Database, versions: VersionService, sessions: SessionService
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._sessions = sessions
+
+    async def report(self, session_id: str, *, reveal: bool) -> SessionReport:
+        """The report of a session as far as it has come.
+
+        Args:
+            session_id: Its id.
+            reveal: Whether questions and answers of a withheld bank may be shown.
+
+        Raises:
+            NotFoundError: No such session.
+        """
+        sight = Sight(is_whole=reveal)
+        record = sight.session(await self._sessions.get(session_id))
+        version = await self._versions.load(record.bank_version_id)
+        answers = [sight.answer(asked) for asked in await self._sessions.responses(session_id)]
+        async with self._database.reading() as uow:
+            stored = await uow.versions.get(record.bank_version_id)
+        texts: dict[int, ItemContent] = {}
+        if sight.shows(withheld=record.withheld):
+            positions = sorted({asked.administration.position for asked in answers})
+            items = await self._versions.items_at(version, positions)
+            texts = {position: item.content for position, item in items.items()}
+        known = await self._known(record, version, stored)
+        return await asyncio.to_thread(
+            session_report,
+            _identity(record, stored),
+            record.summary,
+            [_asked(asked, version, texts) for asked in answers],
+            Ended(
+                reason=record.stop_reason,
+                detail=record.stop_detail,
+                precision_reached=record.precision_reached,
+                failure=record.failure,
+            ),
+            known,
+        )
+
+    async def _known(
+        self, record: SessionRecord, version: LoadedVersion, stored: BankVersion
+    ) -> Known:
+        design = SessionPlan.from_dict(record.design).design
+        # Nothing is chosen any more: what choosing alone needs would cost time, or tokens counts.
+        selection = replace(design.selection, max_exposure=None, cost_weight=0.0)
+        calibration = stored.calibration
+        return Known(
+            bank=version.bank,
+            tags=version.tags,
+            targets=version.targets,
+            quantiles=version.reference_abilities,
+            standard=calibration is not None and not calibration.get("link"),
+            test=await self._versions.adaptive_test(version, replace(design, selection=selection)),
+        )
+
+
+def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
+    provenance = record.provenance
+    calibration = version.calibration or {}
+    examinee = record.endpoint_name or record.endpoint_model or record.metadata.get("model")
+    return SessionIdentity(
+        id=record.id,
+        examinee=examinee or "A model answered for by hand",
+        mode=record.mode,
+        status=record.status,
+        bank=record.bank_name,
+        bank_version=record.bank_version,
+        bank_version_id=record.bank_version_id,
+        response_model=version.response_model,
+        scale=version.scale,
+        provisional=version.provisional,
+        n_items=provenance["n_items"],
+        n_calibrated_on=calibration.get("n_examinees"),
+        parameters_hash=version.parameters_hash,
+        parent_id=record.parent_id,
+        relation=record.relation,
+        ranking_id=record.ranking_id,
+        design=record.design,
+        seed=record.seed,
+        metadata=record.metadata,
+        code_version=provenance.get("code_version"),
+        stops_when=stops_when(
+            SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
+        ),
+        unparsed_policy=provenance["asking"]["unparsed_policy"],
+        unparsed_when_calibrated=provenance.get("unparsed_when_calibrated"),
+        created_at=record.created_at.isoformat(timespec="seconds"),
+        finished_at=None
+        if record.finished_at is None
+        else record.finished_at.isoformat(timespec="seconds"),
+    )
+
+
+def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemContent]) -> Asked:
+    item, closing = asked.administration, asked.administration.closing
+    content = texts.get(item.position)
+    question = None
+    if content is not None:
+        question = content.prompt or (content.messages[-1].content if content.messages else None)
+    known = Asked(
+        step=item.step,
+        position=item.position,
+        item_id=asked.item_key,
+        tags=() if asked.is_pretest else version.tags[item.position],
+        pretest=asked.is_pretest,
+        arrival=item.arrival,
+        question=question,
+    )
+    if closing is None:
+        return known
+    return replace(
+        known,
+        outcome=closing.outcome,
+        score=closing.score,
+        answer=closing.extracted or closing.answer_text,
+        reason=closing.reason,
+        theta=closing.theta,
+        se=closing.se,
+    )

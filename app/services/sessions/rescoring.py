@@ -1,0 +1,257 @@
+"""Marks the stored answers of an ended session again, without calling the model."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.adapters.retry import OnWait
+from app.adapters.transport import Transport
+from app.engine import Stop, StopReason
+from app.errors import SextantError
+from app.items import Answer, FinishReason, Outcome, ScorerSpec
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.endpoints.of_scorers import ids_in
+from app.services.endpoints.service import EndpointService, price_in
+from app.services.marking.closing import closing_of
+from app.services.marking.marker import AnswerMarker
+from app.services.patience import patiently
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
+from app.storage.database import Database
+from app.storage.repositories.session_values import (
+    Administration,
+    Advance,
+    Closing,
+    SessionRecord,
+)
+
+#: The relation of such a session to the one whose answers it marks.
+RESCORE = "rescore"
+#: Answers being marked at once; endpoints of scorers keep limits of their own.
+_AT_ONCE = 8
+
+Write = Callable[[SessionRecord, Advance], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One answer before and after.
+
+    Attributes:
+        withheld: It is one to a withheld bank.
+    """
+
+    step: int
+    item_key: str
+    before: Closing
+    after: Closing | None
+    withheld: bool
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether score or outcome differ."""
+        after = self.after
+        return after is None or (self.before.outcome, self.before.score) != (
+            after.outcome,
+            after.score,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescoring:
+    """One such session, claimed.
+
+    Attributes:
+        write: Stores a step under the session's lease.
+        on_wait: Told of waits.
+    """
+
+    record: SessionRecord
+    database: Database
+    versions: VersionService
+    endpoints: EndpointService
+    transport: Transport
+    write: Write
+    on_wait: OnWait
+
+    async def run(self) -> None:
+        """Mark what is not marked yet, in the order in which the answers came, and end."""
+        record, started = self.record, time.monotonic()
+        parent, sources, administrations = await patiently(self._stored)
+        version = await self.versions.load(record.bank_version_id)
+        version = version.asking_as(record.provenance["asking"])
+        plan = SessionPlan.from_dict(record.design)
+        run = SessionRun(
+            test=await self.versions.adaptive_test(
+                version, plan.design, price_in(record.provenance)
+            ),
+            plan=plan,
+            version=version,
+            seed=record.seed,
+            administrations=administrations,
+        )
+        marker = AnswerMarker(
+            endpoints=self.endpoints,
+            transport=self.transport,
+            resolved=ids_in(record.provenance),
+            owner=record.id,
+            seed=record.seed,
+            stored=[item.closing.marking for item in administrations if item.closing],
+        )
+
+        def elapsed_s() -> float:
+            return record.active_s + time.monotonic() - started
+
+        pending = [step for step in sources if step in run.pending]
+        async for batch in self._marked(pending, run, version, sources, marker):
+            closed = {step: run.close(step, closing) for step, closing in batch.items()}
+            step_on = run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s())
+            await self.write(record, step_on)
+        stop = run.blocked() or Stop(
+            StopReason.CUSTOM,
+            f"The {len(sources)} answers of {parent.id}, marked again.",
+        )
+        last = run.step_forward(closed={}, asked=(), elapsed_s=elapsed_s(), ending=run.ending(stop))
+        async with self.database.unit_of_work() as uow:
+            ours = await uow.sessions.administrations(record.id)
+        figures = _figures(parent, changes(version, sources, ours, withheld=record.withheld))
+        await self.write(record, replace(last, summary={**last.summary, RESCORE: figures}))
+
+    async def _stored(self) -> tuple[SessionRecord, dict[int, Closing], list[Administration]]:
+        """The older session, its closings by our steps in order of arrival, and our own items."""
+        if self.record.parent_id is None:
+            raise SextantError(f"Session {self.record.id} has no answers to mark again.")
+        async with self.database.unit_of_work() as uow:
+            parent = await uow.sessions.get(self.record.parent_id)
+            theirs = await uow.sessions.administrations(parent.id)
+            ours = await uow.sessions.administrations(self.record.id)
+        return parent, old_closings(theirs, ours), ours
+
+    async def _marked(
+        self,
+        steps: Sequence[int],
+        run: SessionRun,
+        version: LoadedVersion,
+        sources: Mapping[int, Closing],
+        marker: AnswerMarker,
+    ) -> AsyncIterator[dict[int, Closing]]:
+        """New closings in the given order, those that are ready together."""
+        left = deque(steps)
+        waiting: deque[tuple[int, asyncio.Task[Closing]]] = deque()
+        try:
+            while left or waiting:
+                if run.blocked() is not None:
+                    left.clear()  # what is under way was paid for, and is kept
+                while left and len(waiting) < _AT_ONCE:
+                    step = left.popleft()
+                    call = self._mark(version, marker, int(run.position(step)), sources[step])
+                    waiting.append((step, asyncio.create_task(call)))
+                if not waiting:
+                    return
+                await waiting[0][1]
+                ready: dict[int, Closing] = {}
+                while waiting and waiting[0][1].done():
+                    step, task = waiting.popleft()
+                    ready[step] = task.result()
+                yield ready
+        finally:
+            for _, task in waiting:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
+
+    async def _mark(
+        self, version: LoadedVersion, marker: AnswerMarker, position: int, old: Closing
+    ) -> Closing:
+        """The new closing of one answer; one that is not there stays what it was."""
+        if old.answer_text is None:
+            if old.outcome != Outcome.SCORED:
+                return replace(old, theta=None, se=None, marking=None, scorer_hash=None)
+            return replace(
+                old,
+                outcome=Outcome.ERROR.value,
+                score=None,
+                extracted=None,
+                extractor=None,
+                error_code="no_stored_answer",
+                marking=None,
+                scorer_hash=None,
+                reason="The client gave a score and no answer: there is nothing to mark again.",
+            )
+        item = (await patiently(lambda: self.versions.items_at(version, [position])))[position]
+        own = self.record.provenance["rescored_with"]
+        if own is not None:
+            item = replace(item, scorer=ScorerSpec(**own))
+        answer = Answer(
+            text=old.answer_text,
+            raw=old.answer_text if old.raw_text is None else old.raw_text,
+            reasoning=old.reasoning,
+            finish=FinishReason(old.finish_reason or FinishReason.STOP),
+        )
+        return closing_of(
+            await marker.mark_patiently(item, answer, on_wait=self.on_wait),
+            answer,
+            unparsed_is_wrong=version.unparsed_policy == "wrong",
+            tokens_in=old.tokens_in,
+            tokens_out=old.tokens_out,
+            usd=old.usd,
+            latency_ms=old.latency_ms,
+            attempts=old.attempts,
+        )
+
+
+def old_closings(
+    theirs: Sequence[Administration], ours: Sequence[Administration]
+) -> dict[int, Closing]:
+    """Closings of the older session by the steps of the newer one, in order of arrival."""
+    steps = {item.position: item.step for item in ours}
+    return {
+        steps[item.position]: item.closing
+        for item in sorted(theirs, key=lambda item: item.arrival or 0)
+        if item.closing is not None and item.position in steps
+    }
+
+
+def changes(
+    version: LoadedVersion,
+    sources: Mapping[int, Closing],
+    ours: Sequence[Administration],
+    *,
+    withheld: bool,
+) -> list[Change]:
+    """Each answer before and after, in order of asking."""
+    return [
+        Change(
+            step=item.step,
+            item_key=version.key_at(item.position),
+            before=sources[item.step],
+            after=item.closing,
+            withheld=withheld,
+        )
+        for item in ours
+        if item.step in sources
+    ]
+
+
+def _figures(parent: SessionRecord, found: Sequence[Change]) -> dict[str, Any]:
+    """What marking again has changed, JSON-able."""
+    both = [
+        (change.before.score, change.after.score)
+        for change in found
+        if change.after is not None
+        and change.before.score is not None
+        and change.after.score is not None
+    ]
+    estimate = parent.summary["estimate"]
+    return {
+        "answers": len(found),
+        "changed": sum(change.is_changed for change in found),
+        "scored_in_both": len(both),
+        "mean_before": sum(old for old, _ in both) / len(both) if both else None,
+        "mean_after": sum(new for _, new in both) / len(both) if both else None,
+        "theta_before": estimate["theta"],
+        "se_before": estimate["se"],
+    }

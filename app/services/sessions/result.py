@@ -1,0 +1,85 @@
+"""What an ended session found out, read from its stored figures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from app.engine.estimation.estimators import Z_95
+from app.engine.prediction.targets import WHOLE_BANK
+from app.errors import InvalidStateError
+from app.storage.repositories.session_values import ENDED, SessionRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Ability and predicted score of an ended session.
+
+    Attributes:
+        theta: Ability, logits; `None` where there is no estimate.
+        se: Its standard error, as the model has it.
+        ci: Its 95 % interval, corrected where the bank's version knows how.
+        accuracy: The predicted whole-bank score, if there is one; see `score_in`.
+        n_scored: Answers that it stands on.
+        reason: Why there is no ability and no score; `None` where there are.
+    """
+
+    theta: float | None
+    se: float | None
+    ci: tuple[float | None, float | None]
+    accuracy: dict[str, Any] | None
+    n_scored: int
+    reason: str | None = None
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation of theta's error, by the interval that holds."""
+        lo, hi = self.ci
+        return self.se if lo is None or hi is None else (hi - lo) / (2 * Z_95)
+
+
+def result_of(record: SessionRecord) -> Result:
+    """The result of a session that ended with one.
+
+    Raises:
+        InvalidStateError: It goes on, or has failed.
+    """
+    if record.status not in ENDED:
+        raise InvalidStateError(
+            f"Session {record.id} is {record.status}; this needs one that has ended."
+        )
+    if record.status == "failed":
+        raise InvalidStateError(f"Session {record.id} has failed: {record.stop_detail}")
+    estimate = record.summary["estimate"]
+    lo, hi = estimate["ci"]
+    return Result(
+        theta=estimate["theta"],
+        se=estimate["se"],
+        ci=(lo, hi),
+        accuracy=score_in(record.summary),
+        n_scored=record.summary["progress"]["scored"],
+        reason=estimate.get("reason"),
+    )
+
+
+def score_in(summary: Mapping[str, Any], tag: str = WHOLE_BANK) -> dict[str, Any] | None:
+    """`value`, `lo`, `hi`, `method` of the predicted score of a tag's items; None without one.
+
+    A session tells the score that it was about, and where the bank measures several abilities
+    those of the tags, and of the whole bank if it was about another.
+    """
+    accuracy: dict[str, Any] | None = summary["accuracy"]
+    if accuracy is None:
+        return None
+    about = accuracy.get("target") or {WHOLE_BANK: 1.0}
+    if set(about) == {tag}:
+        return accuracy
+    tasks = (summary.get("profile") or {}).get("tasks", ())
+    found = next((task for task in tasks if task["tag"] == tag), None)
+    if found is None:
+        return None
+    return {
+        **{name: found[name] for name in ("value", "lo", "hi")},
+        "nonresponse": accuracy.get("nonresponse", 0.0),
+        "method": accuracy["method"],
+        "target": None if tag == WHOLE_BANK else {tag: 1.0},
+    }

@@ -1,0 +1,450 @@
+"""One adaptive test as it runs: the engine's state beside the figures that people see.
+
+No I/O: `SessionService` (manual answers) and `SessionRunner` (live endpoints) both drive a
+`SessionRun` and store what it says. Rebuilt from the stored administrations it is the same, bit
+for bit, as the one that was lost.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from app.engine import (
+    AdaptiveTest,
+    CatState,
+    ItemIndex,
+    Response,
+    Stop,
+    StopReason,
+    Usage,
+    inversions,
+    person_fit,
+)
+from app.engine.bank import FloatArray
+from app.engine.multidimensional.belief import ProfileBelief
+from app.items import Outcome
+from app.services.banks.loaded import LoadedVersion
+from app.services.marking.closing import Spending
+from app.services.sessions.endings import ended_event
+from app.services.sessions.failures import Failures
+from app.services.sessions.headlines import no_result, told
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.pretest import PretestItems, window_of
+from app.services.sessions.profile import profile_of
+from app.storage.repositories.session_values import (
+    Administration,
+    Advance,
+    Closing,
+    Ending,
+    SelectedItem,
+    SessionEvent,
+)
+
+#: A prediction on the way is renewed this often, seconds: it costs as much as the rest of a step.
+PREDICTION_INTERVAL_S = 0.5
+#: Above this many items the whole-bank prediction is left for the end of the test: it costs a pass
+#: over the bank.
+LIVE_PREDICTION_MAX_ITEMS = 10_000
+
+
+#: Outcomes of answers that were written, and so paid for; a refused prompt may have cost nothing.
+_METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})
+
+
+class SessionRun:
+    """The state of one session in the hands of whoever drives it."""
+
+    def __init__(
+        self,
+        *,
+        test: AdaptiveTest,
+        plan: SessionPlan,
+        version: LoadedVersion,
+        seed: int,
+        administrations: Sequence[Administration] = (),
+    ) -> None:
+        self._design = plan.design
+        self._test = test
+        self._version = version
+        self._seed = seed
+        self._failures = Failures(plan.limits)
+        self._steps: dict[int, ItemIndex] = {}
+        self._outcomes: Counter[str] = Counter()
+        self._precise_since: int | None = None
+        self._tokens_in = self._tokens_out = self._calls = 0
+        self._usd: float | None = 0.0
+        self._is_unmetered = False
+        self._marking: Spending | None = None
+
+        self._information = math.inf
+        self._accuracy: dict[str, Any] | None = None
+        self._profile: dict[str, Any] | None = None
+        self._predicted_at_s = -math.inf
+        stopping = plan.design.stopping
+        self._pretest = PretestItems(
+            plan.pretest,
+            seed=seed,
+            window=window_of(plan.pretest, stopping.min_items, stopping.max_items),
+        )
+        self._state: CatState = test.start()
+        for item in administrations:
+            self._administer(item.step, ItemIndex(item.position))
+        for item in sorted(
+            (item for item in administrations if item.arrival is not None),
+            key=lambda item: item.arrival or 0,
+        ):
+            if item.closing is not None:
+                self._absorb(item.step, item.closing)
+
+    @property
+    def test(self) -> AdaptiveTest:
+        """The test that it runs."""
+        return self._test
+
+    @property
+    def state(self) -> CatState:
+        """The engine's state."""
+        return self._state
+
+    @property
+    def pending(self) -> dict[int, ItemIndex]:
+        """Steps that are asked and not closed."""
+        waiting = set(self._state.pending)
+        return {
+            step: item
+            for step, item in self._steps.items()
+            if item in waiting or self._pretest.is_pending(item)
+        }
+
+    @property
+    def spent_usd(self) -> float | None:
+        """What the calls cost; None where a price or a count of tokens is unknown."""
+        return self._usd
+
+    @property
+    def spent_tokens(self) -> tuple[int, int]:
+        """Tokens of prompts and of answers."""
+        return self._tokens_in, self._tokens_out
+
+    @property
+    def precision_reached(self) -> bool | None:
+        """Whether there is a result with its SE at the target; None when the design sets none."""
+        target = self._design.stopping.se
+        if target is None:
+            return None
+        return no_result(self._state.n_scored) is None and self._state.belief.se <= target
+
+    def position(self, step: int) -> ItemIndex:
+        """The item that was asked at `step`."""
+        return self._steps[step]
+
+    def blocked(self) -> Stop | None:
+        """Why nothing more can be asked of this examinee, whatever the test says."""
+        stop = self._failures.stop(closed=self._closed, scored=len(self._state.responses))
+        if stop is not None:
+            return stop
+        if self._is_unmetered:
+            return Stop(
+                StopReason.BUDGET_EXHAUSTED,
+                "The endpoint does not say how many tokens an answer took, so the budget cannot be "
+                "kept: it counts as spent.",
+            )
+        return None
+
+    def next_item(self, *, elapsed_s: float) -> SelectedItem | Stop:
+        """Choose the next item and mark it as asked, or say why the test is over."""
+        if (stop := self.blocked()) is not None:
+            return stop
+        # Counted in items of the test: with or without items in pretest, the test is the same.
+        nth = self._state.n_asked
+        decision = self._test.ask(
+            self._state, np.random.default_rng([self._seed, nth + 1]), elapsed_s=elapsed_s
+        )
+        if isinstance(decision, Stop):
+            return decision
+        due = self._pretest.due(nth)
+        if due is not None:
+            step = len(self._steps) + 1
+            self._administer(step, ItemIndex(due))
+            return SelectedItem(step=step, position=due)
+        return self.ask_item(decision.item)
+
+    def ask_item(self, item: ItemIndex) -> SelectedItem:
+        """Mark an item as asked that was chosen here or, in a ranking, for all its members."""
+        step = len(self._steps) + 1
+        bank = self._test.bank
+        self._information = bank.model.item_information(
+            bank.parameters, item, self._state.belief.theta
+        )
+        self._administer(step, item)
+        return SelectedItem(step=step, position=int(item), information=self._information)
+
+    def close(self, step: int, closing: Closing) -> Closing:
+        """Take in how an asked item ended; returns the closing with theta and SE after it."""
+        self._absorb(step, closing)
+        belief = self._state.belief
+        return replace(closing, theta=_finite(belief.theta), se=_finite(belief.se))
+
+    def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
+        """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
+        estimate = self._test.estimate(self._state)
+        if final or elapsed_s - self._predicted_at_s >= PREDICTION_INTERVAL_S:
+            self._accuracy = self._predicted(final=final)
+            target = self._design.selection.target
+            self._profile = profile_of(self._version, self._test, self._state, target)
+            self._predicted_at_s = elapsed_s
+        figures: dict[str, Any] = {
+            "estimate": {
+                "theta": _finite(estimate.theta),
+                "se": _finite(estimate.se),
+                "ci": [_finite(estimate.lo), _finite(estimate.hi)],
+                "ci_raw": estimate.raw and [_finite(end) for end in estimate.raw],
+                "method": estimate.method,
+                "at_bound": estimate.at_bound,
+            },
+            "accuracy": self._accuracy,
+            "profile": self._profile,
+            "progress": {
+                "items": self._closed,
+                "scored": len(self._state.responses),
+                "in_flight": len(self._state.pending),
+                "expected_items": self._closed if final else self._expected_items(),
+            },
+            "usage": {
+                "calls": self._calls,
+                "tokens_in": self._tokens_in,
+                "tokens_out": self._tokens_out,
+                "usd": self._usd,
+                "seconds": round(elapsed_s, 3),
+                "judge": None if self._marking is None else asdict(self._marking),
+            },
+            "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
+            "pretest": self._pretest.figures(),
+        }
+        if final and self._state.responses:
+            belief = self._state.belief
+            known = belief.profile.mean if isinstance(belief, ProfileBelief) else estimate.theta
+            figures["person_fit"] = self._person_fit(known)
+        return told(figures)
+
+    def _person_fit(self, theta: float | FloatArray) -> dict[str, Any]:
+        bank, responses = self._version.bank, self._state.responses
+        fit = person_fit(bank, responses, theta)
+        turned = inversions(bank, responses, theta)
+        return {
+            "lz": _finite(fit.lz),
+            "p_value": _finite(fit.p_value),
+            "flagged": fit.flagged,
+            "inversions": {
+                "observed": round(turned.observed, 3),
+                "expected": round(turned.expected, 3),
+            },
+            "surprises": [
+                {
+                    "item_id": self._version.key_at(surprise.item),
+                    "score": surprise.score,
+                    "expected": round(surprise.expected, 4),
+                }
+                for surprise in turned.surprises
+            ],
+        }
+
+    def ending(self, stop: Stop) -> Ending:
+        """How the session ends for this reason."""
+        reached = self.precision_reached
+        # A budget that ran out is an answer of its own; any other end needs something to stand on.
+        nothing_scored = (
+            self._closed > 0
+            and not self._state.responses
+            and stop.reason not in (StopReason.TIME_LIMIT, StopReason.BUDGET_EXHAUSTED)
+        )
+        if stop.reason is StopReason.TOO_MANY_FAILURES or nothing_scored:
+            failure = self._failures.last
+            if stop.reason is not StopReason.TOO_MANY_FAILURES:
+                stop = Stop(
+                    StopReason.TOO_MANY_FAILURES,
+                    f"None of {self._closed} answers could be scored; the last: "
+                    f"{failure.reason if failure else 'unknown'}",
+                )
+            return Ending(
+                status="failed",
+                stop_reason=stop.reason.value,
+                stop_detail=stop.detail,
+                precision_reached=reached,
+                failure={
+                    "code": (failure.error_code if failure else None) or "too_many_failures",
+                    "detail": (failure.reason if failure else None) or stop.detail,
+                },
+            )
+        return Ending(
+            status="completed",
+            stop_reason=stop.reason.value,
+            stop_detail=stop.detail + self._held(),
+            precision_reached=reached,
+        )
+
+    def _held(self) -> str:
+        """What is to be added where the SE was there before `min_items` let the test end."""
+        least, since = self._design.stopping.min_items or 0, self._precise_since
+        if since is None or since >= least:
+            return ""
+        return (
+            f" The SE target was reached with answer {since}; min_items {least} kept the test "
+            "going."
+        )
+
+    def step_forward(
+        self,
+        *,
+        closed: dict[int, Closing],
+        asked: Sequence[SelectedItem],
+        elapsed_s: float,
+        ending: Ending | None = None,
+        status: str = "running",
+    ) -> Advance:
+        """What storage is to write for this step: rows, events and figures in one value."""
+        figures = self.summary(elapsed_s=elapsed_s, final=ending is not None)
+        events = [
+            SessionEvent(
+                "response.received",
+                {
+                    "step": step,
+                    "item_id": self._version.key_at(self._steps[step]),
+                    "pretest": self._version.is_pretest(self._steps[step]),
+                    "outcome": closing.outcome,
+                    "score": closing.score,
+                    "extracted": closing.extracted,
+                    "reason": closing.reason,
+                    "latency_ms": closing.latency_ms,
+                },
+            )
+            for step, closing in closed.items()
+        ]
+        if closed:
+            events.append(
+                SessionEvent(
+                    "estimate.updated",
+                    {key: figures[key] for key in ("estimate", "accuracy", "progress", "usage")},
+                )
+            )
+        events.extend(
+            SessionEvent(
+                "session.item_selected",
+                {
+                    "step": item.step,
+                    "item_id": self._version.key_at(item.position),
+                    "pretest": self._version.is_pretest(item.position),
+                    "information": item.information,
+                },
+            )
+            for item in asked
+        )
+        if ending is not None:
+            events.append(ended_event(ending, figures))
+        return Advance(
+            closed=closed,
+            asked=asked,
+            events=events,
+            summary=figures,
+            status=status,
+            active_s=elapsed_s,
+            ending=ending,
+        )
+
+    @property
+    def _closed(self) -> int:
+        return self._state.n_asked - len(self._state.pending)
+
+    def _administer(self, step: int, item: ItemIndex) -> None:
+        if self._version.is_pretest(item):
+            self._pretest.ask(item)
+        else:
+            self._state = self._test.administer(self._state, item)
+        self._steps[step] = item
+
+    def _absorb(self, step: int, closing: Closing) -> None:
+        item = self._steps[step]
+        tokens = (closing.tokens_in or 0) + (closing.tokens_out or 0)
+        usage = Usage(usd=closing.usd or 0.0, tokens=tokens, calls=closing.attempts or 0)
+        if self._version.is_pretest(item):
+            # What it cost counts towards the budget; nothing else of it touches the test.
+            self._pretest.close(item, closing)
+            self._state = replace(self._state, usage=self._state.usage + usage)
+        else:
+            self._absorb_of_test(item, closing, usage)
+        self._meter(closing)
+
+    def _absorb_of_test(self, item: ItemIndex, closing: Closing, usage: Usage) -> None:
+        if closing.score is None:
+            self._state = self._test.skip(self._state, item, usage)
+        else:
+            self._state = self._test.tell(self._state, Response(item, closing.score, usage))
+            target = self._design.stopping.se
+            if target is None or self._state.belief.se > target:
+                self._precise_since = None
+            elif self._precise_since is None:
+                self._precise_since = self._state.n_scored
+        self._failures.take(closing)
+        self._outcomes[closing.outcome] += 1
+
+    def _meter(self, closing: Closing) -> None:
+        self._calls += closing.attempts or 0
+        self._tokens_in += closing.tokens_in or 0
+        self._tokens_out += closing.tokens_out or 0
+        if closing.attempts and closing.outcome in _METERED and self._is_unknown_cost(closing):
+            self._is_unmetered = True
+        if closing.marking is not None:
+            self._marking = self._marking or Spending()
+            self._marking.add(Spending(**closing.marking["usage"]))
+        # One call of unknown price makes the sum unknown; None says so, a low sum would not.
+        if closing.usd is None and closing.attempts:
+            self._usd = None
+        elif self._usd is not None:
+            self._usd += closing.usd or 0.0
+
+    def _is_unknown_cost(self, closing: Closing) -> bool:
+        """Whether this answer cost what the budget caps, and nobody knows how much."""
+        budget = self._design.budget
+        no_tokens = closing.tokens_in is None and closing.tokens_out is None
+        return (budget.tokens is not None and no_tokens) or (
+            budget.usd is not None and closing.usd is None
+        )
+
+    def _predicted(self, *, final: bool) -> dict[str, Any] | None:
+        if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
+            return None
+        predicted = self._test.predict(self._state)
+        return {
+            "value": predicted.value,
+            "lo": predicted.lo,
+            "hi": predicted.hi,
+            "raw": predicted.raw and list(predicted.raw),
+            "nonresponse": predicted.nonresponse,
+            "method": predicted.method,
+            "target": self._design.selection.target,
+        }
+
+    def _expected_items(self) -> int | None:
+        """Items in all that the SE target will probably take, if information goes on as now.
+
+        The target ends no test before `min_items` answers are marked, and of the items to come as
+        many will have no mark as of those before.
+        """
+        stopping, scored = self._design.stopping, self._state.n_scored
+        target = stopping.se
+        se = self._state.belief.se
+        if target is None or not math.isfinite(se) or not 0 < self._information < math.inf:
+            return None
+        missing = 1 / target**2 - 1 / se**2
+        more = max(0, math.ceil(missing / self._information), (stopping.min_items or 0) - scored)
+        expected = self._closed + math.ceil(more * self._closed / scored if scored else more)
+        ceilings = (stopping.max_items, int(self._version.active.sum()))
+        return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

@@ -1,0 +1,104 @@
+"""Banks, items and versions."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
+
+
+class BankRow(Base):
+    """A named collection of items with the way they are put and marked."""
+
+    __tablename__ = "banks"
+    __table_args__ = (
+        Index(
+            "uq_banks_name_live", "name", unique=True, postgresql_where=text("archived_at IS NULL")
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    description: Mapped[str] = mapped_column(server_default="")
+    licence: Mapped[str | None]
+    source: Mapped[str | None]
+    visibility: Mapped[str] = mapped_column(server_default="open")
+    default_scorer: Mapped[Json]
+    prompt: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    unparsed_policy: Mapped[str] = mapped_column(server_default="missing")
+    #: Items in pretest that a session is given if it does not say how many.
+    pretest_items: Mapped[int] = mapped_column(server_default=text("0"))
+    details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
+    revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    archived_at: Mapped[datetime | None]
+
+
+class ItemRow(Base):
+    """One item of a bank. Frozen once a bank version holds it."""
+
+    __tablename__ = "items"
+    __table_args__ = (UniqueConstraint("bank_id", "key"), Index(None, "bank_id", "content_hash"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    bank_id: Mapped[str] = mapped_column(ForeignKey("banks.id", ondelete="CASCADE"))
+    key: Mapped[str]
+    content: Mapped[Json]
+    scorer: Mapped[Json | None]
+    tags: Mapped[list[str]] = mapped_column(server_default=EMPTY_TEXTS)
+    group_key: Mapped[str | None]
+    expected_tokens_in: Mapped[int | None]
+    expected_tokens_out: Mapped[int | None]
+    content_hash: Mapped[str]
+    #: Sessions that were given the item while it was in pretest: the rarest comes next.
+    pretest_sessions: Mapped[int] = mapped_column(server_default=text("0"))
+    revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class BankVersionRow(Base):
+    """Immutable: the items with parameters, scale, hash and findings."""
+
+    __tablename__ = "bank_versions"
+    __table_args__ = (UniqueConstraint("bank_id", "number"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    bank_id: Mapped[str] = mapped_column(ForeignKey("banks.id", ondelete="CASCADE"))
+    number: Mapped[int]
+    response_model: Mapped[str]
+    scale: Mapped[str]
+    parameters_hash: Mapped[str]
+    provisional: Mapped[bool]
+    notes: Mapped[str] = mapped_column(server_default="")
+    lint: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    extras: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    knowledge: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    n_items: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class VersionItemRow(Base):
+    """Parameters of one item in one version; `position` is the engine's ItemIndex."""
+
+    __tablename__ = "version_items"
+    __table_args__ = (
+        CheckConstraint("status IN ('active', 'quarantined', 'pretest')", name="status"),
+    )
+
+    version_id: Mapped[str] = mapped_column(
+        ForeignKey("bank_versions.id", ondelete="CASCADE"), primary_key=True
+    )
+    position: Mapped[int] = mapped_column(primary_key=True)
+    item_id: Mapped[str] = mapped_column(ForeignKey("items.id", ondelete="CASCADE"), index=True)
+    a: Mapped[float]
+    intercept: Mapped[float]
+    c: Mapped[float]
+    d: Mapped[float]
+    #: Dispersion; null where the version's scores are right or wrong.
+    k: Mapped[float | None]
+    loadings: Mapped[list[float] | None]
+    status: Mapped[str]
+    flags: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))

@@ -1,0 +1,138 @@
+"""Response sets and calibrations."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.storage.rows.base import EMPTY_OBJECT, Base, Json
+
+
+class ResponseSetRow(Base):
+    """Recorded answers of many examinees to many items, with the figures that lists show."""
+
+    __tablename__ = "response_sets"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    description: Mapped[str] = mapped_column(server_default="")
+    details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
+    n_examinees: Mapped[int] = mapped_column(server_default=text("0"))
+    n_items: Mapped[int] = mapped_column(server_default=text("0"))
+    n_sheets: Mapped[int] = mapped_column(server_default=text("0"))
+    outcomes: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    imports: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+    revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class ResponseItemRow(Base):
+    """An item of a response set; `position` is its place in the bytes of every answer sheet."""
+
+    __tablename__ = "response_items"
+    __table_args__ = (UniqueConstraint("set_id", "key"),)
+
+    set_id: Mapped[str] = mapped_column(
+        ForeignKey("response_sets.id", ondelete="CASCADE"), primary_key=True
+    )
+    position: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str]
+
+
+class AnswerSheetRow(Base):
+    """All answers of one examinee in one trial: a byte an item, and the scores no byte stands for.
+
+    A row for each of the answers would be 19 million rows where this is 3,467.
+    """
+
+    __tablename__ = "answer_sheets"
+
+    set_id: Mapped[str] = mapped_column(
+        ForeignKey("response_sets.id", ondelete="CASCADE"), primary_key=True
+    )
+    examinee: Mapped[str] = mapped_column(primary_key=True)
+    trial: Mapped[int] = mapped_column(primary_key=True)
+    #: Order of the examinees: that of their first import.
+    position: Mapped[int]
+    codes: Mapped[bytes]
+    fractions: Mapped[bytes | None]
+
+
+class CollectedSessionRow(Base):
+    """A session whose answers a response set has taken over: they come in once."""
+
+    __tablename__ = "collected_sessions"
+
+    set_id: Mapped[str] = mapped_column(
+        ForeignKey("response_sets.id", ondelete="CASCADE"), primary_key=True
+    )
+    session_id: Mapped[str] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True, index=True
+    )
+
+
+class CalibrationRow(Base):
+    """Item parameters being estimated from a response set: where it stands, and who runs it."""
+
+    __tablename__ = "calibrations"
+    __table_args__ = (
+        CheckConstraint(
+            "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
+        ),
+        Index(None, "status", "lease_expires_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    #: A set in use stays: without its answers nobody could tell where the parameters come from.
+    response_set_id: Mapped[str] = mapped_column(ForeignKey("response_sets.id"), index=True)
+    #: A part of another calibration: one set of its items, run by whichever worker is free.
+    parent_id: Mapped[str | None] = mapped_column(
+        ForeignKey("calibrations.id", ondelete="CASCADE"), index=True
+    )
+    #: Which part this is, from 0; and how many parts this calibration has, None where none.
+    part: Mapped[int | None]
+    n_parts: Mapped[int | None]
+    #: Events so far.
+    event_seq: Mapped[int] = mapped_column(server_default=text("0"))
+    #: The version that the calibration was published as.
+    bank_id: Mapped[str | None] = mapped_column(ForeignKey("banks.id"), index=True)
+    bank_version_id: Mapped[str | None] = mapped_column(ForeignKey("bank_versions.id"), index=True)
+    settings: Mapped[Json]
+    status: Mapped[str]
+
+    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    #: How often in a row the lease ran out without a step.
+    lapses: Mapped[int] = mapped_column(server_default=text("0"))
+    lease_expires_at: Mapped[datetime | None]
+    worker_id: Mapped[str | None]
+
+    progress: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    result: Mapped[Json | None]
+    item_keys: Mapped[list[str] | None] = mapped_column(deferred=True)
+    #: Names of the columns of `item_values`; None in rows older than this column.
+    item_columns: Mapped[list[str] | None] = mapped_column(deferred=True)
+    #: Parameters, standard errors and fit of the items, float64 little-endian, column by column.
+    item_values: Mapped[bytes | None] = mapped_column(deferred=True)
+    #: Whole-bank abilities: theta, its SE and the mean score, float64 as above.
+    examinee_names: Mapped[list[str] | None] = mapped_column(deferred=True)
+    examinee_values: Mapped[bytes | None] = mapped_column(deferred=True)
+    failure: Mapped[Json | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class CalibrationEventRow(Base):
+    """What happened in a calibration, in order; `seq` is the server-sent event's id."""
+
+    __tablename__ = "calibration_events"
+
+    calibration_id: Mapped[str] = mapped_column(
+        ForeignKey("calibrations.id", ondelete="CASCADE"), primary_key=True
+    )
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    type: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,0 +1,85 @@
+"""Endpoints, API keys, answers to repeated requests, and how the secret key is known again."""
+
+from datetime import datetime
+
+from sqlalchemy import Index, func, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
+
+
+class ApiKeyRow(Base):
+    """A bearer key of our own API; only the hash of the secret is kept."""
+
+    __tablename__ = "api_keys"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str]
+    prefix: Mapped[str]
+    secret_hash: Mapped[str] = mapped_column(unique=True)
+    scopes: Mapped[list[str]]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+
+
+class EndpointRow(Base):
+    """A language model that can be called. Secrets are stored encrypted."""
+
+    __tablename__ = "endpoints"
+    __table_args__ = (
+        Index(
+            "uq_endpoints_name_live",
+            "name",
+            unique=True,
+            postgresql_where=text("name IS NOT NULL AND archived_at IS NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    name: Mapped[str | None]
+    kind: Mapped[str]
+    base_url: Mapped[str]
+    model: Mapped[str]
+    api_key_cipher: Mapped[bytes | None]
+    headers_cipher: Mapped[bytes | None]
+    header_names: Mapped[list[str]] = mapped_column(server_default=EMPTY_TEXTS)
+    sampling: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    reasoning: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    limits: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    price: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    retry: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    options: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    timeout_s: Mapped[float]
+    details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
+    revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    archived_at: Mapped[datetime | None]
+    #: Rate limits shared by all workers: the moment the next call may start (requests, tokens).
+    next_request_at: Mapped[datetime | None]
+    next_token_at: Mapped[datetime | None]
+
+
+class IdempotencyRow(Base):
+    """The first answer to a creating call, kept so that a repeat gets the same one."""
+
+    __tablename__ = "idempotency_keys"
+
+    principal: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    request_hash: Mapped[str]
+    response_status: Mapped[int | None]
+    response_headers: Mapped[Json | None]
+    response_body: Mapped[bytes | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
+
+
+class SecretCanaryRow(Base):
+    """A known text, encrypted at first start: tells whether the present key is the right one."""
+
+    __tablename__ = "secret_canary"
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cipher: Mapped[bytes]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,0 +1,186 @@
+"""Sessions and rankings."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from app.storage.rows.base import EMPTY_OBJECT, Base, Json
+
+
+class SessionRow(Base):
+    """One adaptive test (`CatSession`): its design, where it stands, and who runs it."""
+
+    __tablename__ = "sessions"
+    __table_args__ = (
+        CheckConstraint(
+            "status IN ('queued', 'running', 'waiting', 'paused', 'awaiting_response', "
+            "'completed', 'failed', 'cancelled')",
+            name="status",
+        ),
+        Index(None, "status", "lease_expires_at"),
+        Index(None, "created_at", "id"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    mode: Mapped[str]
+    status: Mapped[str]
+    endpoint_id: Mapped[str | None] = mapped_column(ForeignKey("endpoints.id"), index=True)
+    bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
+    design: Mapped[Json]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("sessions.id"), index=True)
+    relation: Mapped[str | None]
+    #: A member of a ranking is asked by the ranking's worker, under the ranking's lease.
+    ranking_id: Mapped[str | None] = mapped_column(ForeignKey("rankings.id"), index=True)
+    ranking_member: Mapped[int | None]
+    details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
+    provenance: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+
+    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    #: How often in a row the lease ran out without a step.
+    lapses: Mapped[int] = mapped_column(server_default=text("0"))
+    lease_expires_at: Mapped[datetime | None]
+    worker_id: Mapped[str | None]
+    waiting_until: Mapped[datetime | None]
+    waiting_reason: Mapped[str | None]
+
+    #: The running figures that `GET` shows: estimate, accuracy, usage, outcomes, person fit.
+    summary: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    stop_reason: Mapped[str | None]
+    stop_detail: Mapped[str | None]
+    precision_reached: Mapped[bool | None]
+    failure: Mapped[Json | None]
+    #: Number of answers closed so far, and of events written: the next ones count from here.
+    arrivals: Mapped[int] = mapped_column(server_default=text("0"))
+    event_seq: Mapped[int] = mapped_column(server_default=text("0"))
+    #: Seconds the session has been worked on, over all leases; the budget in seconds counts these.
+    active_s: Mapped[float] = mapped_column(server_default=text("0"))
+    revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class RankingRow(Base):
+    """Several endpoints on one bank version, ranked; each is a session with this `ranking_id`."""
+
+    __tablename__ = "rankings"
+    __table_args__ = (
+        CheckConstraint(
+            "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
+        ),
+        Index(None, "status", "lease_expires_at"),
+    )
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
+    #: Rules, shared budget, and how each endpoint is asked.
+    settings: Mapped[Json]
+    seed: Mapped[int] = mapped_column(BigInteger)
+    details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
+    status: Mapped[str]
+
+    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    #: How often in a row the lease ran out without a step.
+    lapses: Mapped[int] = mapped_column(server_default=text("0"))
+    lease_expires_at: Mapped[datetime | None]
+    worker_id: Mapped[str | None]
+
+    #: The figures that `GET` shows: order, pairs, ties, progress, usage.
+    summary: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
+    stop_reason: Mapped[str | None]
+    stop_detail: Mapped[str | None]
+    failure: Mapped[Json | None]
+    event_seq: Mapped[int] = mapped_column(server_default=text("0"))
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class RankingEventRow(Base):
+    """Something that happened in a ranking; `seq` is the id of the server-sent event."""
+
+    __tablename__ = "ranking_events"
+
+    ranking_id: Mapped[str] = mapped_column(
+        ForeignKey("rankings.id", ondelete="CASCADE"), primary_key=True
+    )
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    type: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class AdministrationRow(Base):
+    """One item put to the examinee in one session: asked, then closed with an outcome."""
+
+    __tablename__ = "administrations"
+    __table_args__ = (
+        UniqueConstraint("session_id", "position"),
+        CheckConstraint("(arrival IS NULL) = (outcome IS NULL)", name="closed"),
+    )
+
+    session_id: Mapped[str] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True
+    )
+    step: Mapped[int] = mapped_column(primary_key=True)
+    position: Mapped[int]
+    step_token: Mapped[str | None]
+    asked_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    information: Mapped[float | None]
+    #: Order in which answers were closed, from 1; null while the answer is awaited.
+    arrival: Mapped[int | None]
+    outcome: Mapped[str | None]
+    score: Mapped[float | None]
+    extracted: Mapped[str | None]
+    extractor: Mapped[str | None]
+    reason: Mapped[str | None]
+    error_code: Mapped[str | None]
+    answer_text: Mapped[str | None]
+    raw_text: Mapped[str | None]
+    reasoning: Mapped[str | None]
+    finish_reason: Mapped[str | None]
+    tokens_in: Mapped[int | None]
+    tokens_out: Mapped[int | None]
+    usd: Mapped[float | None]
+    latency_ms: Mapped[float | None]
+    attempts: Mapped[int | None]
+    theta: Mapped[float | None]
+    se: Mapped[float | None]
+    #: Of name and parameters of the scorer that marked.
+    scorer_hash: Mapped[str | None]
+    #: Of scorers that call out: judgements, the judge's version, what it cost.
+    marking: Mapped[Json | None]
+    answered_at: Mapped[datetime | None]
+
+
+class SessionEventRow(Base):
+    """What happened in a session, in order; `seq` is the server-sent event's id."""
+
+    __tablename__ = "session_events"
+
+    session_id: Mapped[str] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), primary_key=True
+    )
+    seq: Mapped[int] = mapped_column(primary_key=True)
+    type: Mapped[str]
+    data: Mapped[Json]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class GateRow(Base):
+    """A session held against a threshold; the outcome follows from the session."""
+
+    __tablename__ = "gates"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    session_id: Mapped[str] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), index=True
+    )
+    metric: Mapped[str]
+    tag: Mapped[str | None]
+    threshold: Mapped[float]
+    direction: Mapped[str]
+    confidence: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
