@@ -18,7 +18,7 @@ from app.errors import (
     SecretsError,
 )
 from app.items import Message
-from app.services.endpoints.service import EndpointChange, EndpointService, EndpointSpec, public
+from app.services.endpoints.service import EndpointChange, EndpointService, EndpointSpec, origin_of
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -60,7 +60,7 @@ async def test_the_worker_gets_secrets_decrypted_and_nothing_prints_them(
         ready,
         spec(),
         EndpointChange(api_key="sk-secret"),
-        public(ready.endpoint),
+        origin_of(ready.endpoint),
     ):
         assert "sk-secret" not in repr(value)
         assert "blue" not in repr(value)

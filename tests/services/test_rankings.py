@@ -1,10 +1,11 @@
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.engine.ranking.rules import RankingBudget, RankingRules
-from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.services.container import Services
 from app.services.endpoints.service import EndpointSpec
 from app.settings import Settings
@@ -73,6 +74,20 @@ async def test_what_cannot_be_ranked_is_refused_and_nothing_is_stored(
 
     assert (await services.rankings.list_page(PAGE)).items == ()
     assert (await services.sessions.list_page(PAGE)).items == ()
+
+
+async def test_a_refused_ranking_leaves_no_endpoint_behind(services: Services) -> None:
+    twins = [
+        replace(each, settings=replace(each.settings, name="the same"))
+        for each in (scripted(theta=0.0), priced("a", 1.0))
+    ]
+    with pytest.raises(AlreadyExistsError):
+        await services.rankings.create(contest(endpoints=twins))
+
+    assert (await services.endpoints.list(PAGE)).items == ()
+    assert (await services.sessions.list_page(PAGE)).items == ()
+    with pytest.raises(AlreadyExistsError):
+        await services.rankings.create(contest(endpoints=twins))
 
 
 async def test_saved_endpoints_are_ranked_by_their_ids(services: Services) -> None:

@@ -239,8 +239,9 @@ def by_cost(price: Price | None = None) -> SessionSpec:
 
 async def first_choice(services: Services, price: Price | None) -> str:
     """The item that such a session asks first."""
-    new, version, plan = await services.session_drafts.draft(by_cost(price))
-    test = await services.versions.adaptive_test(version, plan.design, price_in(new.provenance))
+    draft = await services.session_drafts.draft(by_cost(price))
+    version, price = draft.version, price_in(draft.new.provenance)
+    test = await services.versions.adaptive_test(version, draft.plan.design, price)
     asked = test.ask(test.start(), np.random.default_rng(0))
     assert isinstance(asked, Ask)
     return version.keys[asked.item]

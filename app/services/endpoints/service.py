@@ -19,7 +19,13 @@ from app.errors import BlockedAddressError, ExamineeError, FieldProblem, Invalid
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Price, SealedSecrets
+from app.storage.repositories.endpoints import (
+    Endpoint,
+    EndpointSettings,
+    NewEndpoint,
+    Price,
+    SealedSecrets,
+)
 from app.storage.secrets import SecretBox
 
 
@@ -79,8 +85,8 @@ class ReadyEndpoint:
         return self.endpoint.settings.retry
 
 
-def public(endpoint: Endpoint) -> dict[str, Any]:
-    """Where answers came from, for their provenance: no secrets, plain JSON values."""
+def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
+    """Where answers come from, for their provenance: no secrets, plain JSON values."""
     settings = endpoint.settings
     return {
         "id": endpoint.id,
@@ -132,10 +138,19 @@ class EndpointService:
             BlockedAddressError: Its URL names an address that this server does not call.
             AlreadyExistsError: Another endpoint has this name.
         """
-        self.check(spec)
-        sealed = self._sealed(spec)
+        new = self.prepare(spec)
         async with self._database.unit_of_work() as uow:
-            return await uow.endpoints.add(new_id("end"), spec.settings, sealed)
+            return await uow.endpoints.add(new)
+
+    def prepare(self, spec: EndpointSpec) -> NewEndpoint:
+        """An endpoint that is checked and not stored yet: it goes with what is made for it.
+
+        Raises:
+            InvalidInputError: Its kind, URL or options cannot be used.
+            BlockedAddressError: Its URL names an address that this server does not call.
+        """
+        self.check(spec)
+        return NewEndpoint(id=new_id("end"), settings=spec.settings, sealed=self._sealed(spec))
 
     async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
         """One endpoint.

@@ -14,7 +14,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService, EndpointSpec, price_in
 from app.services.rankings.run import RankingPlan
 from app.services.sessions.checks import check_plan, require_answers, require_content
-from app.services.sessions.drafts import SessionDrafts, SessionQueue, SessionSpec
+from app.services.sessions.drafts import SessionDraft, SessionDrafts, SessionQueue, SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
@@ -22,7 +22,7 @@ from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.repositories.endpoints import EndpointSettings, Price
 from app.storage.repositories.rankings import RankingRecord
-from app.storage.repositories.session_values import NewSession, SessionEvent
+from app.storage.repositories.session_values import SessionEvent
 from app.storage.unit_of_work import UnitOfWork
 
 #: Endpoints of one ranking: pairs, and the probability of each, grow with their square.
@@ -128,8 +128,8 @@ class RankingService:
                 seed=seed,
                 metadata=spec.metadata,
             )
-            for position, (new, run) in enumerate(drafts):
-                await _add(uow, new, run, ranking_id, position)
+            for position, (draft, run) in enumerate(drafts):
+                await _add(uow, draft, run, ranking_id, position)
             await self._queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
 
@@ -165,15 +165,15 @@ class RankingService:
         test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
         _require_warm_up(plan, version, [_checked_price(settings[-1], plan)])
-        draft = await self._member(endpoint, version, plan, [record.seed, len(in_it)])
+        draft, run = await self._member(endpoint, version, plan, [record.seed, len(in_it)])
         async with self._database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
             if len(record.summary["order"]) != len(in_it):
                 raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
-            await _add(uow, *draft, ranking_id, len(in_it))
+            await _add(uow, draft, run, ranking_id, len(in_it))
             continued = replace(plan, budget=_beyond(record, budget)).to_dict()
-            event = SessionEvent("ranking.joined", {"endpoint_id": draft[0].endpoint_id})
+            event = SessionEvent("ranking.joined", {"endpoint_id": draft.new.endpoint_id})
             await uow.rankings.reopen(ranking_id, settings=continued, event=event)
             await self._queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
@@ -235,9 +235,9 @@ class RankingService:
         version: LoadedVersion,
         plan: RankingPlan,
         seed: Sequence[int],
-    ) -> tuple[NewSession, SessionRun]:
-        """The session of an endpoint, not stored yet."""
-        new, version, asking = await self._drafts.draft(
+    ) -> tuple[SessionDraft, SessionRun]:
+        """The session of an endpoint, not stored yet; nor is an endpoint that is given in place."""
+        draft = await self._drafts.draft(
             SessionSpec(
                 mode="live",
                 endpoint=endpoint if isinstance(endpoint, EndpointSpec) else None,
@@ -247,15 +247,18 @@ class RankingService:
                 seed=int(np.random.default_rng(seed).integers(2**_SEED_BITS)),
             )
         )
-        price = price_in(new.provenance)
-        test = await self._versions.adaptive_test(version, asking.design, price)
-        return new, SessionRun(test=test, plan=asking, version=version, seed=new.seed)
+        asking, price = draft.plan, price_in(draft.new.provenance)
+        test = await self._versions.adaptive_test(draft.version, asking.design, price)
+        run = SessionRun(test=test, plan=asking, version=draft.version, seed=draft.new.seed)
+        return draft, run
 
 
 async def _add(
-    uow: UnitOfWork, new: NewSession, run: SessionRun, ranking_id: str, position: int
+    uow: UnitOfWork, draft: SessionDraft, run: SessionRun, ranking_id: str, position: int
 ) -> None:
-    member = replace(new, ranking_id=ranking_id, ranking_member=position)
+    if draft.endpoint is not None:
+        await uow.endpoints.add(draft.endpoint)
+    member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
     await uow.sessions.add(member, summary=run.summary(elapsed_s=0.0))
 
 

@@ -11,7 +11,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService, price_in
 from app.services.sessions.checks import check_plan, check_reachable
 from app.services.sessions.copies import moved, renumbered
-from app.services.sessions.drafts import SessionDrafts, SessionQueue
+from app.services.sessions.drafts import SessionDraft, SessionDrafts, SessionQueue
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
 from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
@@ -119,7 +119,8 @@ class DerivedSessions:
             },
             active_s=parent.active_s,
         )
-        return await self._drafts.start(new, version, plan, kept)
+        draft = SessionDraft(new=new, version=version, plan=plan)
+        return await self._drafts.start(draft, kept)
 
     async def replay(
         self,

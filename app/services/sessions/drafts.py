@@ -11,7 +11,7 @@ from app.items import ScorerSpec
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import described, scorer_endpoints
-from app.services.endpoints.service import EndpointService, EndpointSpec, price_in, public
+from app.services.endpoints.service import EndpointService, EndpointSpec, origin_of, price_in
 from app.services.sessions.checks import (
     check_plan,
     check_reachable,
@@ -26,7 +26,7 @@ from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_values import OPEN
-from app.storage.repositories.endpoints import Endpoint, EndpointSettings
+from app.storage.repositories.endpoints import Endpoint, EndpointSettings, NewEndpoint
 from app.storage.repositories.session_values import Administration, NewSession, SessionRecord
 from app.storage.unit_of_work import UnitOfWork
 
@@ -69,6 +69,23 @@ class SessionSpec:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDraft:
+    """A session that is checked and not stored yet.
+
+    Attributes:
+        new: What is to be stored of it.
+        version: What it asks.
+        plan: How.
+        endpoint: To be stored with it, in the same transaction.
+    """
+
+    new: NewSession
+    version: LoadedVersion
+    plan: SessionPlan
+    endpoint: NewEndpoint | None = None
+
+
 class SessionDrafts:
     """New sessions: checked, then stored and brought to the workers.
 
@@ -96,8 +113,8 @@ class SessionDrafts:
         self._queue = queue
         self._private_endpoints = private_endpoints
 
-    async def draft(self, spec: SessionSpec) -> tuple[NewSession, LoadedVersion, SessionPlan]:
-        """A session that is checked and not stored yet; an endpoint given in place is.
+    async def draft(self, spec: SessionSpec) -> SessionDraft:
+        """Check a session; nothing is stored.
 
         Raises:
             InvalidInputError: A design that makes no sense for this bank or endpoint.
@@ -115,19 +132,17 @@ class SessionDrafts:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         await check_reachable(spec.plan, plan, version)
         markers = await self.markers_of(version)
-        endpoint = None
+        endpoint: Endpoint | NewEndpoint | None = None
         if spec.mode == "live":
             require_content(version)
             if spec.endpoint is not None:
-                # Checked before it is stored, so that a refused session leaves no endpoint behind.
-                await self._check_live(spec.endpoint.settings, plan, version)
-                endpoint = await self._endpoints.create(spec.endpoint)
+                endpoint = self._endpoints.prepare(spec.endpoint)
             elif spec.endpoint_id is not None:
                 # Opened, so that a secret that cannot be read is said now.
                 endpoint = (await self._endpoints.ready(spec.endpoint_id)).endpoint
-                await self._check_live(endpoint.settings, plan, version)
             else:
                 raise InvalidInputError("A live session needs an endpoint.")
+            await self._check_live(endpoint.settings, plan, version)
         else:
             check_plan(plan, None)
             await self._versions.adaptive_test(version, plan.design)
@@ -146,25 +161,26 @@ class SessionDrafts:
                 **await self.reach(version, plan),
             },
         )
-        return new, version, plan
+        to_store = endpoint if isinstance(endpoint, NewEndpoint) else None
+        return SessionDraft(new=new, version=version, plan=plan, endpoint=to_store)
 
     async def start(
-        self,
-        new: NewSession,
-        version: LoadedVersion,
-        plan: SessionPlan,
-        administrations: Sequence[Administration] = (),
+        self, draft: SessionDraft, administrations: Sequence[Administration] = ()
     ) -> SessionRecord:
         """Store a session and bring it to the workers, or ask its first item.
 
         Args:
-            new: The session.
-            version: What it asks.
-            plan: How.
+            draft: The session.
             administrations: What it begins with.
+
+        Raises:
+            AlreadyExistsError: Another endpoint has the name of the one that comes with it.
         """
+        new, version, plan = draft.new, draft.version, draft.plan
         test = await self._versions.adaptive_test(version, plan.design, price_in(new.provenance))
         async with self._database.unit_of_work() as uow:
+            if draft.endpoint is not None:
+                await uow.endpoints.add(draft.endpoint)
             if new.parent_id is None and plan.pretest.items_per_session:
                 positions = await uow.versions.draw_pretest(
                     version.id,
@@ -228,7 +244,7 @@ class SessionDrafts:
     def provenance(
         self,
         version: LoadedVersion,
-        endpoint: Endpoint | None,
+        endpoint: Endpoint | NewEndpoint | None,
         seed: int,
         markers: Mapping[str, Any],
     ) -> dict[str, Any]:
@@ -246,7 +262,7 @@ class SessionDrafts:
             "asking": version.asking(),
             "unparsed_when_calibrated": version.unparsed_when_calibrated,
             "prompt_template_hash": version.prompt_style.template_hash,
-            "endpoint": public(endpoint) if endpoint else None,
+            "endpoint": endpoint and origin_of(endpoint),
             "scorer_endpoints": dict(markers),
             "private_endpoints": self._private_endpoints,
             "seed": seed,

@@ -62,7 +62,7 @@ class SessionService:
             InvalidInputError: A design that makes no sense for this bank or endpoint.
             NotFoundError: No such endpoint or bank version.
         """
-        return await self._drafts.start(*await self._drafts.draft(spec))
+        return await self._drafts.start(await self._drafts.draft(spec))
 
     async def get(self, session_id: str) -> SessionRecord:
         """One session.

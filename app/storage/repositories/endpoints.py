@@ -88,6 +88,16 @@ class SealedSecrets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewEndpoint:
+    """An endpoint to be stored."""
+
+    id: str
+    settings: EndpointSettings
+    sealed: SealedSecrets
+    revision: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """A stored endpoint."""
 
@@ -125,15 +135,13 @@ class EndpointRepository:
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
-    async def add(
-        self, endpoint_id: str, settings: EndpointSettings, sealed: SealedSecrets
-    ) -> Endpoint:
+    async def add(self, new: NewEndpoint) -> Endpoint:
         """Store a new endpoint.
 
         Raises:
             AlreadyExistsError: A live endpoint has this name.
         """
-        row = EndpointRow(id=endpoint_id, **_columns(settings), **_sealed_columns(sealed))
+        row = EndpointRow(id=new.id, **_columns(new.settings), **_sealed_columns(new.sealed))
         self._db.add(row)
         await self._db.flush()
         await self._db.refresh(row)
