@@ -219,6 +219,7 @@ def test_a_stale_pid_file_that_names_a_stranger_does_not_harm_the_stranger(clust
         stranger.wait()
 
 
+@pytest.mark.slow
 def test_four_first_starts_at_once_share_one_server(scratch: Path) -> None:
     with (
         _another_process(scratch) as first,
@@ -232,6 +233,7 @@ def test_four_first_starts_at_once_share_one_server(scratch: Path) -> None:
     assert _server_is_gone(scratch)
 
 
+@pytest.mark.slow
 def test_a_first_start_killed_half_way_is_no_obstacle(scratch: Path) -> None:
     with _another_process(scratch) as first:
         _until((scratch / "postgres" / "data.partial" / "base").exists)
@@ -376,6 +378,7 @@ class TestAsRoot:
             assert _ask(server, "SELECT 1") == 1
         _remove_sockets(server)
 
+    @pytest.mark.slow
     def test_programs_in_a_private_home_are_copied_once(
         self, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
