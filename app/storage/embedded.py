@@ -253,7 +253,8 @@ class EmbeddedPostgres:
             )
         finally:
             os.close(log)
-        _reap()
+        for pid in [pid for pid, known in _servers.items() if known.poll() is not None]:
+            del _servers[pid]
         _servers[server.pid] = server
         return server
 
@@ -433,12 +434,6 @@ def database_url(settings: Settings) -> Iterator[str]:
     else:
         with EmbeddedPostgres(settings.data_dir) as postgres:
             yield postgres.url
-
-
-def _reap() -> None:
-    for server in list(_servers.values()):
-        if server.poll() is not None:
-            del _servers[server.pid]
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -158,7 +158,7 @@ async def test_events_tell_what_happens_until_the_end(client: Client, app: FastA
 async def test_a_repeated_call_makes_one_calibration(client: Client, app: FastAPI) -> None:
     await recorded(client)
     headers = {"Idempotency-Key": "once"}
-    body = {"response_set": "arc"}
+    body = {"response_set": "arc", "model": "1pl", "report_card": False}
     first = await client.post(URL, json=body, headers=headers)
     again = await client.post(URL, json=body, headers=headers)
     assert first.json() == again.json()

@@ -48,6 +48,7 @@ def test_every_design_has_its_row(card: ReportCard) -> None:
     assert document["rows"][0]["se_target"] == 0.3
 
 
+@pytest.mark.slow
 def test_chosen_items_are_worth_more_than_random_ones(card: ReportCard) -> None:
     by_design = {row.design: row for row in card.rows}
     ies = by_design["default"].ies

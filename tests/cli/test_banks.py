@@ -1,14 +1,18 @@
 """`sextant banks` as the shell calls it, on a database of its own."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
 from app.cli import banks
+from app.cli.server import serving
+from app.settings import Settings
 
 Run = Callable[..., Result]
 
@@ -185,3 +189,22 @@ def test_an_export_that_cannot_be_is_one_clear_message(run: Run, tmp_path: Path)
     noted = run("export", "flat", "--out", target)
     assert "1 names begin like formulas, the first is '=flat'" in noted.stderr
     assert target.read_text().endswith("=flat,0.0,0.5,0.0,1.0\n")
+
+
+def test_a_server_lists_what_its_database_holds(
+    run: Run, database_url: str, tmp_path: Path, files: tuple[Path, Path]
+) -> None:
+    settings = Settings(database_url=database_url, data_dir=tmp_path, port=0, auth="off")
+    run("import", "bare", "--items", files[0], "--scorer", "numeric")
+    imported = ("import", "sums", "--items", files[0], "--parameters", files[1])
+    run(*imported, "--allow", "negative_slope", "--scorer", "numeric")
+
+    async def ask() -> Result:
+        async with serving(settings, worker=False) as server:
+            return await asyncio.to_thread(run, "list", "--server", server.base_url)
+
+    with structlog.testing.capture_logs():  # the server's, which go to the same stdout here
+        answered = asyncio.run(ask())
+    assert answered.exit_code == 0, answered.output
+    assert len(answered.stdout.splitlines()) == 3
+    assert answered.stdout == run("list").stdout

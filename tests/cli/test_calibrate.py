@@ -184,6 +184,7 @@ def test_a_missing_directory_is_noticed_before_the_work(tmp_path: Path, data: Si
     assert "does not exist" in result.output
 
 
+@pytest.mark.slow
 def test_several_abilities_are_calibrated_with_what_predicts_scores(
     tmp_path: Path, data: Simulated
 ) -> None:

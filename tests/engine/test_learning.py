@@ -52,6 +52,7 @@ def learned() -> VersionLearning:
     return taught(*two_skills(BANK, 150, seed=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stopping",
     [

@@ -65,6 +65,7 @@ def test_two_copies_that_answer_alike_get_the_same_items_and_tie() -> None:
         assert len(shared) >= shorter - 1
 
 
+@pytest.mark.slow
 def test_equals_are_told_apart_seldom_and_by_holm_hardly_ever() -> None:
     wrong = {True: 0, False: 0}
     for holm in wrong:

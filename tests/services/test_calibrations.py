@@ -322,6 +322,7 @@ async def test_what_a_calibration_stands_on_cannot_be_deleted(services: Services
         await services.calibrations.delete(record.id)
 
 
+@pytest.mark.slow
 async def test_what_held_out_examinees_teach_goes_with_the_version(services: Services) -> None:
     await imported(services, csv_of(answers(80)))
     record = await completed(services, CalibrationPlan(report_card=True), imports=False)

@@ -152,6 +152,7 @@ async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
         assert again.pending == run.pending
 
 
+@pytest.mark.slow
 async def test_exposure_control_is_fitted_when_a_session_asks_for_it(services: Services) -> None:
     plan = {
         "selection": {"exposure": {"max_rate": 0.3}},

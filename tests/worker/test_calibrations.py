@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.services.calibrations.service import Publication
 from app.services.container import Services
@@ -122,6 +124,7 @@ async def test_a_stopped_worker_hands_its_calibration_over(services: Services) -
     assert record.lease_epoch == 2
 
 
+@pytest.mark.slow
 async def test_a_calibration_survives_a_killed_worker(
     services: Services, settings: Settings
 ) -> None:
@@ -157,6 +160,7 @@ async def events_of(services: Services, calibration_id: str, kind: str) -> list[
     ]
 
 
+@pytest.mark.slow
 async def test_a_part_of_a_killed_worker_is_taken_over_and_the_parts_are_joined(
     services: Services, settings: Settings
 ) -> None:
@@ -178,6 +182,7 @@ async def test_a_part_of_a_killed_worker_is_taken_over_and_the_parts_are_joined(
     assert len(await services.calibrations.items(made.id)) == kept > 200
 
 
+@pytest.mark.slow
 async def test_two_workers_share_the_parts(working: Services, settings: Settings) -> None:
     made = await in_parts(working)
     with worker_process(settings) as other:
@@ -188,6 +193,7 @@ async def test_two_workers_share_the_parts(working: Services, settings: Settings
         await ended(working, made.id, "completed")
 
 
+@pytest.mark.slow
 async def test_cancelling_ends_the_parts_that_run(working: Services) -> None:
     made = await in_parts(working)
     process = await halted(os.getpid())

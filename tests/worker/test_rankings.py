@@ -52,6 +52,7 @@ async def test_the_same_seed_and_answers_give_the_same_ranking(working: Services
     assert figures(first) == figures(second)
 
 
+@pytest.mark.slow
 async def test_two_names_of_one_model_tie(working: Services) -> None:
     twins = [scripted(theta=0.2, seed=9), scripted(theta=0.2, seed=9, latency_ms=1)]
     rest = [scripted(theta=-2.0, seed=1), scripted(theta=2.2, seed=2)]

@@ -166,6 +166,7 @@ def truth(good: str, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([float(model.right[item.key]) for item in ITEMS])
 
 
+@pytest.mark.slow
 async def test_profiles_are_recovered_within_their_intervals_and_told_in_words(
     api: Api, model_urls: dict[str, str]
 ) -> None:
