@@ -16,6 +16,8 @@ from typing_extensions import override
 
 #: Of the largest body; a row of parameters has up to seven.
 MAX_VALUES = 700_000
+#: Of a fraction; of whole numbers Python has a limit of its own.
+MAX_DIGITS = 10_000
 #: Letters of a text that are decoded in one go.
 _PIECE = 1 << 16
 #: So much of a text as takes a millisecond. Never ends within an escape, or between the two halves
@@ -48,6 +50,7 @@ class InSlices(json.JSONDecoder):
         self.parse_object = lambda start, strict, scan, *_: _object(
             start, strict, self._counting(scan)
         )
+        self.parse_float = _number(self.parse_float)
         self.scan_once = py_make_scanner(self)
 
     @override
@@ -63,6 +66,15 @@ class InSlices(json.JSONDecoder):
             return scan(text, at)
 
         return counted
+
+
+def _number(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parsed(digits: str) -> Any:
+        if len(digits) > MAX_DIGITS:
+            raise ValueError(f"a number of {len(digits)} digits, the limit is {MAX_DIGITS}")
+        return parse(digits)
+
+    return parsed
 
 
 def _object(start: tuple[str, int], strict: bool, scan: _Scan) -> tuple[dict[str, Any], int]:

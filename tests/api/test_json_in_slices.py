@@ -63,3 +63,9 @@ def test_values_are_counted_at_every_depth(monkeypatch: pytest.MonkeyPatch, valu
     monkeypatch.setattr(json_in_slices, "MAX_VALUES", 3)
     with pytest.raises(TooManyValuesError):
         json.loads(json.dumps(value), cls=InSlices)
+
+
+@pytest.mark.parametrize("number", ["1." + "1" * LONG, "1" * LONG, "1" * LONG + "e5"])
+def test_numbers_that_are_long_to_convert_are_refused(number: str) -> None:
+    with pytest.raises(ValueError, match="digits"):
+        json.loads(number, cls=InSlices)
