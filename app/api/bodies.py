@@ -8,8 +8,8 @@ and those of the first slice that has any are reported.
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # missing in the stubs
 from typing import Any, NoReturn, Union, get_args, get_origin
 
 from fastapi import Request
@@ -17,6 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
+from app.api.json_in_slices import InSlices, TooManyValuesError
 from app.errors import BusyError
 
 #: Bytes of a body where the route says nothing else.
@@ -25,12 +26,12 @@ SMALL = 64 * 1024
 MEDIUM = 8 * 1024 * 1024
 #: Files, and rows of item parameters.
 LARGE = 16 * 1024 * 1024
-#: Of the largest body; a row of parameters has up to seven.
-MAX_VALUES = 700_000
 #: Of all bodies beyond `SMALL` that are being worked on at a time.
 _MAX_HELD = 64 * 1024 * 1024
 #: Entries validated in one go, which takes a few milliseconds.
 _SLICE = 500
+
+_one_thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
 LIMIT_KEY = "x-max-body-bytes"
 
@@ -105,60 +106,31 @@ async def parsed(body: bytes, model: object) -> Any:
     """
     if len(body) <= SMALL:
         return parse_json(body)
-    return await asyncio.to_thread(_parsed_in_slices, body, model)
+    # One after the other: threads that reckon in Python take turns, and each turn of another one
+    # is time that the event loop waits. Of the larger bodies this also holds one text at a time.
+    return await asyncio.get_running_loop().run_in_executor(
+        _one_thread, _parsed_in_slices, body, model
+    )
 
 
 def parse_json(body: bytes, *, decoder: type[json.JSONDecoder] = json.JSONDecoder) -> Any:
     """JSON without NaN and infinities.
 
     Raises:
-        HTTPException: 400, the bytes are not JSON.
+        HTTPException: 400, the bytes are not JSON; 413, they hold more values than `decoder` takes.
     """
     try:
         return json.loads(body, cls=decoder, parse_constant=_refuse_constant)
+    except TooManyValuesError as exc:
+        raise HTTPException(413, f"The request body holds {exc}.") from exc
     except RecursionError as exc:
         raise HTTPException(400, "The body is nested too deeply.") from exc
     except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
         raise HTTPException(400, f"The body is not JSON: {exc}") from exc
 
 
-class _InSlices(json.JSONDecoder):
-    """Lets other threads run while it decodes, which the decoder in C does not."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.scan_once = py_make_scanner(self)
-
-
-def refuse_too_many_values(body: bytes) -> None:
-    """Refuse JSON that holds more values than any request needs: each costs far more than a byte.
-
-    Raises:
-        HTTPException: 413, it does.
-    """
-    if _marks(body, 0, len(body)) <= MAX_VALUES:
-        return
-    # Texts may hold any number of commas: only what stands outside of them counts.
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    found = at = 0
-    while found <= MAX_VALUES:
-        opened = plain.find(b'"', at)
-        found += _marks(plain, at, len(plain) if opened < 0 else opened)
-        closed = plain.find(b'"', opened + 1)
-        if opened < 0 or closed < 0:
-            break
-        at = closed + 1
-    if found > MAX_VALUES:
-        raise HTTPException(413, f"The request body holds more than {MAX_VALUES} values.")
-
-
-def _marks(body: bytes, start: int, end: int) -> int:
-    return sum(body.count(mark, start, end) for mark in (b",", b"[", b"{"))
-
-
 def _parsed_in_slices(body: bytes, model: object) -> Any:
-    refuse_too_many_values(body)
-    value = parse_json(body, decoder=_InSlices)
+    value = parse_json(body, decoder=InSlices)
     if not (isinstance(value, dict) and isinstance(model, type) and issubclass(model, BaseModel)):
         return value
     for name, given in value.items():

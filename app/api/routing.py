@@ -174,7 +174,7 @@ class _ParsedRequest(Request):
 def _refuse_unstorable(value: Any, pointer: str) -> None:
     match value:
         case str():
-            if "\x00" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+            if "\x00" in value or not _is_encodable(value):
                 raise _unstorable(pointer)
         case list():
             for position, entry in enumerate(value):
@@ -188,6 +188,13 @@ def _refuse_unstorable(value: Any, pointer: str) -> None:
                 _refuse_unstorable(entry, f"{pointer}/{name}")
         case _:
             pass
+
+
+def _is_encodable(value: str) -> bool:
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _refuse_nul_in_url(request: Request) -> None:

@@ -10,6 +10,7 @@ import uvicorn
 from typing_extensions import override
 
 from app.cli.runtime import open_database, settle, warn_of_secrets
+from app.confined import confinement
 from app.errors import InvalidInputError
 from app.main import ApiServer, create_app
 from app.services.container import Services
@@ -58,6 +59,8 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             banks = app.state.services.banks
             if not (await banks.list_banks(PageRequest(limit=1))).items:
                 await banks.ensure_demo_bank()  # something to try, in a new database
+            # So that the first import need not wait until its helper has loaded what it needs.
+            await asyncio.to_thread(confinement().start)
             settle()
             host, port = listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
@@ -66,6 +69,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             server.should_exit = True
             await task
             listener.close()
+            confinement().close()
 
 
 class _Server(ApiServer):

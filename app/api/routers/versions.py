@@ -229,9 +229,8 @@ async def validate_version(
     bank: BankRef, version: VersionRef, body: ValidationCreate, versions: Versions
 ) -> ValidationRead:
     """What lint says, and who would be quarantined, under other overrides; nothing is written."""
-    return ValidationRead.of(
-        await versions.validate(bank, version, allow=body.allow, keep=body.keep)
-    )
+    found = await versions.validate(bank, version, allow=body.allow, keep=body.keep)
+    return await asyncio.to_thread(ValidationRead.of, found)
 
 
 @router.post(

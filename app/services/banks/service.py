@@ -265,7 +265,7 @@ class BankService:
     ) -> ImportReport:
         if request.from_version is not None:
             request = await _from_version(uow, bank, request)
-        table = parameters_of(request)
+        table = await asyncio.to_thread(parameters_of, request)
         if not request.items and table is None:
             raise InvalidInputError("Expected items or parameters to import, got neither.")
         outlines = await uow.items.outlines(bank.id)
@@ -273,14 +273,14 @@ class BankService:
         added, items = await asyncio.to_thread(new_items, existing, request.items, faults)
         await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added))
         if table is not None and not outlines and not added:
-            added = bare_items(table)
-        outlines += [outline(item) for item in added]
+            added = await asyncio.to_thread(bare_items, table)
+        outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
         draft: VersionDraft | None = None
         parameters = Tally()
         renamed: tuple[Renamed, ...] = ()
-        findings = tuple(content_findings(outlines))
+        findings = tuple(await asyncio.to_thread(content_findings, outlines))
         if table is not None:
-            matched = match_parameters(outlines, table)
+            matched = await asyncio.to_thread(match_parameters, outlines, table)
             parameters, renamed = matched.tally, matched.renamed
             draft = await asyncio.to_thread(draft_version, outlines, matched, table, request)
             findings = draft.findings
@@ -313,9 +313,10 @@ async def _from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> Ban
         )
     columns = await uow.versions.columns(version.id)
     flags = await uow.versions.flags(version.id)
+    loaded = await asyncio.to_thread(LoadedVersion.of, bank, version, columns)
     return replace(
         request,
-        parameters=LoadedVersion.of(bank, version, columns).bank,
+        parameters=loaded.bank,
         scale=version.scale,
         response_model=version.response_model,
         provisional=request.provisional or version.provisional,

@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from cachetools import LRUCache
@@ -131,10 +132,7 @@ class VersionService:
         async with self._database.unit_of_work() as uow:
             flags = await uow.versions.flags(found.id)
         loaded = await self.load(found.id)
-        findings = [Finding(item_id=key, **flag) for key, flag in flags]
-        keys = {*loaded.keys, *(key for key, _ in flags)}
-        left_out = quarantined(findings, keys, allow, keep)
-        return Validation(found, findings, left_out)
+        return await asyncio.to_thread(_validated, found, loaded.keys, flags, allow, keep)
 
     async def information(self, bank: str, version: str, theta: FloatArray) -> InformationCurve:
         """Information of the active items over theta.
@@ -255,6 +253,18 @@ class VersionService:
             for position in positions
             if (item := self._items.get((version_id, position)))
         }
+
+
+def _validated(
+    version: BankVersion,
+    keys: Iterable[str],
+    flags: Sequence[tuple[str, Mapping[str, Any]]],
+    allow: Collection[str],
+    keep: Collection[str],
+) -> Validation:
+    findings = [Finding(item_id=key, **flag) for key, flag in flags]
+    known = {*keys, *(key for key, _ in flags)}
+    return Validation(version, findings, quarantined(findings, known, allow, keep))
 
 
 async def _built(version: LoadedVersion, design: Design, price: Price | None) -> AdaptiveTest:

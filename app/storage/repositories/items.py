@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, func, literal_column, null, or_, select, t
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, NotFoundError
-from app.storage.bulk import insert_many
+from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_values import (
     Item,
@@ -83,6 +83,7 @@ class ItemRepository:
             )
             .where(ItemRow.bank_id == bank_id)
             .order_by(ItemRow.id)
+            .execution_options(yield_per=STREAMED)
         )
         return [
             ItemOutline(
@@ -97,7 +98,7 @@ class ItemRepository:
                 has_content=row[8],
                 has_target=row[9],
             )
-            for row in await self._db.execute(query)
+            async for row in await self._db.stream(query)
         ]
 
     async def find(self, bank_id: str, id_or_key: str, *, for_update: bool = False) -> Item:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.items import ScorerSpec
-from app.storage.bulk import insert_many
+from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_values import (
     PRETEST,
@@ -146,10 +146,11 @@ class VersionRepository:
             .join(ItemRow, ItemRow.id == VersionItemRow.item_id)
             .where(VersionItemRow.version_id == version_id, VersionItemRow.status != PRETEST)
             .order_by(VersionItemRow.position)
+            .execution_options(yield_per=STREAMED)
         )
         seen_tags: dict[tuple[str, ...], tuple[str, ...]] = {}
         rows = []
-        for row in await self._db.execute(query):
+        async for row in await self._db.stream(query):
             # Items share few sets of tags; keep each once.
             tags = tuple(row[3])
             rows.append((*row[:3], seen_tags.setdefault(tags, tags), *row[4:]))
@@ -252,9 +253,10 @@ class VersionRepository:
             .join(VersionItemRow, VersionItemRow.item_id == ItemRow.id)
             .where(VersionItemRow.version_id == version_id, _IS_FLAGGED)
             .order_by(VersionItemRow.position)
+            .execution_options(yield_per=STREAMED)
         )
-        rows = await self._db.execute(query)
-        return [(key, flag) for key, flags in rows for flag in flags]
+        rows = await self._db.stream(query)
+        return [(key, flag) async for key, flags in rows for flag in flags]
 
     async def pretest_items(self, version_id: str) -> list[PretestItem]:
         """The items of a version that have no parameters, by position."""

@@ -1,0 +1,144 @@
+"""JSON decoded in slices: other threads run meanwhile, and it ends where there are too many values.
+
+The decoder in C takes a whole document, or one text of it, in one go: of 16 MB up to half a second
+in which nothing else of this process runs.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from json import JSONDecodeError
+from json.decoder import JSONArray, scanstring  # type: ignore[attr-defined]  # missing in the stubs
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # missing in the stubs
+from typing import Any
+
+from typing_extensions import override
+
+#: Of the largest body; a row of parameters has up to seven.
+MAX_VALUES = 700_000
+#: Of a fraction; of whole numbers Python has a limit of its own.
+MAX_DIGITS = 10_000
+#: Letters of a text that are decoded in one go.
+_PIECE = 1 << 16
+#: So much of a text as takes a millisecond. Never ends within an escape, or between the two halves
+#: of a surrogate pair.
+_SOME_TEXT = re.compile(
+    r"(?>[^\"\\]{1,64}"
+    r"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|\\u[0-9a-fA-F]{4}|\\[^u]){0,4096}+"
+)
+
+_Scan = Callable[[str, int], tuple[Any, int]]
+
+
+class TooManyValuesError(ValueError):
+    """A document holds more values than any request needs: each costs far more than a byte."""
+
+
+class InSlices(json.JSONDecoder):
+    """Decodes what `json.JSONDecoder` does, with the same faults.
+
+    Raises:
+        TooManyValuesError: There are more than `MAX_VALUES`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._n_values = 0
+        self.parse_string = _text
+        self.parse_array = lambda start, scan: JSONArray(start, self._counting(scan))
+        self.parse_object = lambda start, strict, scan, *_: _object(
+            start, strict, self._counting(scan)
+        )
+        self.parse_float = _number(self.parse_float)
+        self.scan_once = py_make_scanner(self)
+
+    @override
+    def decode(self, s: str, *args: Any) -> Any:
+        self._n_values = 0
+        return super().decode(s, *args)
+
+    def _counting(self, scan: _Scan) -> _Scan:
+        def counted(text: str, at: int) -> tuple[Any, int]:
+            self._n_values += 1
+            if self._n_values > MAX_VALUES:
+                raise TooManyValuesError(f"more than {MAX_VALUES} values")
+            return scan(text, at)
+
+        return counted
+
+
+def _number(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parsed(digits: str) -> Any:
+        if len(digits) > MAX_DIGITS:
+            raise ValueError(f"a number of {len(digits)} digits, the limit is {MAX_DIGITS}")
+        return parse(digits)
+
+    return parsed
+
+
+def _object(start: tuple[str, int], strict: bool, scan: _Scan) -> tuple[dict[str, Any], int]:
+    """An object, as the decoder of the standard library; its keys too are read in pieces."""
+    text, at = start
+    made: dict[str, Any] = {}
+    at = _past_space(text, at)
+    if text[at : at + 1] == "}":
+        return made, at + 1
+    while True:
+        if text[at : at + 1] != '"':
+            raise JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
+        key, at = _text(text, at + 1, strict)
+        at = _after(":", text, at)
+        try:
+            made[key], at = scan(text, at)
+        except StopIteration as end:
+            raise JSONDecodeError("Expecting value", text, end.value) from None
+        at = _past_space(text, at)
+        if text[at : at + 1] == "}":
+            return made, at + 1
+        at = _after(",", text, at)
+
+
+def _after(mark: str, text: str, at: int) -> int:
+    at = _past_space(text, at)
+    if text[at : at + 1] != mark:
+        raise JSONDecodeError(f"Expecting '{mark}' delimiter", text, at)
+    return _past_space(text, at + 1)
+
+
+def _past_space(text: str, at: int) -> int:
+    while text[at : at + 1] in (" ", "\t", "\n", "\r"):
+        at += 1
+    return at
+
+
+def _text(document: str, at: int, strict: bool = True) -> tuple[str, int]:
+    """The text that begins behind the quote before `at`, and where what follows it begins."""
+    close = document.find('"', at, at + _PIECE)
+    if close >= 0 and document.find("\\", at, close) < 0:  # as good as always
+        return _scanned(document, at, strict)
+    began = at
+    pieces: list[str] = []
+    while True:
+        found = _SOME_TEXT.match(document, at)
+        end = found.end() if found else at
+        if end == at:  # it is closed here, or faulty
+            try:
+                last, after = _scanned(document, at, strict)
+            except JSONDecodeError as error:
+                is_open = error.pos == at - 1  # faults of an open text are told of its beginning
+                raise JSONDecodeError(
+                    error.msg, document, began - 1 if is_open else error.pos
+                ) from None
+            pieces.append(last)
+            return "".join(pieces), after
+        try:
+            pieces.append(_scanned(document[at:end] + '"', 0, strict)[0])
+        except JSONDecodeError as error:
+            raise JSONDecodeError(error.msg, document, at + error.pos) from None
+        at = end
+
+
+def _scanned(document: str, at: int, strict: bool) -> tuple[str, int]:
+    found: tuple[str, int] = scanstring(document, at, strict)
+    return found

@@ -1,0 +1,136 @@
+"""A probe beside a server: how long `/healthz` takes, and the memory of the server's processes.
+
+It is a process of its own, which asks an idle server of nothing as well: where that one is slow
+too, the machine is busy.
+
+    python benchmarks/watching.py URL PID
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+#: Seconds between two questions of the probe; memory is looked at every so many of them.
+ASK_EVERY_S, LOOK_EVERY = 0.05, 5
+
+
+@dataclass
+class Seen:
+    """The longest answers of `/healthz` and of a server that has nothing to do, and the memory."""
+
+    slowest_ms: float = 0.0
+    idle_ms: float = 0.0
+    memory_mb: float = 0.0
+
+
+@dataclass
+class Watch:
+    """What the probe has seen since the last `take`."""
+
+    process: "subprocess.Popen[str]"
+    seen: Seen = field(default_factory=Seen)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            seen = json.loads(line)
+            with self.lock:
+                self.seen.slowest_ms = max(self.seen.slowest_ms, seen["ms"])
+                self.seen.idle_ms = max(self.seen.idle_ms, seen["idle_ms"])
+                self.seen.memory_mb = max(self.seen.memory_mb, seen["mb"])
+
+    def take(self) -> Seen:
+        with self.lock:
+            taken, self.seen = self.seen, Seen()
+            return taken
+
+
+def probe(url: str, pid: int) -> None:
+    """Ask for health and look at the memory until killed."""
+    looks = 0
+    memory = 0.0
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        idle = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        if os.fork() == 0:
+            answer_at_once(listening)
+    while True:
+        ms, idle_ms = asked_ms(f"{url}/healthz"), asked_ms(idle)
+        if looks % LOOK_EVERY == 0:
+            memory = sum(map(pss_mb, tree(pid)))
+        looks += 1
+        print(json.dumps({"ms": ms, "idle_ms": idle_ms, "mb": memory}), flush=True)
+        time.sleep(ASK_EVERY_S)
+
+
+def asked_ms(url: str) -> float:
+    began = time.perf_counter()
+    try:
+        with urllib.request.urlopen(url, timeout=60) as reply:
+            reply.read()
+    except OSError:
+        return 60_000.0
+    return (time.perf_counter() - began) * 1000
+
+
+def answer_at_once(listening: socket.socket) -> NoReturn:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with the probe
+    while True:
+        asking, _ = listening.accept()
+        with asking:
+            asking.recv(4096)
+            asking.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+
+def tree(root: int) -> Iterator[int]:
+    """The server and its children, without Postgres."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            if name != "postgres":
+                children.setdefault(int(rest.split()[1]), []).append(int(stat.parent.name))
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        yield pid
+        waiting += children.get(pid, [])
+
+
+def pss_mb(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@contextlib.contextmanager
+def watching(url: str, pid: int) -> Iterator[Watch]:
+    """The probe of a server, for as long as the block runs."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, url, str(pid)], stdout=subprocess.PIPE, text=True
+    )
+    watch = Watch(process)
+    threading.Thread(target=watch.listen, daemon=True).start()
+    try:
+        yield watch
+    finally:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    probe(sys.argv[1], int(sys.argv[2]))
