@@ -7,7 +7,7 @@ from typing import Any
 
 from app.engine.correction import IntervalCorrection
 from app.engine.estimation import GridEstimator, Method, SeKind
-from app.engine.prediction import P_IRT, SCORE_MODEL, Predictor
+from app.engine.prediction import COMBINED, DESIGN, P_IRT, SCORE_MODEL, Predictor
 from app.engine.quadrature import FixedGrid, NormalPrior, Rule
 from app.engine.reading import Section, as_json, given
 from app.engine.state import Estimator
@@ -37,6 +37,8 @@ _LEAST_PRIOR_SD = 1e-3
 class PredictionMethod(StrEnum):
     """How scores are predicted."""
 
+    COMBINED = COMBINED
+    DESIGN = DESIGN
     SCORE_MODEL = SCORE_MODEL
     P_IRT = P_IRT
 
@@ -288,7 +290,8 @@ class PredictionDesign:
     """How the score is predicted.
 
     Attributes:
-        method: None takes the score model where one was learned, elsewhere p-IRT.
+        method: None takes model and draws combined where score curves were learned, elsewhere the
+            score model, and p-IRT where there is none either.
     """
 
     method: PredictionMethod | None = None
