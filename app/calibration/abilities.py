@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.calibration.ability_settings import MultidimensionalSettings, Watch
+from app.calibration.curve_errors import learn_curves
 from app.calibration.multidimensional import MultidimensionalFit, fit_multidimensional
 from app.calibration.score_intervals import LEAST_EXAMINEES
 from app.calibration.score_model import LearnedScores, learn_scores
 from app.engine.bank import ItemBank
+from app.engine.combined_score import LearnedCurves
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import Abilities
@@ -23,11 +25,13 @@ class LearnedAbilities:
         bank: With loadings and the population.
         fit: How they were fitted.
         scores: Predicts scores; None where the examinees are too few to learn from.
+        curves: Predicts those of examinees unlike them, too; None likewise.
     """
 
     bank: ItemBank
     fit: MultidimensionalFit
     scores: LearnedScores | None
+    curves: LearnedCurves | None
 
 
 def learn_abilities(
@@ -55,7 +59,8 @@ def learn_abilities(
     """
     fit = fit_multidimensional(scores, settings, rng, watch)
     bank = ItemBank.from_abilities(Abilities(fit.items, fit.population), item_ids)
-    learned = None
+    learned, curves = None, None
     if len(scores) >= LEAST_EXAMINEES:
         learned = learn_scores(scores, targets, rng, askable=askable, costs=costs)
-    return LearnedAbilities(bank=bank, fit=fit, scores=learned)
+        curves = learn_curves(scores, targets, rng, askable=askable, costs=costs)
+    return LearnedAbilities(bank=bank, fit=fit, scores=learned, curves=curves)

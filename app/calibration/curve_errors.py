@@ -7,7 +7,7 @@
 | strongest_from_weakest | the weakest half | the strongest 30 % |
 
 Each of the held out takes the test that the bank will give, answered from its own record, and its
-score is predicted after 8, 16, 32 and 64 answers. The errors, in standard deviations by the model,
+score is predicted after 8, 16, 32 and 48 answers. The errors, in standard deviations by the model,
 and how far the examinee stands from those known say how wide intervals must be near them and
 beyond: see `ModelError`. Both numbers are means of their posterior, which keeps few records from
 teaching too much. Examinees of one hold-out share what is wrong with its curves, so that together
@@ -45,9 +45,9 @@ from app.engine.stopping import AnyOf, MaxItems
 from app.errors import CalibrationError
 
 #: Numbers of answers at which errors are looked at.
-LOOKS = (8, 16, 32, 64)
+LOOKS = (8, 16, 32, 48)
 #: Examinees tested in each hold-out; more would not change two numbers much.
-_MOST_TESTED = 40
+_MOST_TESTED = 24
 _SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
 #: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
 #: A t of that scale has the variance of the model, and a tenth of an error more.
@@ -167,14 +167,15 @@ def _errors(
     """By target, one entry for each number of answers."""
     n_items = scores.shape[1]
     active = np.ones(n_items, dtype=np.bool_) if askable is None else askable
-    curves = fit_curves(scores[held.known])
+    fitted = fit_curves(scores[held.known])
     aim = targets.get(WHOLE_BANK)
     if aim is None:
         aim = next(iter(targets.values()))
+    curves = fitted.towards(aim, active)
     looks = sorted({min(look, int(active.sum())) for look in LOOKS})
     test = score_test(curves, aim, looks[-1], active, costs)
     predictors = {
-        name: CombinedScore(curves, weights, ModelError(), active)
+        name: CombinedScore(fitted.towards(weights, active), weights, ModelError(), active)
         for name, weights in targets.items()
     }
     found: dict[str, dict[int, list[tuple[float, float, float]]]] = {

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit, stdtr  # type: ignore[import-untyped]  # scipy ships no types
 
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
@@ -82,11 +82,13 @@ def discrepancy(
     draws = int(by_lot.sum())
     if draws < LEAST_DRAWS:
         return None
-    some = curves.take(items)
-    expected = some.expected(at)
+    across = curves.slopes[:, items]
+    expected = expit(at.mean @ across + curves.intercept[items])
     raw = np.array([one.score for one in asked]) - expected
     variance = curves.dispersion * expected * (1.0 - expected)
-    learned = (expected * (1.0 - expected) / curves.dispersion) * some.spread(at.covariance)
+    learned = (expected * (1.0 - expected) / curves.dispersion) * np.einsum(
+        "kn,kl,ln->n", across, at.covariance, across
+    )
     unseen = np.maximum(1.0 - learned, _LEAST_UNSEEN)
     counted = weights[items] * frame[items]
     # Of step t on: what is taken off again, for only those not asked are to be told of.

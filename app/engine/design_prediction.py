@@ -78,7 +78,8 @@ class Predictors:
         # Of a mix nothing was held out; the whole bank's errors are the nearest there are.
         name = next(iter(wanted)) if len(wanted) == 1 else WHOLE_BANK
         kind = DesignScore if self.method is PredictionMethod.DESIGN else CombinedScore
-        return kind(facts.curves.curves, weights, facts.curves.error_of(name), facts.active)
+        curves = facts.curves.curves.towards(weights, facts.active)
+        return kind(curves, weights, facts.curves.error_of(name), facts.active)
 
     def of_tags(self) -> dict[str, Predictor]:
         """Of the whole bank ("all") and of each tag; none where the bank has one ability."""

@@ -12,6 +12,7 @@ from app.engine.combined_score import LearnedCurves
 from app.engine.design_parts import PredictionMethod
 from app.engine.index import BoolArray
 from app.engine.reading import Section, as_json, given
+from app.engine.score_curves import ScoreCurves
 from app.engine.score_model import Target
 from app.engine.selection.base import Criterion, Selector
 from app.engine.selection.by_lot import ByLot, CurveVariance
@@ -199,7 +200,7 @@ class SelectionDesign:
                 selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
             if lot and facts.curves is not None:
                 selector = ByLot(
-                    curves=facts.curves.curves,
+                    curves=self._curves(facts.curves, facts),
                     criterion=criterion,
                     first=selector,
                     weights=self._weights(facts),
@@ -220,10 +221,15 @@ class SelectionDesign:
     def _weights(self, facts: BankFacts) -> FloatArray:
         return target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)
 
+    def _curves(self, learned: LearnedCurves, facts: BankFacts) -> ScoreCurves:
+        return learned.curves.towards(self._weights(facts), facts.active)
+
     def _criterion(self, facts: BankFacts, length: int | None, *, by_lot: bool) -> Criterion:
         criterion: Criterion
         if by_lot and facts.curves is not None:
-            criterion = CurveVariance(curves=facts.curves.curves, weights=self._weights(facts))
+            criterion = CurveVariance(
+                curves=self._curves(facts.curves, facts), weights=self._weights(facts)
+            )
         elif self.criterion is CriterionName.A_STRATIFIED:
             if length is None:
                 raise missing("/selection/criterion", "stopping.max_items to plan its strata by")

@@ -21,8 +21,10 @@ Source: Wedderburn (1974), Biometrika 61, for the quasi-likelihood.
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.linalg.lapack import dposv  # type: ignore[import-untyped]  # scipy ships no types
+from scipy.special import expit  # type: ignore[import-untyped]
 
+from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import InvalidInputError
 
@@ -32,7 +34,7 @@ PRIOR_SD = 4.0
 _TOLERANCE = 1e-8  # gradient of the log-posterior, per unit of ability
 _MAX_STEPS = 60
 _LONGEST_STEP = 2.0  # logits by which one Newton step may move an item asked
-_REMEMBERED = 64  # sets of answers: for so many tests at once none is read twice
+_REMEMBERED = 256  # sets of answers: for so many tests at once none is read twice
 _BLOCK = 2**13  # columns whose products stay in the processor's cache
 
 
@@ -62,6 +64,7 @@ class ScoreCurves:
         slopes: Shape (D, n_items), the general ability first.
         intercept: Logits of an average examinee, shape (n_items,).
         dispersion: k, in (0, 1].
+        prior_sd: Of the general ability, in standard deviations of those calibrated.
         precision: Of the prior, shape (D,).
 
     Raises:
@@ -71,6 +74,7 @@ class ScoreCurves:
     slopes: FloatArray
     intercept: FloatArray
     dispersion: float = 1.0
+    prior_sd: float = PRIOR_SD
     precision: FloatArray = field(init=False, repr=False)
     _located: dict[tuple[bytes, bytes], Located] = field(
         init=False, repr=False, default_factory=dict
@@ -88,12 +92,22 @@ class ScoreCurves:
             raise InvalidInputError(f"A dispersion lies in (0, 1], got {self.dispersion!r}.")
         object.__setattr__(self, "slopes", np.ascontiguousarray(self.slopes))
         precision = np.ones(len(self.slopes))
-        precision[0] = PRIOR_SD**-2
+        precision[0] = self.prior_sd**-2
         object.__setattr__(self, "precision", precision)
 
-    def take(self, items: IntArray) -> "ScoreCurves":
-        """The curves of some of the items, by position."""
-        return ScoreCurves(self.slopes[:, items], self.intercept[items], self.dispersion)
+    def towards(self, weights: FloatArray, askable: BoolArray | None) -> "ScoreCurves":
+        """The same curves with the prior that fits a score and the items that may be asked.
+
+        Where most of the score cannot be asked, answers to other items tell of it only what they
+        did among those calibrated: then the general ability has their distribution, too.
+
+        Args:
+            weights: What each item counts in the score, shape (n_items,).
+            askable: Mask of the items that may be asked; None means all.
+        """
+        if askable is None or 2.0 * float(weights[askable].sum()) >= float(weights.sum()):
+            return self
+        return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
 
     def expected(self, at: Located) -> FloatArray:
         """p of every item, shape (n_items,)."""
@@ -103,32 +117,42 @@ class ScoreCurves:
     def locate(self, items: IntArray, scores: FloatArray) -> Located:
         """Posterior mode of the abilities, and their covariance (Laplace).
 
-        Always from the same start, so that the same answers give the same bits. The results used
-        last are remembered: a step chooses by them, and a prediction tells of them.
+        Each answer is taken in from the mode before it, so that the same answers in the same order
+        give the same bits. The results used last are remembered, for tests grow one answer at a
+        time.
 
         Args:
             items: Positions of the items answered, shape (n,).
             scores: In [0, 1], shape (n,).
         """
-        key = (items.tobytes(), scores.tobytes())
-        known = self._located.get(key)
-        if known is None:
-            known = self._located[key] = self._locate(items, scores)
-            for oldest in list(self._located)[:-_REMEMBERED]:
-                self._located.pop(oldest, None)
-        return known
+        # The longest known beginning of the answers; from there on one answer at a time.
+        count = items.size
+        found: Located | None = None
+        while found is None and count:
+            found = self._located.get((items[:count].tobytes(), scores[:count].tobytes()))
+            count -= found is None
+        if found is None:
+            found = Located(np.zeros(len(self.slopes)), np.diag(1.0 / self.precision))
+        for last in range(count + 1, items.size + 1):
+            found = self._one_more(found, items[:last], scores[:last])
+            self._located[items[:last].tobytes(), scores[:last].tobytes()] = found
+        for oldest in list(self._located)[:-_REMEMBERED]:
+            self._located.pop(oldest, None)
+        return found
 
-    def _locate(self, items: IntArray, scores: FloatArray) -> Located:
+    def _one_more(self, before: Located, items: IntArray, scores: FloatArray) -> Located:
+        """The mode by all these answers, found from the mode before the last of them."""
         across, intercept = self.slopes[:, items], self.intercept[items]
-        x, prior = np.zeros(len(across)), np.diag(self.precision)
-        hessian = prior
+        x, diagonal = before.mean, np.arange(len(across))
+        hessian = np.empty((0, 0))
         for _ in range(_MAX_STEPS):
             expected = expit(x @ across + intercept)
-            hessian = prior + (across * (expected * (1.0 - expected) / self.dispersion)) @ across.T
+            hessian = (across * (expected * (1.0 - expected) / self.dispersion)) @ across.T
+            hessian[diagonal, diagonal] += self.precision
             gradient = across @ ((scores - expected) / self.dispersion) - self.precision * x
-            if not items.size or np.abs(gradient).max() < _TOLERANCE:
+            if np.abs(gradient).max() < _TOLERANCE:
                 break
-            step = np.linalg.solve(hessian, gradient)
+            step = dposv(hessian, gradient)[1]
             longest = float(np.abs(step @ across).max())
             x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
         return Located(x, np.linalg.inv(hessian))

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from scipy.special import expit  # type: ignore[import-untyped]  # scipy ships no types
 
 from app.engine.bank import FloatArray, ItemIndex
 from app.engine.index import BoolArray
@@ -185,8 +186,8 @@ def contradicted(curves: ScoreCurves, state: CatState) -> bool:
         return False
     items = np.array([one.item for one in state.responses], dtype=np.intp)
     scores = np.array([one.score for one in state.responses])
-    some = curves.take(items)
-    expected = some.expected(curves.locate(items, scores))
+    at = curves.locate(items, scores)
+    expected = expit(at.mean @ curves.slopes[:, items] + curves.intercept[items])
     variance = curves.dispersion * expected * (1.0 - expected)
     # Of a 0/1 score; of others it is less, so that they are called a contradiction later.
     spread = float((variance * np.maximum(1.0 - 4.0 * variance, 0.0)).sum())
