@@ -38,7 +38,7 @@ from app.calibration.curve_errors import learn_curves, score_test
 from app.calibration.score_curves import fit_curves
 from app.calibration.score_intervals import LEAST_EXAMINEES
 from app.calibration.score_model import learn_scores
-from app.engine.combined_score import CombinedScore, DesignScore
+from app.engine.combined_score import CombinedScore, DesignScore, LearnedCurves
 from app.engine.score_model import short_form
 from app.engine.selection.design import WHOLE_BANK
 from app.engine.simulation import take
@@ -61,7 +61,7 @@ def splits(scores):
     }
 
 
-def random_interval(seen, n_items):
+def random_interval(seen):
     """Of the mean of random items: Wilson, or Student's t for scores between 0 and 1."""
     n, mean = seen.shape[1], seen.mean(axis=1)
     if np.isin(seen, (0.0, 1.0)).all():
@@ -137,7 +137,7 @@ def simple_ways(train, tested, count, rng):
     n_items = tested.shape[1]
     asked = rng.choice(n_items, count, replace=False)
     seen = tested[:, asked]
-    found = {"mean": random_interval(seen, n_items)}
+    found = {"mean": random_interval(seen)}
     ridge, logistic, normal = train
     found["ridge"] = (whole(ridge.predict(seen, asked), seen, asked), None, None)
     found["aipw-ridge"] = aipw(ridge, seen, asked, n_items, rng)
@@ -150,7 +150,10 @@ def by_curves(known, tested, counts, seeds):
     """Of every test by lot: {(way, count): [(value, lo, hi) of each examinee] of each seed}."""
     n_items = known.shape[1]
     weights = np.full(n_items, 1.0 / n_items)
-    learned = learn_curves(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
+    if len(known) < LEAST_EXAMINEES:  # nobody can be held out: errors are what the model says
+        learned = LearnedCurves(curves=fit_curves(known), errors={})
+    else:
+        learned = learn_curves(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
     test = score_test(learned.curves, weights, counts[-1], np.ones(n_items, dtype=bool))
     error = learned.error_of(WHOLE_BANK)
     ways = [kind(learned.curves, weights, error) for kind in (CombinedScore, DesignScore)]
@@ -210,8 +213,9 @@ def one_split(known, tested, seeds, most):
     width = {count: float(np.mean(values)) for count, values in usual.items()}
     for (way, count), rows in by_curves(known, tested, counts, seeds).items():
         found[way, count] += [figures(told, truth, width[count]) for told in rows]
-    for count, told in before(known, tested, counts).items():
-        found["score-model", count].append(figures(told, truth, width[count]))
+    if len(known) >= LEAST_EXAMINEES:
+        for count, told in before(known, tested, counts).items():
+            found["score-model", count].append(figures(told, truth, width[count]))
     return {key: np.mean(rows, axis=0) for key, rows in found.items()}
 
 
@@ -235,8 +239,6 @@ def main() -> None:
     total = defaultdict(lambda: defaultdict(list))
     for name, scores in matrices(arguments.data):
         for split, (known, tested) in splits(scores).items():
-            if len(known) < LEAST_EXAMINEES:
-                continue
             began = time.perf_counter()
             found = one_split(scores[known], scores[tested], arguments.seeds, arguments.models)
             took = time.perf_counter() - began

@@ -1,17 +1,18 @@
-"""How wrong score curves are, measured where it matters: on examinees held out in three ways.
+"""How wrong score curves are, measured where it matters: on examinees held out in four ways.
 
 | hold-out | curves fitted to | tests of |
 |---|---|---|
 | random | three quarters, at random | the others |
 | strongest_fifth | all but the strongest fifth | the strongest fifth |
 | strongest_from_weakest | the weakest half | the strongest 30 % |
+| weakest_fifth | all but the weakest fifth | the weakest fifth |
 
 Each of the held out takes the test that the bank will give, answered from its own record, and its
 score is predicted after 8, 16, 32 and 48 answers. The errors, in standard deviations by the model,
 and how far the examinee stands from those known say how wide intervals must be near them and
-beyond: see `ModelError`. Both numbers are means of their posterior, which keeps few records from
-teaching too much. Examinees of one hold-out share what is wrong with its curves, so that together
-they count for no more than ten.
+above and below: see `ModelError`. The first is the mean of its posterior, which keeps few records
+from teaching too much, the others are a standard deviation more than theirs. Examinees of one
+hold-out share what is wrong with its curves, so that together they count for no more than ten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from app.engine.combined_score import (
     CombinedScore,
     LearnedCurves,
     ModelError,
+    distance,
     log_density,
 )
 from app.engine.design_parts import EstimatorDesign
@@ -47,13 +49,13 @@ from app.errors import CalibrationError
 #: Numbers of answers at which errors are looked at.
 LOOKS = (8, 16, 32, 48)
 #: Examinees tested in each hold-out; more would not change two numbers much.
-_MOST_TESTED = 24
+_MOST_TESTED = 20
 _SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
 #: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
 #: A t of that scale has the variance of the model, and a tenth of an error more.
 _WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)) + 0.1, 0.25)
-_BEYOND = (0.1, 0.15)
-_WITHIN_GRID, _BEYOND_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.6, 25)
+_FARTHER = (0.1, 0.15)
+_WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
 _SURE = 1e-6  # model's standard deviation below which nothing is left to be wrong about
 
 
@@ -73,8 +75,14 @@ class HoldOut:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """Errors of one hold-out's tests after one number of answers; all shapes (n_examinees,)."""
+class Seen:
+    """What the tests of one hold-out showed after one number of answers, each (n_examinees,).
+
+    Attributes:
+        error: Of the score by the model.
+        sd: Its standard deviation, by the model.
+        position: Of the general ability, in standard deviations of those known.
+    """
 
     error: FloatArray
     sd: FloatArray
@@ -82,7 +90,7 @@ class _Seen:
 
 
 def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
-    """The three ways of holding out.
+    """The ways of holding out.
 
     Args:
         scores: Shape (n_examinees, n_items), NaN where there is no answer.
@@ -95,6 +103,7 @@ def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
         HoldOut("random", mixed[quarter:], mixed[:quarter]),
         HoldOut("strongest_fifth", strongest[fifth:], strongest[:fifth]),
         HoldOut("strongest_from_weakest", strongest[half:], strongest[:third]),
+        HoldOut("weakest_fifth", strongest[:-fifth], strongest[-fifth:]),
     ]
 
 
@@ -125,7 +134,7 @@ def learn_curves(
             f"Predicting scores is learned from at least {LEAST_EXAMINEES} examinees, got "
             f"{len(scores)}."
         )
-    seen: dict[str, list[_Seen]] = {name: [] for name in targets}
+    seen: dict[str, list[Seen]] = {name: [] for name in targets}
     for held in hold_outs(scores, rng):
         for name, found in _errors(scores, held, targets, askable, costs).items():
             seen[name] += found
@@ -135,26 +144,38 @@ def learn_curves(
     )
 
 
-def model_error(seen: Sequence[_Seen]) -> ModelError:
-    """Posterior mean of what makes these errors likely."""
-    away = (_WITHIN_GRID[:, None, None], _BEYOND_GRID[None, :, None])
-    log_mass = -0.5 * (
-        ((away[0] - _WITHIN[0]) / _WITHIN[1]) ** 2 + ((away[1] - _BEYOND[0]) / _BEYOND[1]) ** 2
-    )
-    log_mass = log_mass[:, :, 0]
+def model_error(seen: Sequence[Seen]) -> ModelError:
+    """What makes these errors likely; what few records leave open widens intervals far away."""
+    within = -0.5 * ((_WITHIN_GRID - _WITHIN[0]) / _WITHIN[1]) ** 2
+    prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
+    sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
     for one in seen:
         n = one.error.size
-        if not n:
-            continue
-        farther = np.log([ModelError(0.0, 1.0).at(float(x)) for x in one.position])
-        scale = np.exp(away[0] + away[1] * farther) * one.sd
         counts = 1.0 / (1.0 + (n - 1) * _SHARED) / len(LOOKS)
-        log_mass = log_mass + counts * log_density(one.error, scale).sum(axis=2)
+        away = np.array([distance(float(position)) for position in one.position])
+        for side, log_mass in sides.items():
+            mine = (away > 0.0) & (np.sign(one.position) == side)
+            scale = _WITHIN_GRID[:, None, None] + _FARTHER_GRID[:, None] * away[mine]
+            log_mass += counts * log_density(one.error[mine], np.exp(scale) * one.sd[mine]).sum(
+                axis=2
+            )
+        near = away == 0.0
+        scale = np.exp(_WITHIN_GRID[:, None]) * one.sd[near]
+        within = within + counts * log_density(one.error[near], scale).sum(axis=1)
+    of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
+    mass = _mass(within + of_side[1.0] + of_side[-1.0])
+    farther = {}
+    for side, log_mass in sides.items():
+        marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
+        mean = float(marginal @ _FARTHER_GRID)
+        farther[side] = mean + float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
+    return ModelError(float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0])
+
+
+def _mass(log_mass: FloatArray) -> FloatArray:
     mass = np.exp(log_mass - log_mass.max())
-    mass /= mass.sum()
-    return ModelError(
-        within=float(mass.sum(axis=1) @ _WITHIN_GRID), beyond=float(mass.sum(axis=0) @ _BEYOND_GRID)
-    )
+    normalised: FloatArray = mass / mass.sum()
+    return normalised
 
 
 def _errors(
@@ -163,7 +184,7 @@ def _errors(
     targets: Mapping[str, FloatArray],
     askable: BoolArray | None,
     costs: FloatArray | None,
-) -> dict[str, list[_Seen]]:
+) -> dict[str, list[Seen]]:
     """By target, one entry for each number of answers."""
     n_items = scores.shape[1]
     active = np.ones(n_items, dtype=np.bool_) if askable is None else askable
@@ -207,10 +228,10 @@ def _errors(
     }
 
 
-def _seen(rows: list[tuple[float, float, float]]) -> _Seen:
+def _seen(rows: list[tuple[float, float, float]]) -> Seen:
     error, sd, position = np.array(rows).T
     open_ = sd > _SURE
-    return _Seen(error[open_], sd[open_], position[open_])
+    return Seen(error[open_], sd[open_], position[open_])
 
 
 def score_test(

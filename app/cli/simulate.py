@@ -163,7 +163,7 @@ def command(
         PredictionMethod | None,
         typer.Option(
             help="How scores are predicted: by what --train taught and items drawn by lot "
-            "(combined), by the draws alone (design), by a linear model of the scores (score-model, "
+            "(combined), by the draws alone (design), by a linear model of scores (score-model; "
             "v-optimal and its kin), or by the items' curves alone (p-irt)."
         ),
     ] = None,

@@ -210,12 +210,12 @@ def simulate_design(
         replace(judge(test, row, *run), accuracy=_score(row, weights))
         for row, run in zip(rows, runs, strict=True)
     ]
-    plain = None
+    ignoring_costs = None
     if costs is not None and taken[0].prediction.method != P_IRT:
         actual = np.array([one.accuracy for one in taken])
         error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
         ignoring = replace(design, selection=replace(selection, cost_weight=0.0))
-        plain = _as_good(
+        ignoring_costs = _as_good(
             ignoring.open_ended(min(int(active.sum()), LONGEST)).build(
                 learned.bank,
                 active=active,
@@ -237,7 +237,7 @@ def simulate_design(
         seconds=seconds,
         learned=learned,
         costs=costs,
-        plain=plain,
+        plain=ignoring_costs,
     )
 
 

@@ -139,9 +139,7 @@ class AdaptiveTest:
             pending=(),
         )
 
-    def administer(
-        self, state: CatState, item: ItemIndex, probability: float = 1.0
-    ) -> CatState:
+    def administer(self, state: CatState, item: ItemIndex, probability: float = 1.0) -> CatState:
         """The state after `item` was sent to the examinee.
 
         Args:

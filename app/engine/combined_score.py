@@ -11,7 +11,7 @@ nearly alone, and draws that are far from it take over, for the tails of the t a
 |---|---|
 | m, s^2 | score by the model, and its variance by the model |
 | f | factor on s, by the distance from those calibrated: what was learned from held-out examinees |
-| e = f s t | error of m; t has 5 degrees of freedom: normal given a variance f^2 s^2 / l, l is gamma |
+| e = f s t | error of m, t with 5 degrees of freedom: normal of variance f^2 s^2 / l, l gamma |
 | B, b^2 | estimate of the error by the draws, and its variance |
 
 Given l, the model's own s^2 is beyond what draws can tell of this examinee's answers, and the rest,
@@ -28,7 +28,8 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaincinv, ndtr, stdtrit  # type: ignore[import-untyped]
+from scipy.special import gammaincinv, ndtr, stdtrit  # type: ignore[import-untyped]  # no types
+from typing_extensions import override
 
 from app.engine.bank import ItemBank
 from app.engine.design_based import Discrepancy, discrepancy
@@ -54,25 +55,27 @@ class ModelError:
 
     Attributes:
         within: Logarithm of f for examinees like those calibrated.
-        beyond: What is added for each standard deviation farther away, at least 0.
+        above: What is added for each standard deviation that one is stronger, at least 0.
+        below: The same for weaker ones.
     """
 
     within: float = 0.0
-    beyond: float = 0.1
+    above: float = 0.1
+    below: float = 0.1
 
     def at(self, position: float) -> float:
-        """f at a position of the general ability, in standard deviations of those calibrated."""
-        away = min(max(abs(position) - WITHIN, 0.0), _FARTHEST)
-        return float(np.exp(self.within + self.beyond * away))
+        """Factor at a position of the general ability, in standard deviations of those calibrated."""
+        slope = self.above if position > 0.0 else self.below
+        return float(np.exp(self.within + slope * distance(position)))
 
     def to_dict(self) -> dict[str, float]:
         """JSON-able."""
-        return {"within": self.within, "beyond": self.beyond}
+        return {"within": self.within, "above": self.above, "below": self.below}
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
         """From what `to_dict` made."""
-        return cls(float(document["within"]), float(document["beyond"]))
+        return cls(*(float(document[name]) for name in ("within", "above", "below")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,10 +226,12 @@ class DesignScore(CombinedScore):
     """
 
     @property
+    @override
     def name(self) -> str:
         """Name in results."""
         return DESIGN
 
+    @override
     def told(self, responses: Sequence[Response], exclude: Sequence[int] = ()) -> Told:
         """See `CombinedScore.told`."""
         told = super().told(responses, exclude)
@@ -248,6 +253,11 @@ class DesignScore(CombinedScore):
             least=told.least,
             most=told.most,
         )
+
+
+def distance(position: float) -> float:
+    """How far beyond those calibrated an examinee is, in their standard deviations, from 0 on."""
+    return min(max(abs(position) - WITHIN, 0.0), _FARTHEST)
 
 
 def log_density(error: FloatArray, scale: FloatArray) -> FloatArray:

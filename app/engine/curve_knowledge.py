@@ -1,7 +1,7 @@
 """Score curves as a bank version keeps them, as JSON.
 
     {"curves": {"items": [keys], "abilities", "slopes", "intercept", "dispersion",
-                "errors": {target: {"within", "beyond"}}}}
+                "errors": {target: {"within", "above", "below"}}}}
 
 Arrays are packed as in `app.engine.ability_knowledge`, and items are named for the same reason.
 """

@@ -2,7 +2,7 @@
 
 | symbol | meaning |
 |---|---|
-| x | abilities; x_0 is the general one, 0 and 1 its mean and sd among those calibrated, shape (D,) |
+| x | abilities, shape (D,); x_0 is the general one, of mean 0 and sd 1 among those calibrated |
 | s | slopes of an item, shape (D,) |
 | p = sigmoid(<x, s> + intercept) | expected score |
 | v = p (1 - p) | k v is the variance of a score; k, the dispersion, is 1 where scores are 0 or 1 |
@@ -110,7 +110,7 @@ class ScoreCurves:
         return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
 
     def expected(self, at: Located) -> FloatArray:
-        """p of every item, shape (n_items,)."""
+        """Expected score of every item, shape (n_items,)."""
         score: FloatArray = expit(at.mean @ self.slopes + self.intercept)
         return score
 
@@ -155,7 +155,7 @@ class ScoreCurves:
             step = dposv(hessian, gradient)[1]
             longest = float(np.abs(step @ across).max())
             x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
-        return Located(x, np.linalg.inv(hessian))
+        return Located(x, np.asarray(np.linalg.inv(hessian), dtype=np.float64))
 
     def spread(self, covariance: FloatArray) -> FloatArray:
         """Variance s' V s of every item's logit, shape (n_items,)."""

@@ -16,6 +16,7 @@ from app.engine.ability_knowledge import (
     prediction_to_dict,
 )
 from app.engine.bank import FloatArray
+from app.engine.curve_knowledge import CURVES, curves_to_dict
 from app.engine.selection.design import WHOLE_BANK
 from app.exchange.item_facts import tags_in_ids
 from app.services.calibration_plan import CalibrationPlan
@@ -45,6 +46,8 @@ def fit_abilities(
         knowledge[ABILITIES] = abilities_to_dict(bank.abilities, matrix.items)
     if learned.scores is not None:
         knowledge[PREDICTION] = prediction_to_dict(learned.scores.targets, matrix.items)
+    if learned.curves is not None:
+        knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
     n_answers = int(np.count_nonzero(~np.isnan(scores)))
     n_parameters = fit.items.slopes.size + fit.items.intercept.size
     figures = {

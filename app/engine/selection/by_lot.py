@@ -97,9 +97,7 @@ class CurveVariance:
         information = variance / curves.dispersion
         covariance = at.covariance
         for item in state.pending:
-            covariance = with_answer(
-                covariance, curves.slopes[:, item], float(information[item])
-            )
+            covariance = with_answer(covariance, curves.slopes[:, item], float(information[item]))
         open_ = self.weights * variance
         open_[list(state.asked)] = 0.0
         along = (covariance @ (curves.slopes @ open_)) @ curves.slopes
@@ -149,9 +147,7 @@ class ByLot:
         at = min(at, int(np.flatnonzero(chances)[-1]))
         return Chosen(ItemIndex(at), float(chances[at] / edges[-1]))
 
-    def _chances(
-        self, pool: Pool, state: CatState, may: BoolArray, *, against: bool
-    ) -> FloatArray:
+    def _chances(self, pool: Pool, state: CatState, may: BoolArray, *, against: bool) -> FloatArray:
         """Of each item, summing to 1 but for rounding, shape (n_items,)."""
         alike = np.where(may, self.weights, 0.0)
         if self.costs is not None:
@@ -192,4 +188,4 @@ def contradicted(curves: ScoreCurves, state: CatState) -> bool:
     # Of a 0/1 score; of others it is less, so that they are called a contradiction later.
     spread = float((variance * np.maximum(1.0 - 4.0 * variance, 0.0)).sum())
     excess = float(((scores - expected) ** 2 - variance).sum())
-    return excess > CONTRADICTION * np.sqrt(spread + 1.0)
+    return bool(excess > CONTRADICTION * np.sqrt(spread + 1.0))
