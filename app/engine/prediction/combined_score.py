@@ -17,7 +17,9 @@ of the t are heavy.
 
 Given l, the model's own s^2 is beyond what draws can tell of this examinee's answers, and the rest,
 c^2 = f^2 s^2 / l - s^2, is its bias: B is normal with variance c^2 + b^2, and the score with mean
-m + B c^2 / (c^2 + b^2). Summed over l.
+m + B c^2 / (c^2 + b^2). Summed over l, and over one chance more: that the examinee is like no
+other, and the bias anything. Answers that surprise the model by z standard deviations raise the
+odds of that by exp(z^2 / 2).
 
 Sources: O'Hagan (1979), Journal of the Royal Statistical Society B 41, for heavy tails and
 conflict; Zrnic & Candes (2024), arXiv 2403.03208, for model and draws in one estimate.
@@ -46,8 +48,13 @@ DEGREES = 5.0
 WITHIN = 1.0
 #: Widths grow no more beyond so many: nobody was held out farther away.
 _FARTHEST = 6.0
+#: Of examinees like no other, of whom the model knows nothing: their share, unless their answers
+#: speak for more, and the standard deviation of its bias about them.
+IGNORANT, IGNORANCE = 0.05, 0.2
+_MOST_IGNORANT = 0.95
 _POINTS = 32  # of the gamma distribution
 _BISECTIONS = 40
+_SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class ModelError:
     below: float = 0.1
 
     def at(self, position: float) -> float:
-        """Factor at a position of the general ability, in deviations of those calibrated."""
+        """Factor at a position of the general ability, which is in sds of those calibrated."""
         slope = self.above if position > 0.0 else self.below
         return float(np.exp(self.within + slope * distance(position)))
 
@@ -170,7 +177,7 @@ class CombinedScore:
         value, variance = self.by_model(at, weights, items, scores)
         frame = weights > 0.0 if self.askable is None else (weights > 0.0) & self.askable
         drawn = discrepancy(self.curves, at, weights, responses, frame)
-        mixture = self._mixture(value, variance, at.position, drawn)
+        mixture = self._mixture(value, variance, at, drawn)
         middle = float(mixture[0] @ mixture[1])
         lo, hi = _ends(*mixture)
         middle = min(max(middle, least), most)
@@ -201,16 +208,21 @@ class CombinedScore:
         return value, spread
 
     def _mixture(
-        self, value: float, variance: float, position: float, drawn: Discrepancy | None
+        self, value: float, variance: float, at: Located, drawn: Discrepancy | None
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Mass, mean and standard deviation of the score's distribution, each (n_points,)."""
-        total = self.error.at(position) ** 2 * variance / _scales()
+        scale = self.error.at(at.position) ** 2 * variance
+        # Once all was asked there is nothing to be ignorant of.
+        widest = scale + (IGNORANCE**2 if variance > _SURE**2 else 0.0)
+        total = np.append(scale / _scales(), widest)
+        odds = IGNORANT / (1.0 - IGNORANT) * np.exp(0.5 * min(max(at.surprise, 0.0), 6.0) ** 2)
+        ignorant = min(float(odds / (1.0 + odds)), _MOST_IGNORANT)
+        prior = np.append(np.full(_POINTS, (1.0 - ignorant) / _POINTS), ignorant)
         if drawn is None or drawn.variance <= 0.0:
-            mass = np.full(total.size, 1.0 / total.size)
-            return mass, np.full(total.size, value), np.sqrt(total)
+            return prior, np.full(total.size, value), np.sqrt(total)
         bias = np.maximum(total - variance, 0.0)
         both = bias + drawn.variance
-        log_mass = -0.5 * (np.log(both) + drawn.value**2 / both)
+        log_mass = np.log(prior) - 0.5 * (np.log(both) + drawn.value**2 / both)
         mass = np.exp(log_mass - log_mass.max())
         share = bias / both
         left = np.minimum(total, variance) + share * drawn.variance

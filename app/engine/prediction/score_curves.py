@@ -13,6 +13,9 @@ is the prior: the other abilities are standard normal, and the general one is al
 an examinee who is better than all calibrated ones is not drawn back to them. Expected scores stay
 in [0, 1] and flatten at the ceiling; a linear prediction does neither.
 
+Whether an examinee follows the curves at all is seen from answers foretold: each is predicted from
+those before it, and squared errors far above their variances say no.
+
 Scores in [0, 1] enter by quasi-likelihood with variance k p (1 - p).
 
 Source: Wedderburn (1974), Biometrika 61, for the quasi-likelihood.
@@ -45,10 +48,24 @@ class Located:
     Attributes:
         mean: Posterior mode of x, shape (D,).
         covariance: V, shape (D, D).
+        excess: Squared errors of the answers, each predicted from those before it, less what the
+            curves expect of them.
+        spread: Variance of `excess`, if the curves are right.
     """
 
     mean: FloatArray
     covariance: FloatArray
+    excess: float = 0.0
+    spread: float = 0.0
+
+    @property
+    def surprise(self) -> float:
+        """By how many standard deviations the answers are less likely than the curves have it.
+
+        An examinee that fails what it should know, and knows what it should fail, has many. One
+        answer's worth of variance is added, so that few answers surprise nobody.
+        """
+        return self.excess / float(np.sqrt(self.spread + 1.0))
 
     @property
     def position(self) -> float:
@@ -155,7 +172,19 @@ class ScoreCurves:
             step = dposv(hessian, gradient)[1]
             longest = float(np.abs(step @ across).max())
             x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
-        return Located(x, np.asarray(np.linalg.inv(hessian), dtype=np.float64))
+        # Foretold before it came: a probit's mean over the abilities' belief, about the logit's.
+        last = across[:, -1]
+        logit = float(before.mean @ last + intercept[-1])
+        doubt = 1.0 + np.pi / 8.0 * float(last @ before.covariance @ last)
+        foretold = float(expit(logit / np.sqrt(doubt)))
+        variance = self.dispersion * foretold * (1.0 - foretold)
+        return Located(
+            x,
+            np.asarray(np.linalg.inv(hessian), dtype=np.float64),
+            before.excess + (float(scores[-1]) - foretold) ** 2 - variance,
+            # Of a 0/1 score; of others it is less, so that they surprise later.
+            before.spread + variance * max(1.0 - 4.0 * variance, 0.0),
+        )
 
     def spread(self, covariance: FloatArray) -> FloatArray:
         """Variance s' V s of every item's logit, shape (n_items,)."""

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import expit
 
 from app.engine.bank import FloatArray, ItemIndex
 from app.engine.index import BoolArray
@@ -173,19 +172,5 @@ def located(curves: ScoreCurves, state: CatState) -> Located:
 
 
 def contradicted(curves: ScoreCurves, state: CatState) -> bool:
-    """Whether the answers are far less likely than the model has it.
-
-    The squared residuals are compared with their variances: an examinee that fails what it should
-    know and knows what it should fail has larger ones than any abilities explain.
-    """
-    if not state.responses:
-        return False
-    items = np.array([one.item for one in state.responses], dtype=np.intp)
-    scores = np.array([one.score for one in state.responses])
-    at = curves.locate(items, scores)
-    expected = expit(at.mean @ curves.slopes[:, items] + curves.intercept[items])
-    variance = curves.dispersion * expected * (1.0 - expected)
-    # Of a 0/1 score; of others it is less, so that they are called a contradiction later.
-    spread = float((variance * np.maximum(1.0 - 4.0 * variance, 0.0)).sum())
-    excess = float(((scores - expected) ** 2 - variance).sum())
-    return bool(excess > CONTRADICTION * np.sqrt(spread + 1.0))
+    """Whether the answers are far less likely than the model has it."""
+    return located(curves, state).surprise > CONTRADICTION
