@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.calibration.multidimensional.score_curves import fit_curves, strongest_first
+from app.calibration.multidimensional.score_curves import fit_curves, standings, strongest_first
 from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank
@@ -141,6 +141,7 @@ def learn_curves(
     return LearnedCurves(
         curves=fit_curves(scores, rng),
         errors={name: model_error(found) for name, found in seen.items()},
+        population=standings(scores),
     )
 
 

@@ -83,6 +83,15 @@ def strongest_first(scores: FloatArray) -> IntArray:
     return order
 
 
+def standings(scores: FloatArray) -> tuple[float, ...]:
+    """Quantiles of the general ability, in standard deviations, by hundredths from the weakest."""
+    answered = ~np.isnan(scores)
+    theta = general_ability(np.where(answered, scores, 0.0), answered)
+    position = (theta - theta.mean()) / max(float(theta.std()), _LEAST_SPREAD)
+    quantiles = np.quantile(position, np.linspace(0.0, 1.0, 101))
+    return tuple(quantiles.round(4).tolist())
+
+
 def _general_curves(
     known: FloatArray, answered: BoolArray, theta: FloatArray
 ) -> tuple[FloatArray, FloatArray]:

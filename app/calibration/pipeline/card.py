@@ -15,7 +15,9 @@ from app.calibration.linking.linked import LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.calibrate import calibrate
 from app.calibration.matrix import MISSING, ScoreMatrix
+from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.multidimensional.learned import learn_abilities
+from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod
 from app.calibration.pipeline.abilities import task_targets
 from app.calibration.pipeline.fit import ExamineeAbilities, Fitted, Report, bank_from_columns
@@ -25,6 +27,7 @@ from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.engine.models.continuous import CONTINUOUS
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.multidimensional.knowledge import with_abilities
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
@@ -62,7 +65,11 @@ def with_card(
     bank = with_abilities(bank_from_columns(matrix.items, fitted.columns), fitted.knowledge)
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
-    knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
+    knowledge = {
+        **_curves(matrix, plan),
+        **fitted.knowledge,
+        "reference_abilities": _distribution(abilities),
+    }
     try:
         card = report_card(
             lambda rows: _scores(matrix, rows),
@@ -78,6 +85,23 @@ def with_card(
         figures["report_card"] = {**card.to_dict(), "seconds": seconds}
         knowledge["interval_correction"] = card.correction.to_dict()
     return Fitted(figures, fitted.columns, knowledge, abilities)
+
+
+def _curves(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> dict[str, Any]:
+    """What predicts scores, where enough examinees answered enough of the bank to learn it from.
+
+    Of several abilities it was learned with them.
+    """
+    if plan.model in SEVERAL_ABILITIES:
+        return {}
+    scores = _scores(matrix, slice(None))
+    answered = np.mean(~np.isnan(scores), axis=1)
+    scores = scores[answered >= LEAST_ANSWERED]
+    if len(scores) < LEAST_EXAMINEES or not (~np.isnan(scores)).any(axis=0).all():
+        return {}
+    rng = np.random.default_rng(plan.seed)
+    learned = learn_curves(scores, task_targets(matrix.items), rng)
+    return {CURVES: curves_to_dict(learned, matrix.items)}
 
 
 def _scores(matrix: ScoreMatrix | ResponseTable, rows: IntArray | slice) -> FloatArray:

@@ -1,7 +1,8 @@
 """Score curves as a bank version keeps them, as JSON.
 
     {"curves": {"items": [keys], "abilities", "slopes", "intercept", "dispersion",
-                "errors": {target: {"within", "above", "below"}}}}
+                "errors": {target: {"within", "above", "below"}},
+                "population": [quantiles]}}
 
 Arrays are packed as in `app.engine.multidimensional.knowledge`, and items are named for the same
 reason.
@@ -27,6 +28,7 @@ def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str,
         "slopes": packed(curves.slopes),
         "intercept": packed(curves.intercept),
         "dispersion": curves.dispersion,
+        "population": list(learned.population),
         "errors": {name: error.to_dict() for name, error in learned.errors.items()},
     }
 
@@ -41,4 +43,5 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
     return LearnedCurves(
         curves=ScoreCurves(slopes, unpacked(stored["intercept"])[at], float(stored["dispersion"])),
         errors={name: ModelError.from_dict(said) for name, said in stored["errors"].items()},
+        population=tuple(stored.get("population", ())),
     )

@@ -93,10 +93,13 @@ class LearnedCurves:
     Attributes:
         curves: Of the bank's items.
         errors: How wrong they are about each target, by its name; "all" is the whole bank.
+        population: Quantiles of the general ability of those whom it was learned from, evenly
+            spaced, in their standard deviations; empty where unknown.
     """
 
     curves: ScoreCurves
     errors: Mapping[str, ModelError]
+    population: tuple[float, ...] = ()
 
     def error_of(self, target: str) -> ModelError:
         """How wrong the curves are about a target; of one not tried, as about the whole bank."""
