@@ -96,13 +96,10 @@ def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreC
     assert min(one.position for one in told) > 1.5
 
 
-def test_answers_that_contradict_the_model_are_drawn_by_lot_and_mend_the_score(
-    curves: ScoreCurves,
-) -> None:
-    # Knows what is hard, and fails what is easy.
-    order = np.argsort(curves.intercept)
+def test_draws_mend_the_score_of_an_examinee_like_no_other(curves: ScoreCurves) -> None:
+    # Knows what is hard, and fails what is easy: no curve that rises follows that.
     scores = np.zeros(N_ITEMS)
-    scores[order[:110]] = 1.0
+    scores[np.argsort(curves.intercept)[:60]] = 1.0
     test = score_test(curves, WEIGHTS, 60, EVERY)
     way = CombinedScore(curves, WEIGHTS, ModelError())
     ends = [take(test, scores, seed=[seed])[0] for seed in range(12)]
@@ -110,11 +107,27 @@ def test_answers_that_contradict_the_model_are_drawn_by_lot_and_mend_the_score(
     truth = float(scores.mean())
     missed = np.mean([abs(one.value - truth) for one in told])
     by_model = np.mean([abs(one.by_model - truth) for one in told])
-    assert all(contradicted(curves, state) for state in ends)
-    lots = [sum(one.draw is not None and one.draw.by_lot for one in end.responses) for end in ends]
-    assert min(lots) > 60 - LEAD
-    assert missed < 0.75 * by_model
-    assert np.mean([one.lo <= truth <= one.hi for one in told]) >= 0.9
+    assert missed < 0.6 * by_model
+    assert np.mean([one.lo <= truth <= one.hi for one in told]) >= 0.6
+    assert np.mean([one.hi - one.lo for one in told]) > 6 * np.mean([one.model_sd for one in told])
+
+
+def test_answers_that_contradict_the_model_are_asked_for_by_lot_alone(curves: ScoreCurves) -> None:
+    # Knows what is hard, and fails what is easy.
+    hard = np.argsort(curves.intercept)
+    responses = [
+        Response(ItemIndex(int(item)), score)
+        for pair in zip(hard[:6], hard[-6:], strict=True)
+        for item, score in zip(pair, (1.0, 0.0), strict=True)
+    ]
+    test = score_test(curves, WEIGHTS, 60, EVERY)
+    state = test.replay(responses)
+    assert contradicted(curves, state)
+    step = test.ask(state, step_rng(0, state))
+    assert isinstance(step, Ask)
+    assert step.probability == pytest.approx(1 / (N_ITEMS - 12))
+    row = drawn_records(np.array([0.3]), 4)[0]
+    assert not contradicted(curves, take(test, row, seed=[1])[0])
 
 
 def test_a_test_goes_on_from_its_answers_as_it_would_have(curves: ScoreCurves) -> None:

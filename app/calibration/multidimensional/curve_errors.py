@@ -10,9 +10,10 @@
 Each of the held out takes the test that the bank will give, answered from its own record, and its
 score is predicted after 8, 16, 32 and 48 answers. The errors, in standard deviations by the model,
 and how far the examinee stands from those known say how wide intervals must be near them and
-above and below: see `ModelError`. All are means of their posterior, which keeps few records from
-teaching too much. Examinees of one hold-out share what is wrong with its curves, so that together
-they count for no more than ten.
+above and below: see `ModelError`. The first is the mean of its posterior, which keeps few records
+from teaching too much; the others are a standard deviation more, for what few records leave open is
+how wrong the curves are where hardly anybody was. Examinees of one hold-out share what is wrong
+with its curves, so that together they count for no more than ten.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,8 +53,8 @@ LOOKS = (8, 16, 32, 48)
 _MOST_TESTED = 20
 _SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
 #: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
-#: A t of that scale has the variance of the model.
-_WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)), 0.25)
+#: A t of that scale has the variance of the model, and a tenth more.
+_WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)) + 0.05, 0.35)
 _FARTHER = (0.1, 0.15)
 _WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
 _SURE = 1e-6  # model's standard deviation below which nothing is left to be wrong about
@@ -146,7 +147,7 @@ def learn_curves(
 
 
 def model_error(seen: Sequence[Seen]) -> ModelError:
-    """Posterior mean of what makes these errors likely."""
+    """What makes these errors likely; see the module."""
     within = -0.5 * ((_WITHIN_GRID - _WITHIN[0]) / _WITHIN[1]) ** 2
     prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
     sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
@@ -168,7 +169,8 @@ def model_error(seen: Sequence[Seen]) -> ModelError:
     farther = {}
     for side, log_mass in sides.items():
         marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
-        farther[side] = float(marginal @ _FARTHER_GRID)
+        mean = float(marginal @ _FARTHER_GRID)
+        farther[side] = mean + float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
     return ModelError(float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0])
 
 

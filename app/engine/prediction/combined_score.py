@@ -50,7 +50,7 @@ WITHIN = 1.0
 _FARTHEST = 6.0
 #: Of examinees like no other, of whom the model knows nothing: their share, unless their answers
 #: speak for more, and the standard deviation of its bias about them.
-IGNORANT, IGNORANCE = 0.05, 0.2
+IGNORANT, IGNORANCE = 0.01, 0.2
 _MOST_IGNORANT = 0.95
 _POINTS = 32  # of the gamma distribution
 _BISECTIONS = 40
