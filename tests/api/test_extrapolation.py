@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from fastapi import FastAPI
 
 from app.engine.bank import FloatArray
@@ -37,13 +38,13 @@ async def published(client: Client, app: FastAPI, scores: FloatArray) -> dict[st
 
 
 async def answered(
-    client: Client, scores: FloatArray, *, length: int = 36, **design: Any
+    client: Client, scores: FloatArray, *, length: int = 36, seed: int = 3, **design: Any
 ) -> dict[str, Any]:
     """A session of somebody who answers by its record."""
     body = {
         "mode": "manual",
         "bank": "arc",
-        "seed": 3,
+        "seed": seed,
         "stopping": {"se": None, "min_items": 1, "max_items": length},
         **design,
     }
@@ -108,3 +109,21 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     assert usual["accuracy"]["method"] == "combined"
     assert usual["estimate"]["extrapolation"]["standing"] == "within"
     assert usual["estimate"]["extrapolation"]["caution"] is None
+
+
+@pytest.mark.slow
+async def test_intervals_hold_for_the_strongest_where_the_weakest_half_was_calibrated(
+    client: Client, app: FastAPI
+) -> None:
+    scores = records()
+    await published(client, app, scores[:40])
+    held = cautioned = 0
+    for nth in range(100):
+        row = scores[72 + nth % 8]
+        selection = {"criterion": "v_optimal"} if nth % 2 else {}
+        session = await answered(client, row, length=30, seed=nth, selection=selection)
+        told = session["accuracy"]
+        held += told["lo"] <= row.mean() <= told["hi"]
+        cautioned += session["estimate"]["extrapolation"]["caution"] is not None
+    assert held >= 92
+    assert cautioned == 100
