@@ -120,8 +120,8 @@ def estimate_rows(
         for i, row in enumerate(block.rows.tolist()):
             estimate = asdict(block.beliefs[i].estimate())
             del estimate["raw"]
-            accuracy = asdict(predictions[i])
-            del accuracy["method"], accuracy["raw"]
+            predicted = predictions[i]
+            accuracy = {"value": predicted.value, "lo": predicted.lo, "hi": predicted.hi}
             rows[row] = {
                 "examinee": examinees[row],
                 **{key: _finite(value) for key, value in estimate.items()},

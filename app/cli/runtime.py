@@ -66,7 +66,7 @@ async def runtime(settings: Settings | None = None) -> AsyncIterator["Services"]
         yield services
 
 
-async def warn_of_secrets(services: Services) -> None:
+async def warn_of_secrets(services: "Services") -> None:
     """Say so when stored secrets cannot be read; what needs none goes on."""
     try:
         await services.secret_keys.check()

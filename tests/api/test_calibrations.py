@@ -14,6 +14,7 @@ from app.exchange.matrices import write_csv
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
 from app.worker.queue import JobQueue
+from tests.api.by_hand import answered
 from tests.api.conftest import Client, NewClient
 from tests.services.calibrations import answers, csv_of
 
@@ -246,7 +247,7 @@ async def test_tasks_named_by_item_ids_are_predicted_without_any_tags(
         },
     )
     assert session.status_code == 201, session.text
-    told = session.json()["profile"]["tasks"]
+    told = (await answered(client, session.json()["id"], *[{"score": 1.0}] * 5))["profile"]["tasks"]
     assert [(task["tag"], task["n_items"]) for task in told] == [
         ("all", 12),
         ("law", 6),

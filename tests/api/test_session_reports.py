@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.api.by_hand import answered
 from tests.api.conftest import Client, NewClient
 
 NASTY = "<i>&amp;</i>"
@@ -47,16 +48,6 @@ async def started(client: Client, *, visibility: str = "open", **fields: Any) ->
     )
     assert session.status_code == 201, session.text
     return str(session.json()["id"])
-
-
-async def answered(client: Client, session_id: str, *answers: dict[str, Any]) -> None:
-    for answer in answers:
-        step = (await client.get(f"/v1/sessions/{session_id}/next-item")).json()
-        given = await client.post(
-            f"/v1/sessions/{session_id}/responses",
-            json={"step_token": step["step_token"], **answer},
-        )
-        assert given.status_code == 201, given.text
 
 
 async def page_of(client: Client, session_id: str) -> str:

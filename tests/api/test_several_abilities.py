@@ -25,6 +25,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.worker.loop import running_worker
+from tests.api.by_hand import answered
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
 from tests.services.sessions import until
@@ -206,9 +207,7 @@ async def test_the_method_of_prediction_is_chosen_for_manual_sessions_too(
         made = await client.post("/v1/sessions", json=body)
         assert made.status_code == 201, made.text
         session = made.json()
-        item = (await client.get(f"/v1/sessions/{session['id']}/next-item")).json()
-        answer = {"step_token": item["step_token"], "score": 1.0}
-        await client.post(f"/v1/sessions/{session['id']}/responses", json=answer)
+        await answered(client, session["id"], *[{"score": 1.0}] * 5)
         stopped = await client.post(f"/v1/sessions/{session['id']}:cancel")
         assert stopped.json()["accuracy"]["method"] == method
     unknown = {"mode": "manual", "bank": "tasks", "prediction": {"method": "p_irt"}}
@@ -272,8 +271,9 @@ async def test_a_version_that_was_exported_comes_back_with_its_abilities(
     )
     session = {"mode": "manual", "bank": "copy"}
     made = await client.post("/v1/sessions", json=session)
-    assert made.json()["accuracy"]["method"] == "p-irt"
-    assert len(made.json()["profile"]["abilities"]) == 3
+    told = await answered(client, made.json()["id"], *[{"score": 1.0}] * 5)
+    assert told["accuracy"]["method"] == "p-irt"
+    assert len(told["profile"]["abilities"]) == 3
     refused = await client.post(
         "/v1/banks/copy/imports",
         json={where: {"content": content}, "response_model": "2pl"},
