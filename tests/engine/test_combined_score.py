@@ -56,7 +56,8 @@ def test_draws_estimate_without_bias_what_a_model_gets_wrong() -> None:
     frame = np.ones(n, dtype=np.bool_)
     found = []
     for _ in range(4000):
-        left, responses = list(range(n)), []
+        left = list(range(n))
+        responses: list[Response] = []
         for step in range(1, asked + 1):
             chances = liked[left] * (1.0 + 2.0 * (len(responses) % 2) * scores[left])
             chances /= chances.sum()
