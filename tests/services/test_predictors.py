@@ -11,6 +11,7 @@ from cachetools import LRUCache
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.prediction.combined_score import LearnedCurves, ModelError
 from app.engine.stopping import Stop
+from app.errors import InvalidInputError
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.copies import moved
@@ -140,3 +141,14 @@ async def test_chances_among_other_items_are_dropped(version: LoadedVersion) -> 
     fewer[-1] = False
     elsewhere = moved(stored, version, replace(version, active=fewer))
     assert {item.probability for item in elsewhere} == {None}
+
+
+@pytest.mark.parametrize("method", ["combined", "design"])
+async def test_curves_that_nobody_learned_are_missed_by_name(
+    version: LoadedVersion, method: str
+) -> None:
+    plain = replace(version, curves=None, _tests=LRUCache(8))
+    plan = SessionPlan.from_dict({"prediction": {"method": method}})
+    with pytest.raises(InvalidInputError, match="score curves") as caught:
+        plain.adaptive_test(plan.design)
+    assert [problem.pointer for problem in caught.value.problems] == ["/prediction/method"]
