@@ -25,6 +25,13 @@ def command(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="default or atlas.")] = None,
     selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
+    prediction: Annotated[
+        Literal["combined", "design", "score-model", "p-irt"] | None,
+        typer.Option(
+            help="How the score is predicted; by default combined where the bank's version has "
+            "learned how, else p-irt."
+        ),
+    ] = None,
     se_target: Annotated[
         float | None,
         typer.Option(help="Stop at this standard error, once --min-items answers are marked."),
@@ -92,6 +99,7 @@ def command(
             unparsed_policy=unparsed,
             seed=seed,
             selection=given(criterion=selector.replace("-", "_") if selector else None),
+            prediction=given(method=prediction),
             stopping=given(se=se_target, min_items=min_items, max_items=max_items),
             pretest=given(items_per_session=pretest),
             budget=given(usd=budget_usd, tokens=budget_tokens, seconds=budget_seconds),

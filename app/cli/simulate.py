@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.calibration.continuous.score_scale import ScoreScale
+from app.calibration.multidimensional.curve_errors import learn_curves
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (
@@ -30,8 +31,10 @@ from app.cli.simulate_forecast import refuse_with_answers, refuse_without_answer
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design, Preset
-from app.engine.design.parts import PredictionMethod
+from app.engine.design.parts import PredictionDesign, PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.multidimensional.curve_knowledge import CURVES
+from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import LONGEST, VersionLearning
 from app.engine.prediction.residual_regression import ResidualRegression
 from app.engine.prediction.targets import WHOLE_BANK
@@ -159,8 +162,9 @@ def command(
     prediction: Annotated[
         PredictionMethod | None,
         typer.Option(
-            help="How scores are predicted (v-optimal and its kin): by the score model, or by the "
-            "abilities alone."
+            help="How scores are predicted: by what --train taught and items drawn by lot "
+            "(combined), by the draws alone (design), by a linear model of scores (score-model; "
+            "v-optimal and its kin), or by the items' curves alone (p-irt)."
         ),
     ] = None,
     examinees: Annotated[int, typer.Option(min=1, help="Of a forecast.")] = 200,
@@ -249,12 +253,14 @@ def command(
     marks = options.scale
     records = Records.load(responses, items, marks)
     references = _references(items, records, reference)
-    learned = None
+    learned, curves = None, None
     if train is not None:
-        learned = _learned(
-            items, Records.load(train, items, marks), records.examinees, design, seed
-        )
-    test = design.build(items, learned=learned)
+        others = _others(Records.load(train, items, marks), records.examinees)
+        learned = _learned(items, others, design, seed)
+        if design.prediction.method is not PredictionMethod.P_IRT:
+            whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
+            curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
+    test = design.build(items, learned=learned, curves=curves)
     taken, seconds = _run(test, records, design.concurrency, seed)
     summary = summarise(taken, references, test)
     steps = sum(len(one.items) for one in taken)
@@ -265,7 +271,7 @@ def command(
             "summary": asdict(summary) | {"seconds_per_step": seconds / steps},
             "design": design.to_dict(),
             "seed": seed,
-            "learned": learned and _knowledge(learned),
+            "learned": learned and _knowledge(learned, curves),
             "examinees": [
                 _as_json(name, one, theta)
                 for name, one, theta in zip(records.examinees, taken, references, strict=True)
@@ -308,18 +314,22 @@ def _thetas_in(reference: str, examinees: Sequence[str]) -> FloatArray:
     return load_numbers(Path(reference), "--reference: expected wle or a file", "theta", examinees)
 
 
-def _learned(
-    bank: ItemBank, records: Records, tested: Sequence[str], design: Design, seed: int
-) -> VersionLearning:
-    """What the other examinees teach; who is to be tested is not learned from."""
+def _others(records: Records, tested: Sequence[str]) -> Records:
+    """Who may teach: who is to be tested is not learned from."""
     others = [row for row, name in enumerate(records.examinees) if name not in set(tested)]
     if len(others) < len(records.examinees):
         _note(
             f"{len(records.examinees) - len(others)} examinees of --train are tested themselves "
             "and were not learned from."
         )
-    records = records.only(others)
-    rows = np.linspace(0, len(others) - 1, min(len(others), MAX_LEARNED_FROM)).astype(int).tolist()
+    return records.only(others)
+
+
+def _learned(bank: ItemBank, records: Records, design: Design, seed: int) -> VersionLearning:
+    """What examinees teach of theta's intervals, and of p-IRT."""
+    n = len(records.examinees)
+    rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
+    design = replace(design, prediction=PredictionDesign(method=PredictionMethod.P_IRT))
     test = design.open_ended(min(design.stopping.max_items or LONGEST, LONGEST)).build(bank)
     references, _ = whole_bank_abilities(bank, records.scores)
     seen = glimpses(
@@ -337,7 +347,7 @@ def _learned(
     return learn(bank, records.scores, references, seen, ends)
 
 
-def _knowledge(learned: VersionLearning) -> dict[str, Any]:
+def _knowledge(learned: VersionLearning, curves: LearnedCurves | None) -> dict[str, Any]:
     """What was learned, as a bank version keeps it, and the predictor beside it."""
     known: dict[str, Any] = {}
     if learned.interval_correction is not None:
@@ -347,6 +357,12 @@ def _knowledge(learned: VersionLearning) -> dict[str, Any]:
             "method": learned.predictor.name,
             "n_examinees": len(learned.predictor.residuals),
             "ridge": learned.predictor.ridge,
+        }
+    if curves is not None:
+        known[CURVES] = {
+            "abilities": len(curves.curves.slopes),
+            "dispersion": curves.curves.dispersion,
+            "errors": {name: error.to_dict() for name, error in curves.errors.items()},
         }
     return known
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from app.calibration.continuous.score_scale import ScoreScale
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
-from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES, filled
+from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
 from app.cli.inputs import load_scores
 from app.engine.adaptive import AdaptiveTest
@@ -19,12 +19,14 @@ from app.engine.design.parts import PredictionMethod
 from app.engine.design.selection import CriterionName
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
-from app.engine.prediction.p_irt import SCORE_MODEL
-from app.engine.prediction.score_model import Target, short_form
+from app.engine.prediction.correction import LONGEST
+from app.engine.prediction.p_irt import P_IRT
+from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids, target_weights
 from app.engine.responses import ResponseTable
 from app.engine.selection.design import Optimality
 from app.engine.simulation.simulate import Taken, judge, take
+from app.engine.state import CatState
 from app.errors import InvalidInputError
 from app.exchange.item_facts import read_costs, read_tags
 from app.exchange.names import align
@@ -59,7 +61,6 @@ class DesignOptions:
             "--ask": self.ask,
             "--tags": self.tags,
             "--item-costs": self.item_costs,
-            "--prediction": self.prediction,
             "--target": None if self.target == WHOLE_BANK else self.target,
         }
         for name, value in given.items():
@@ -80,8 +81,8 @@ class Simulated:
         seconds: That asking and updating took.
         learned: From the training records.
         costs: Of the items; None where they were not given.
-        plain_form: The items that a choice which ignores costs needs to predict these examinees as
-            well, empty where all that may be asked do not; None without costs or score model.
+        plain: Cost and number of the items that a choice which ignores costs needs to predict these
+            examinees as well; None where all that may be asked do not, or costs were not given.
     """
 
     examinees: tuple[str, ...]
@@ -91,7 +92,7 @@ class Simulated:
     seconds: float
     learned: LearnedAbilities
     costs: FloatArray | None
-    plain_form: list[int] | None
+    plain: tuple[float, int] | None
 
     def extra(self) -> dict[str, float | int | None]:
         """Figures that the summary has besides its usual ones: costs, where they are known."""
@@ -99,11 +100,11 @@ class Simulated:
             return {}
         spent = float(np.mean([float(self.costs[one.items].sum()) for one in self.taken]))
         found: dict[str, float | int | None] = {"cost_mean": spent}
-        if self.plain_form is not None:
-            plain = float(self.costs[self.plain_form].sum()) if self.plain_form else None
+        if self.taken[0].prediction.method != P_IRT:
+            plain, items = self.plain or (None, None)
             found |= {
                 "cost_mean_ignoring_costs": plain,
-                "items_ignoring_costs": len(self.plain_form) or None,
+                "items_ignoring_costs": items,
                 "cost_saved": 1.0 - spent / plain if plain else None,
             }
         return found
@@ -189,6 +190,7 @@ def simulate_design(
         tags=tags,
         costs=costs,
         targets=_targets(learned, options.target),
+        curves=learned.curves,
     )
     records = align(tested, plain).scores
     weights = target_weights(plain, {options.target: 1.0}, tags)
@@ -209,12 +211,25 @@ def simulate_design(
         replace(judge(test, row, *run), accuracy=_score(row, weights))
         for row, run in zip(rows, runs, strict=True)
     ]
-    as_good = None
-    by_scores = taken[0].prediction.method == SCORE_MODEL
-    if costs is not None and learned.scores is not None and by_scores:
+    ignoring_costs = None
+    if costs is not None and taken[0].prediction.method != P_IRT:
         actual = np.array([one.accuracy for one in taken])
         error = float(np.abs(actual - [one.prediction.value for one in taken]).mean())
-        as_good = _as_good(learned.scores.targets[options.target], rows, actual, active, error)
+        ignoring = replace(design, selection=replace(selection, cost_weight=0.0))
+        ignoring_costs = _as_good(
+            ignoring.open_ended(min(int(active.sum()), LONGEST)).build(
+                learned.bank,
+                active=active,
+                tags=tags,
+                targets=_targets(learned, options.target),
+                curves=learned.curves,
+            ),
+            rows,
+            actual,
+            costs,
+            error,
+            options.seed,
+        )
     return Simulated(
         examinees=tuple(names.tolist()),
         taken=taken,
@@ -223,21 +238,36 @@ def simulate_design(
         seconds=seconds,
         learned=learned,
         costs=costs,
-        plain_form=as_good,
+        plain=ignoring_costs,
     )
 
 
 def _as_good(
-    target: Target, records: FloatArray, truth: FloatArray, active: BoolArray, error: float
-) -> list[int]:
-    """The first items that ignore costs and reach the error; empty where none do."""
-    form = np.array(short_form(target, int(active.sum()), np.where(active, 1.0, np.inf)))
-    for count in range(1, form.size + 1):
-        asked = form[:count]
-        value, _ = target.predict(asked, filled(records, target.model, asked))
-        if float(np.abs(value - truth).mean()) <= error:
-            return [int(item) for item in asked]
-    return []
+    test: AdaptiveTest,
+    records: FloatArray,
+    truth: FloatArray,
+    costs: FloatArray,
+    error: float,
+    seed: int,
+) -> tuple[float, int] | None:
+    """Mean cost and number of items at which a test first reaches the error; None if it never does.
+
+    Examinees without so many answers count by their last prediction.
+    """
+    n_steps = test.pool.n_active
+    missed, spent = np.zeros((2, len(records), n_steps))
+    for i, row in enumerate(records):
+
+        def look(state: CatState, i: int = i) -> None:
+            at = state.n_scored - 1
+            missed[i, at:] = abs(test.predict(state).value - truth[i])
+            spent[i, at:] = costs[[one.item for one in state.responses]].sum()
+
+        take(test, row, seed=[seed, i], watch=look)
+    good = np.flatnonzero(missed.mean(axis=0) <= error)
+    if not good.size:
+        return None
+    return float(spent[:, good[0]].mean()), int(good[0]) + 1
 
 
 def tags_of(path: Path | None, item_ids: tuple[str, ...]) -> tuple[frozenset[str], ...]:

@@ -127,6 +127,8 @@ def report(session: dict[str, Any]) -> None:
                 else ")"
             ),
         )
+    if (stands := estimate.get("extrapolation")) is not None:
+        table.add_row("caution" if stands["caution"] else "standing", stands["detail"])
     for name, text in _profile(session["profile"]):
         table.add_row(name, text)
     table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")

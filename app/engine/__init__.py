@@ -5,7 +5,7 @@ from app.engine import Design, ItemBank, Response, Stop, step_rng
 test = Design.from_dict({"stopping": {"se": 0.3}}).build(bank)
 state = test.start()
 while not isinstance(step := test.ask(state, step_rng(seed, state)), Stop):
-state = test.administer(state, step.item)
+state = test.administer(state, step.item, step.probability)
 state = test.tell(state, Response(step.item, score_of(step.item)))
 test.estimate(state), test.predict(state)
 """

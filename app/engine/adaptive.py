@@ -3,7 +3,7 @@
     test = design.build(bank)
     state = test.start()
     while isinstance(step := test.ask(state, step_rng(seed, state)), Ask):
-        state = test.administer(state, step.item)
+        state = test.administer(state, step.item, step.probability)
         state = test.tell(state, Response(step.item, score_of(step.item)))
 
 Several items may be in flight: administer each one that `ask` gives, tell or skip them in the
@@ -21,6 +21,7 @@ from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.nonresponse import allowing_for_nonresponse
 from app.engine.prediction.p_irt import Prediction, Predictor
 from app.engine.selection.base import Pool, Selector
+from app.engine.selection.by_lot import choose
 from app.engine.state import NO_USAGE, CatState, Estimate, Estimator, Response, Usage
 from app.engine.stopping import Situation, Stop, StoppingRule, StopReason
 
@@ -38,10 +39,13 @@ class Ask:
     Attributes:
         item: Its position in the bank.
         information: Its Fisher information (1/logit^2) at the present theta.
+        probability: With which this step drew it, given all that was asked before; 1 where nothing
+            was left to chance, or nobody knows. Goes with `administer`.
     """
 
     item: ItemIndex
     information: float
+    probability: float = 1.0
 
 
 def step_rng(seed: int, state: CatState) -> np.random.Generator:
@@ -103,12 +107,12 @@ class AdaptiveTest:
             return stop
         if state.pending and (stop := self._expected_stop(state, elapsed_s)):
             return stop
-        item = self.selector.select(self.pool, state, rng)
-        if item is None:
+        chosen = choose(self.selector, self.pool, state, rng)
+        if chosen is None:
             return Stop(StopReason.BANK_EXHAUSTED, "Every active item of the bank was asked.")
         bank = self.bank
-        information = bank.model.item_information(bank.parameters, item, state.belief.theta)
-        return Ask(item=item, information=information)
+        information = bank.model.item_information(bank.parameters, chosen.item, state.belief.theta)
+        return Ask(item=chosen.item, information=information, probability=chosen.probability)
 
     def _expected_stop(self, state: CatState, elapsed_s: float) -> Stop | None:
         """The end, if the items in flight are answered as they are expected to be.
@@ -136,13 +140,18 @@ class AdaptiveTest:
             pending=(),
         )
 
-    def administer(self, state: CatState, item: ItemIndex) -> CatState:
+    def administer(self, state: CatState, item: ItemIndex, probability: float = 1.0) -> CatState:
         """The state after `item` was sent to the examinee.
+
+        Args:
+            state: The test so far.
+            item: As `ask` gave it.
+            probability: As `ask` gave it.
 
         Raises:
             InvalidInputError: The item was asked before.
         """
-        return state.with_pending(item)
+        return state.with_pending(item, probability)
 
     def tell(self, state: CatState, response: Response) -> CatState:
         """The state after a pending item was scored.
@@ -178,5 +187,6 @@ class AdaptiveTest:
         """The state after scored answers in their stored order, bit for bit as it was."""
         state = self.start()
         for response in responses:
-            state = self.tell(self.administer(state, response.item), response)
+            probability = response.draw.probability if response.draw else 1.0
+            state = self.tell(self.administer(state, response.item, probability), response)
         return state

@@ -1,7 +1,7 @@
 """One adaptive test as a value: what was asked, answered, spent, and is believed."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
@@ -28,8 +28,43 @@ NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """How an item came to be asked.
+
+    Attributes:
+        step: Its place in the order of asking, from 1.
+        probability: With which that step drew it, given all that had been asked by then; 1 where
+            it was chosen and nothing was left to chance.
+
+    Raises:
+        InvalidInputError: A probability outside (0, 1], or a step below 1.
+    """
+
+    step: int
+    probability: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.probability <= 1.0 or self.step < 1:
+            raise InvalidInputError(
+                "An item is drawn at a step from 1 on with a probability above 0 and at most 1, "
+                f"got step {self.step!r} and {self.probability!r}."
+            )
+
+    @property
+    def by_lot(self) -> bool:
+        """Whether chance had a part in it."""
+        return self.probability < 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Response:
     """One scored answer.
+
+    Attributes:
+        item: Its item.
+        score: In [0, 1].
+        usage: What it took.
+        draw: How the item came to be asked; None where nobody noted it.
 
     Raises:
         InvalidInputError: The score is outside [0, 1] or not a number.
@@ -38,6 +73,7 @@ class Response:
     item: ItemIndex
     score: float
     usage: Usage = NO_USAGE
+    draw: Draw | None = None
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
@@ -139,6 +175,7 @@ class CatState:
         unscored: Items closed without a score (error, refusal, unparsed, truncated).
         usage: Sum over all closed calls, the unscored ones too.
         asked: Every item asked so far, for membership tests.
+        draws: How the pending items came to be asked.
     """
 
     belief: Belief
@@ -147,6 +184,7 @@ class CatState:
     unscored: tuple[ItemIndex, ...] = ()
     usage: Usage = NO_USAGE
     asked: frozenset[ItemIndex] = frozenset()
+    draws: Mapping[ItemIndex, Draw] = field(default_factory=dict)
 
     @property
     def n_asked(self) -> int:
@@ -158,8 +196,8 @@ class CatState:
         """Items that entered the likelihood."""
         return len(self.responses)
 
-    def with_pending(self, item: ItemIndex) -> "CatState":
-        """The state after `item` was asked.
+    def with_pending(self, item: ItemIndex, probability: float = 1.0) -> "CatState":
+        """The state after `item` was asked, which this step drew with a probability.
 
         Raises:
             InvalidInputError: It was asked before.
@@ -173,6 +211,7 @@ class CatState:
             unscored=self.unscored,
             usage=self.usage,
             asked=self.asked | {item},
+            draws={**self.draws, item: Draw(self.n_asked + 1, probability)},
         )
 
     def with_response(self, response: Response, belief: Belief) -> "CatState":
@@ -181,13 +220,16 @@ class CatState:
         Raises:
             InvalidInputError: The item is not pending.
         """
+        pending = self._closed(response.item)
+        drawn = replace(response, draw=response.draw or self.draws.get(response.item))
         return CatState(
             belief=belief,
-            responses=(*self.responses, response),
-            pending=self._closed(response.item),
+            responses=(*self.responses, drawn),
+            pending=pending,
             unscored=self.unscored,
             usage=self.usage + response.usage,
             asked=self.asked,
+            draws=self._drawn_without(response.item),
         )
 
     def with_unscored(self, item: ItemIndex, usage: Usage = NO_USAGE) -> "CatState":
@@ -203,7 +245,11 @@ class CatState:
             unscored=(*self.unscored, item),
             usage=self.usage + usage,
             asked=self.asked,
+            draws=self._drawn_without(item),
         )
+
+    def _drawn_without(self, item: ItemIndex) -> dict[ItemIndex, Draw]:
+        return {other: draw for other, draw in self.draws.items() if other != item}
 
     def _closed(self, item: ItemIndex) -> tuple[ItemIndex, ...]:
         if item not in self.pending:

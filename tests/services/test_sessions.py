@@ -9,6 +9,7 @@ import pytest
 
 from app.engine import Ask
 from app.engine.bank import ItemBank
+from app.engine.stopping import Stop
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
@@ -137,7 +138,10 @@ async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
     for turn in range(40):
         while len(run.pending) < 4:
             asked = run.next_item(elapsed_s=0.0)
-            stored[asked.step] = replace(base, step=asked.step, position=asked.position)  # type: ignore[union-attr]  # no rule stops here
+            assert not isinstance(asked, Stop)
+            stored[asked.step] = replace(
+                base, step=asked.step, position=asked.position, probability=asked.probability
+            )
         step = sorted(run.pending)[turn % 4]
         score = None if turn % 7 == 3 else float(turn % 3 == 0)
         closing = run.close(

@@ -99,11 +99,13 @@ class StoppingInput(StoppingRules):
 class PredictionInput(Input):
     """How scores are predicted."""
 
-    method: Literal["score-model", "p-irt"] | None = Field(
+    method: Literal["combined", "design", "score-model", "p-irt"] | None = Field(
         default=None,
-        description="`score-model`: from the answers to all items of the models that the version "
-        "was calibrated on, the default where it carries that (nested and mirt). `p-irt`: observed "
-        "answers and, by the abilities, the expected score of the rest.",
+        description="`combined`: score curves learned from whole records, and what items drawn by "
+        "lot say they get wrong; the default where the version carries such curves. `design`: by "
+        "the items drawn by lot alone, for `v_optimal` tests. `score-model`: linear, from the "
+        "answers to all items of the models that the version was calibrated on (nested and mirt). "
+        "`p-irt`: observed answers and, by the abilities, the expected score of the rest.",
     )
 
 

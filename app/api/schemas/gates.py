@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.comparisons import SessionName
+from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, Status
 from app.services.results.gates import Gate, GateSpec
 from app.services.visibility import Sight
@@ -92,6 +93,9 @@ class GateRead(Output):
     ci: list[float | None] = Field(description="Interval of the value at the gate's confidence.")
     margin: float | None = Field(description="How far the value is beyond the threshold.")
     p_beyond: float | None = Field(description="Probability that the true value is beyond it.")
+    extrapolation: ExtrapolationRead | None = Field(
+        description="Where the examinee stands among those that the bank was calibrated on."
+    )
     created_at: datetime
 
     @classmethod
@@ -116,6 +120,7 @@ class GateRead(Output):
                 "ci": [None, None] if result is None else list(result.ci),
                 "margin": result and result.margin,
                 "p_beyond": result and result.p_beyond,
+                "extrapolation": gate.extrapolation,
                 "created_at": record.created_at,
             }
         )

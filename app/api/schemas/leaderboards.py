@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from app.api.schemas.common import Output
-from app.api.schemas.session_figures import AccuracyRead
+from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead
 from app.api.schemas.sessions import SessionEndpoint
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 from app.storage.repositories.session_values import SessionRecord
@@ -26,6 +26,9 @@ class LeaderboardEntry(Output):
     se: float | None
     ci: list[float | None] = Field(description="95 % interval of theta.")
     accuracy: AccuracyRead | None = Field(description="Predicted score on the whole bank.")
+    extrapolation: ExtrapolationRead | None = Field(
+        description="Where it stands among those that the bank was calibrated on."
+    )
     items: int
     stop_reason: str | None
     precision_reached: bool | None
@@ -53,6 +56,7 @@ class LeaderboardEntry(Output):
                 "se": result.se,
                 "ci": list(result.ci),
                 "accuracy": result.accuracy,
+                "extrapolation": result.extrapolation,
                 "items": progress["items"],
                 "stop_reason": record.stop_reason,
                 "precision_reached": record.precision_reached,

@@ -72,7 +72,16 @@ class NextItemRead(Output):
 
 
 _OF_ADMINISTRATION = frozenset(
-    {"step", "item_id", "pretest", "arrival", "information", "asked_at", "answered_at"}
+    {
+        "step",
+        "item_id",
+        "pretest",
+        "arrival",
+        "information",
+        "probability",
+        "asked_at",
+        "answered_at",
+    }
 )
 
 
@@ -108,6 +117,12 @@ class ResponseRead(Output):
     theta: float | None
     se: float | None
     information: float | None
+    probability: float | None = Field(
+        description=(
+            "With which its step drew it by lot, given all that was asked before; 1: the design "
+            "chose it. Null: in pretest, or asked before this was noted."
+        )
+    )
     tokens_in: int | None
     tokens_out: int | None
     usd: float | None
@@ -136,6 +151,7 @@ class ResponseRead(Output):
             pretest=asked.is_pretest,
             arrival=item.arrival,
             information=item.information,
+            probability=item.probability,
             asked_at=item.asked_at,
             answered_at=item.answered_at,
             **taken,

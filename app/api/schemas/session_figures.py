@@ -1,8 +1,32 @@
 """What is known of a session so far, as JSON: ability, predicted score, cost, what went wrong."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from app.api.schemas.common import Output
+
+
+class ExtrapolationRead(Output):
+    """Where the examinee stands among those calibrated, and whether the model holds of it."""
+
+    position: float = Field(
+        description="Of its general ability, in standard deviations of those calibrated."
+    )
+    percentile: float = Field(description="Share of those calibrated that are weaker, 0 to 100.")
+    standing: Literal["within", "above", "below"] = Field(
+        description="Within those calibrated, or beyond all of them."
+    )
+    difference: float | None = Field(
+        description="By how much items drawn by lot put the score above the model's; null where "
+        "fewer than five were drawn."
+    )
+    p_value: float | None = Field(description="Of the test that there is no such difference.")
+    agrees: bool | None = Field(description="Whether that p is 0.05 or more.")
+    detail: str = Field(description="All this in words.")
+    caution: str | None = Field(
+        description="Why to trust the result less; null where nothing speaks against it."
+    )
 
 
 class EstimateRead(Output):
@@ -24,6 +48,10 @@ class EstimateRead(Output):
     )
     method: str
     at_bound: bool
+    extrapolation: ExtrapolationRead | None = Field(
+        default=None,
+        description="Null where the version has not learned whom it was calibrated on.",
+    )
     reason: str | None = Field(
         default=None,
         description="Why there is no theta: too few answers are marked. Null where there is one.",

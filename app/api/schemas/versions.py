@@ -26,6 +26,7 @@ MAX_THETAS: Final = 1001
 _SHOWN_OF_ARRAYS: Final = {
     "abilities": ("nested", "dimensions", "names"),
     "prediction": ("targets",),
+    "curves": ("abilities", "dispersion", "errors"),
 }
 
 

@@ -23,6 +23,7 @@ from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.design.parts import PredictionDesign, PredictionMethod
 from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import LONGEST, IntervalCorrection, VersionLearning
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.score_model import Target
@@ -74,10 +75,12 @@ class Blind:
     Attributes:
         bank: Calibrated from the others, the items the same.
         targets: Scores that a score model of the others predicts, by tag; of several abilities.
+        curves: What predicts scores by the others' records; None where nothing was learned.
     """
 
     bank: ItemBank
     targets: Mapping[str, Target] = field(default_factory=dict)
+    curves: LearnedCurves | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +309,7 @@ def _tested(
                 fold.blind.bank,
                 learned=VersionLearning(interval_correction=correction),
                 targets=fold.blind.targets,
+                curves=fold.blind.curves,
             )
             rows = np.flatnonzero(fold.half == half)
             for i, row in enumerate(rows):

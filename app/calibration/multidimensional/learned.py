@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.multidimensional.fit import MultidimensionalFit, fit_multidimensional
 from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.multidimensional.score_model import LearnedScores, learn_scores
@@ -13,6 +14,7 @@ from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray
 from app.engine.models.multidimensional import MultidimensionalModel
+from app.engine.prediction.combined_score import LearnedCurves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,11 +25,13 @@ class LearnedAbilities:
         bank: With loadings and the population.
         fit: How they were fitted.
         scores: Predicts scores; None where the examinees are too few to learn from.
+        curves: Predicts those of examinees unlike them, too; None likewise.
     """
 
     bank: ItemBank
     fit: MultidimensionalFit
     scores: LearnedScores | None
+    curves: LearnedCurves | None
 
 
 def learn_abilities(
@@ -55,7 +59,8 @@ def learn_abilities(
     """
     fit = fit_multidimensional(scores, settings, rng, watch)
     bank = ItemBank.from_abilities(MultidimensionalModel(fit.items, fit.population), item_ids)
-    learned = None
+    learned, curves = None, None
     if len(scores) >= LEAST_EXAMINEES:
         learned = learn_scores(scores, targets, rng, askable=askable, costs=costs)
-    return LearnedAbilities(bank=bank, fit=fit, scores=learned)
+        curves = learn_curves(scores, targets, rng, askable=askable, costs=costs)
+    return LearnedAbilities(bank=bank, fit=fit, scores=learned, curves=curves)

@@ -11,6 +11,7 @@ from app.calibration.multidimensional.learned import LearnedAbilities, learn_abi
 from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import FloatArray
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.multidimensional.knowledge import (
     ABILITIES,
     PREDICTION,
@@ -44,6 +45,8 @@ def fit_abilities(
         knowledge[ABILITIES] = abilities_to_dict(bank.abilities, matrix.items)
     if learned.scores is not None:
         knowledge[PREDICTION] = prediction_to_dict(learned.scores.targets, matrix.items)
+    if learned.curves is not None:
+        knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
     n_answers = int(np.count_nonzero(~np.isnan(scores)))
     n_parameters = fit.items.slopes.size + fit.items.intercept.size
     figures = {

@@ -15,7 +15,10 @@ from app.calibration.linking.linked import LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.calibrate import calibrate
 from app.calibration.matrix import MISSING, ScoreMatrix
+from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.multidimensional.learned import learn_abilities
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod
 from app.calibration.pipeline.abilities import task_targets
 from app.calibration.pipeline.fit import ExamineeAbilities, Fitted, Report, bank_from_columns
@@ -25,7 +28,9 @@ from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.engine.models.continuous import CONTINUOUS
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.multidimensional.knowledge import with_abilities
+from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 
@@ -63,10 +68,16 @@ def with_card(
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
+    if CURVES not in knowledge:
+        knowledge |= _curves(matrix, plan)
+    learned = curves_of(bank, knowledge)
     try:
         card = report_card(
             lambda rows: _scores(matrix, rows),
-            lambda rows: _without(matrix, rows, plan, fitted, bank),
+            lambda rows: replace(
+                _without(matrix, rows, plan, fitted, bank),
+                curves=_others_curves(matrix, rows, learned),
+            ),
             matrix.n_examinees,
             seed=plan.seed,
         )
@@ -78,6 +89,35 @@ def with_card(
         figures["report_card"] = {**card.to_dict(), "seconds": seconds}
         knowledge["interval_correction"] = card.correction.to_dict()
     return Fitted(figures, fitted.columns, knowledge, abilities)
+
+
+def _curves(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> dict[str, Any]:
+    """What predicts scores, where enough examinees answered enough of the bank to learn it from.
+
+    Models of several abilities bring it with them.
+    """
+    scores = _whole_records(_scores(matrix, slice(None)))
+    if len(scores) < LEAST_EXAMINEES or np.isnan(scores).all(axis=0).any():
+        return {}
+    rng = np.random.default_rng(plan.seed)
+    learned = learn_curves(scores, task_targets(matrix.items), rng)
+    return {CURVES: curves_to_dict(learned, matrix.items)}
+
+
+def _others_curves(
+    matrix: ScoreMatrix | ResponseTable, rows: IntArray, learned: LearnedCurves | None
+) -> LearnedCurves | None:
+    """The curves of all examinees but some; how wrong such curves are is a few numbers of all."""
+    if learned is None:
+        return None
+    scores = _whole_records(np.delete(_scores(matrix, slice(None)), rows, axis=0))
+    return replace(learned, curves=fit_curves(scores))
+
+
+def _whole_records(scores: FloatArray) -> FloatArray:
+    """Those with answers to most items."""
+    whole: FloatArray = scores[np.mean(~np.isnan(scores), axis=1) >= LEAST_ANSWERED]
+    return whole
 
 
 def _scores(matrix: ScoreMatrix | ResponseTable, rows: IntArray | slice) -> FloatArray:

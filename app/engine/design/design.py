@@ -41,6 +41,7 @@ from app.engine.design.selection import BankFacts, CriterionName, SelectionDesig
 from app.engine.index import BoolArray, index_of
 from app.engine.lint import lint, quarantine
 from app.engine.multidimensional.belief import ProfileMap
+from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.score_model import Target
 from app.engine.selection.base import Pool
@@ -84,6 +85,7 @@ PRESETS: Mapping[Preset, Mapping[str, Mapping[str, Any]]] = {
             "quarantine": False,
         },
         "stopping": {"se": 0.1, "min_items": 30, "max_items": 500},
+        "prediction": {"method": "p-irt"},
     },
 }
 
@@ -166,6 +168,7 @@ class Design:
         exposure: FloatArray | None = None,
         learned: VersionLearning | None = None,
         targets: Mapping[str, Target] | None = None,
+        curves: LearnedCurves | None = None,
     ) -> AdaptiveTest:
         """The test on a bank.
 
@@ -182,6 +185,9 @@ class Design:
             targets: Scores that a score model predicts, by tag ("all" is the whole bank). It then
                 predicts the score that the design is about, in place of p-IRT, unless the design
                 wants that.
+            curves: What records taught about scores, for examinees like theirs and unlike them. It
+                then predicts the score, unless the design wants another method; a test for a score
+                draws its items with known probabilities.
 
         Raises:
             InvalidInputError: The design needs something that is not given, or no item is left.
@@ -197,6 +203,7 @@ class Design:
             costs=costs,
             acceptance=exposure,
             targets=targets or {},
+            curves=curves,
         )
         estimator: Estimator[Any] = (
             self.estimator.build() if bank.abilities is None else ProfileMap()
@@ -209,7 +216,7 @@ class Design:
             # Without a mask a query of the index is a little cheaper.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),
             estimator=estimator,
-            selector=self.selection.build(facts, self.stopping.max_items),
+            selector=self.selection.build(facts, self.stopping.max_items, self.prediction.method),
             stopping=self.stopping.build(estimator, predictor, correction, self.budget.build()),
             predictor=predictor,
             tasks=predictors.of_tags(),

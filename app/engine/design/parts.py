@@ -9,7 +9,7 @@ from app.engine.design.json_section import Section, as_json, given
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
 from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
 from app.engine.prediction.correction import IntervalCorrection
-from app.engine.prediction.p_irt import P_IRT, SCORE_MODEL, Predictor
+from app.engine.prediction.p_irt import COMBINED, DESIGN, P_IRT, SCORE_MODEL, Predictor
 from app.engine.state import Estimator
 from app.engine.stopping import (
     AllOf,
@@ -37,6 +37,8 @@ _LEAST_PRIOR_SD = 1e-3
 class PredictionMethod(StrEnum):
     """How scores are predicted."""
 
+    COMBINED = COMBINED
+    DESIGN = DESIGN
     SCORE_MODEL = SCORE_MODEL
     P_IRT = P_IRT
 
@@ -288,7 +290,8 @@ class PredictionDesign:
     """How the score is predicted.
 
     Attributes:
-        method: None takes the score model where one was learned, elsewhere p-IRT.
+        method: None takes model and draws combined where score curves were learned, elsewhere the
+            score model, and p-IRT where there is none either.
     """
 
     method: PredictionMethod | None = None

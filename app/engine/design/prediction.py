@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.engine.design.parts import PredictionMethod
-from app.engine.design.selection import BankFacts, missing, predicted_target
+from app.engine.design.selection import BY_CURVES, BankFacts, by_curves, missing, predicted_target
 from app.engine.multidimensional.prediction import ProfilePIrt
+from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.p_irt import PIrt, Predictor
 from app.engine.prediction.score_model import ScorePredictor
@@ -22,7 +23,7 @@ class Predictors:
         method: As the design has it.
 
     Raises:
-        InvalidInputError: The score model is wanted and the bank has none.
+        InvalidInputError: Another method than p-IRT is wanted, and what it takes was not learned.
     """
 
     facts: BankFacts
@@ -37,6 +38,12 @@ class Predictors:
                 "least 20 examinees",
             )
 
+        if self.method in BY_CURVES and self.facts.curves is None:
+            raise missing(
+                "/prediction/method",
+                "a version that has learned score curves, from records of at least 20 examinees",
+            )
+
     def of_target(self, shares: Mapping[str, float] | None) -> Predictor:
         """Of a mix of tags; None is the whole bank.
 
@@ -44,6 +51,8 @@ class Predictors:
             InvalidInputError: A tag without items.
         """
         facts = self.facts
+        if by_curves(facts, self.method):
+            return self._by_curves(shares)
         target = predicted_target(facts, shares)
         if target is not None and self.method is not PredictionMethod.P_IRT:
             return ScorePredictor(target)
@@ -55,6 +64,16 @@ class Predictors:
             weights = target.weights
         # Corrections are learned on the whole bank; of a part it is the nearest there is.
         return self.learned.predicting(ProfilePIrt(weights), weights)
+
+    def _by_curves(self, shares: Mapping[str, float] | None) -> Predictor:
+        facts, wanted = self.facts, shares or {WHOLE_BANK: 1.0}
+        assert facts.curves is not None  # noqa: S101  # `by_curves` has seen to it
+        weights = target_weights(facts.bank, wanted, facts.tags)
+        # Of a mix nothing was held out; the whole bank's errors are the nearest there are.
+        name = next(iter(wanted)) if len(wanted) == 1 else WHOLE_BANK
+        kind = DesignScore if self.method is PredictionMethod.DESIGN else CombinedScore
+        curves = facts.curves.curves.towards(weights, facts.active)
+        return kind(curves, weights, facts.curves.error_of(name), facts.active)
 
     def of_tags(self) -> dict[str, Predictor]:
         """Of the whole bank ("all") and of each tag; none where the bank has one ability."""

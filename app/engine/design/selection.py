@@ -9,10 +9,14 @@ import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.json_section import Section, as_json, given
+from app.engine.design.parts import PredictionMethod
 from app.engine.index import BoolArray
+from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 from app.engine.selection.base import Criterion, Selector
+from app.engine.selection.by_lot import ByLot, CurveVariance
 from app.engine.selection.content import ContentBalanced
 from app.engine.selection.design import AbilityDesign, Optimality, TargetVariance
 from app.engine.selection.exposure import (
@@ -55,6 +59,7 @@ class BankFacts:
         costs: Expected cost of each item in one unit, above 0.
         acceptance: Sympson-Hetter acceptance probability of each item.
         targets: Scores that a score model predicts, by tag; empty where none was learned.
+        curves: What records taught about scores; None where nothing was learned.
     """
 
     bank: ItemBank
@@ -63,6 +68,7 @@ class BankFacts:
     costs: FloatArray | None = None
     acceptance: FloatArray | None = None
     targets: Mapping[str, Target] = field(default_factory=dict)
+    curves: LearnedCurves | None = None
 
     def __post_init__(self) -> None:
         for name in ("active", "tags", "costs", "acceptance"):
@@ -82,6 +88,9 @@ class BankFacts:
         """Whether every item of the bank may be asked."""
         return self.active is None or bool(self.active.all())
 
+
+#: Methods that take score curves.
+BY_CURVES = frozenset({PredictionMethod.COMBINED, PredictionMethod.DESIGN})
 
 _CRITERIA: Mapping[CriterionName, Criterion] = {
     CriterionName.MAXIMUM_INFORMATION: MaximumInformation(),
@@ -161,25 +170,37 @@ class SelectionDesign:
         document["exposure"] = None if max_rate is None else {"max_rate": max_rate}
         return as_json(document)
 
-    def build(self, facts: BankFacts, length: int | None) -> Selector:
+    def build(
+        self, facts: BankFacts, length: int | None, method: PredictionMethod | None = None
+    ) -> Selector:
         """The selector on a bank.
 
         Args:
             facts: The bank.
             length: Most items of a test; strata are planned by it.
+            method: Of prediction; what is predicted by curves is drawn by lot.
 
         Raises:
             InvalidInputError: The design needs a fact that is not given.
         """
         selector: Selector = Random()
         if self.criterion is not CriterionName.RANDOM:
-            criterion = self._criterion(facts, length)
+            lot = self.criterion is CriterionName.V_OPTIMAL and by_curves(facts, method)
+            criterion = self._criterion(facts, length, by_lot=lot)
             if self.max_exposure is None:
                 selector = Randomesque(criterion=criterion, top_k=self.top_k)
             else:
                 if facts.acceptance is None:
                     raise missing("/selection/exposure", "fitted acceptance probabilities")
                 selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
+            if lot and facts.curves is not None:
+                selector = ByLot(
+                    curves=self._curves(facts.curves, facts),
+                    criterion=criterion,
+                    first=selector,
+                    weights=self._weights(facts),
+                    costs=facts.costs if self.cost_weight > 0 else None,
+                )
         if self.random_start:
             selector = RandomStart(items=self.random_start, then=selector)
         if self.content_targets is not None:
@@ -192,9 +213,19 @@ class SelectionDesign:
             selector = ContentBalanced.of(self.content_targets, facts.tags, selector)
         return selector
 
-    def _criterion(self, facts: BankFacts, length: int | None) -> Criterion:
+    def _weights(self, facts: BankFacts) -> FloatArray:
+        return target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)
+
+    def _curves(self, learned: LearnedCurves, facts: BankFacts) -> ScoreCurves:
+        return learned.curves.towards(self._weights(facts), facts.active)
+
+    def _criterion(self, facts: BankFacts, length: int | None, *, by_lot: bool) -> Criterion:
         criterion: Criterion
-        if self.criterion is CriterionName.A_STRATIFIED:
+        if by_lot and facts.curves is not None:
+            criterion = CurveVariance(
+                curves=self._curves(facts.curves, facts), weights=self._weights(facts)
+            )
+        elif self.criterion is CriterionName.A_STRATIFIED:
             if length is None:
                 raise missing("/selection/criterion", "stopping.max_items to plan its strata by")
             criterion = AStratified.of(
@@ -217,10 +248,15 @@ class SelectionDesign:
             raise missing(
                 "/selection/criterion", "a bank with loadings, from the model nested or mirt"
             )
-        weights = target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)
+        weights = self._weights(facts)
         if optimality is Optimality.V and (target := predicted_target(facts, self.target)):
             return TargetVariance(target=target)
         return AbilityDesign(optimality=optimality, weights=weights)
+
+
+def by_curves(facts: BankFacts, method: PredictionMethod | None) -> bool:
+    """Whether a method of prediction takes score curves on a bank."""
+    return facts.curves is not None and (method is None or method in BY_CURVES)
 
 
 def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Target | None:

@@ -30,8 +30,8 @@ def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str])
         "dimensions": items.loadings.shape[1],
         "names": list(items.names),
         "items": list(item_ids),
-        "a": _packed(items.a),
-        "loadings": _packed(items.loadings),
+        "a": packed(items.a),
+        "loadings": packed(items.loadings),
         "population": {
             "mean": abilities.population.mean.tolist(),
             "covariance": abilities.population.covariance.tolist(),
@@ -44,9 +44,9 @@ def prediction_to_dict(targets: Mapping[str, Target], item_ids: Sequence[str]) -
     model = _reduced(targets[WHOLE_BANK].model)
     return {
         "items": list(item_ids),
-        "mean": _packed(model.mean),
-        "factors": _packed(model.factors),
-        "noise": _packed(model.noise),
+        "mean": packed(model.mean),
+        "factors": packed(model.factors),
+        "noise": packed(model.noise),
         "targets": {
             name: {"counts": list(target.widths.counts), "half": list(target.widths.half)}
             for name, target in targets.items()
@@ -61,13 +61,13 @@ def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
     items may have been added to a version since it was calibrated.
     """
     stored = knowledge.get(ABILITIES)
-    at = None if stored is None else _positions(stored["items"], bank)
+    at = None if stored is None else positions(stored["items"], bank)
     if stored is None or at is None:
         return bank
     k = int(stored["dimensions"])
-    loadings = _unpacked(stored["loadings"]).reshape(-1, k)[at]
+    loadings = unpacked(stored["loadings"]).reshape(-1, k)[at]
     abilities = MultidimensionalModel(
-        Loadings(_unpacked(stored["a"])[at], bank.intercept, loadings, bool(stored["nested"])),
+        Loadings(unpacked(stored["a"])[at], bank.intercept, loadings, bool(stored["nested"])),
         Population(
             np.array(stored["population"]["mean"]), np.array(stored["population"]["covariance"])
         ),
@@ -97,13 +97,13 @@ def targets_of(
     an item of the bank was not learned.
     """
     stored = knowledge.get(PREDICTION)
-    at = None if stored is None else _positions(stored["items"], bank)
+    at = None if stored is None else positions(stored["items"], bank)
     if stored is None or at is None:
         return {}
     model = ScoreModel(
-        _unpacked(stored["mean"])[at],
-        _unpacked(stored["factors"]).reshape(-1, len(stored["items"]))[:, at],
-        _unpacked(stored["noise"])[at],
+        unpacked(stored["mean"])[at],
+        unpacked(stored["factors"]).reshape(-1, len(stored["items"]))[:, at],
+        unpacked(stored["noise"])[at],
     )
     known = sorted({tag for item in tags for tag in item} - {WHOLE_BANK})
     targets = {}
@@ -121,16 +121,18 @@ def _reduced(model: ScoreModel) -> ScoreModel:
     return ScoreModel(model.mean, factors, noise)
 
 
-def _positions(known: Sequence[str], bank: ItemBank) -> list[int] | None:
+def positions(known: Sequence[str], bank: ItemBank) -> list[int] | None:
     """Where the bank's items are among those known; None where one is not."""
     at = {key: position for position, key in enumerate(known)}
     found = [at[key] for key in bank.item_ids if key in at]
     return found if len(found) == bank.n_items else None
 
 
-def _packed(values: FloatArray) -> str:
+def packed(values: FloatArray) -> str:
+    """An array as text."""
     return base64.b64encode(zlib.compress(values.astype("<f4").tobytes())).decode()
 
 
-def _unpacked(text: str) -> FloatArray:
+def unpacked(text: str) -> FloatArray:
+    """The numbers of such a text, shape (n,)."""
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f4").astype(np.float64)

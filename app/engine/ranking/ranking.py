@@ -3,7 +3,7 @@
     ranking = Ranking(tests=tests, rules=RankingRules(), budget=RankingBudget(items=200))
     state = ranking.start()
     while isinstance(step := ranking.ask(state, seed), RankingAsk):
-        state = ranking.administer(state, step.member, step.item)
+        state = ranking.administer(state, step.member, step.item, step.probability)
         state = ranking.tell(state, step.member, Response(step.item, score_of(...)))
     ranking.standing(state)
 
@@ -67,6 +67,7 @@ from app.engine.bank import ItemIndex
 from app.engine.estimation.estimators import Z_95
 from app.engine.ranking.ranks import Pair, Ranks, boundary, ranks_of
 from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingRules
+from app.engine.selection.by_lot import Chosen, choose
 from app.engine.state import NO_USAGE, CatState, Response, Usage
 from app.engine.stopping import Stop, StopReason
 from app.errors import FieldProblem, InvalidInputError, ScaleMismatchError
@@ -90,10 +91,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankingAsk:
-    """Whom to ask next, and what."""
+    """Whom to ask next, and what; `probability` is that of the member's step, see `Ask`."""
 
     member: int
     item: ItemIndex
+    probability: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,13 +186,16 @@ class Ranking:
         """The state before the first item."""
         return RankingState(tuple(test.start() for test in self.tests))
 
-    def administer(self, state: RankingState, member: int, item: ItemIndex) -> RankingState:
-        """The state after `item` was sent to a member.
+    def administer(
+        self, state: RankingState, member: int, item: ItemIndex, probability: float = 1.0
+    ) -> RankingState:
+        """The state after `item`, drawn with this probability, was sent to a member.
 
         Raises:
             InvalidInputError: The member was asked this item before.
         """
-        return state.with_member(member, self.tests[member].administer(state.members[member], item))
+        test = self.tests[member]
+        return state.with_member(member, test.administer(state.members[member], item, probability))
 
     def tell(self, state: RankingState, member: int, response: Response) -> RankingState:
         """The state after a pending item of a member was scored.
@@ -276,7 +281,8 @@ class Ranking:
         least = 0.0 if self._cold(state) else _WORTH_ASKING * max(worths.values())
         for member in sorted(affordable, key=lambda member: -worths[member]):
             if (free is None or member in free) and worths[member] >= least:
-                return RankingAsk(member, self._item(state, member, doubts[member], seed))
+                chosen = self._item(state, member, doubts[member], seed)
+                return RankingAsk(member, chosen.item, chosen.probability)
         return None
 
     def _se(self, state: RankingState, member: int) -> float:
@@ -387,9 +393,7 @@ class Ranking:
                 return False
         return True
 
-    def _item(
-        self, state: RankingState, member: int, rivals: Iterable[int], seed: int
-    ) -> ItemIndex:
+    def _item(self, state: RankingState, member: int, rivals: Iterable[int], seed: int) -> Chosen:
         """An item that most rivals have answered, first answered first; else the selector's."""
         test, own = self.tests[member], state.members[member]
         if self.rules.shared_items:
@@ -401,9 +405,9 @@ class Ranking:
                     if allowed[item]:
                         counts[item] = counts.get(item, 0) + 1
             if counts:
-                return max(counts, key=lambda item: counts[item])
+                return Chosen(max(counts, key=lambda item: counts[item]), 1.0)
         rng = np.random.default_rng([seed, member, own.n_asked + 1])
-        selected = test.selector.select(test.pool, own, rng)
+        selected = choose(test.selector, test.pool, own, rng)
         if selected is None:  # `_remaining` counts what the selector may choose from
             raise InvalidInputError(f"No item is left for examinee {member}.")
         return selected

@@ -32,7 +32,7 @@ def simulate_ranking(
         if len(in_flight) < concurrency:
             step = ranking.ask(state, seed)
         if isinstance(step, RankingAsk):
-            state = ranking.administer(state, step.member, step.item)
+            state = ranking.administer(state, step.member, step.item, step.probability)
             in_flight.append(step)
         elif in_flight:
             first = in_flight.pop(0)

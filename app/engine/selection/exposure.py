@@ -7,6 +7,7 @@ import numpy as np
 from app.engine.bank import FloatArray, IntArray, ItemBank, ItemIndex
 from app.engine.index import BoolArray
 from app.engine.selection.base import Criterion, Pool, Selector
+from app.engine.selection.by_lot import Chosen, choose
 from app.engine.state import CatState
 
 #: Best items that Sympson-Hetter looks at first; four times as many each time none is accepted.
@@ -19,8 +20,15 @@ class Random:
 
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
         """See `Selector`."""
+        chosen = self.draw(pool, state, rng)
+        return None if chosen is None else chosen.item
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `app.engine.selection.by_lot.DrawsByLot`."""
         positions = np.flatnonzero(pool.admissible(state))
-        return ItemIndex(int(rng.choice(positions))) if positions.size else None
+        if not positions.size:
+            return None
+        return Chosen(ItemIndex(int(rng.choice(positions))), 1.0 / positions.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,8 +58,15 @@ class RandomStart:
 
     def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
         """See `Selector`."""
+        return self._now(state).select(pool, state, rng)
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `app.engine.selection.by_lot.DrawsByLot`."""
+        return choose(self._now(state), pool, state, rng)
+
+    def _now(self, state: CatState) -> Selector:
         started = len(state.responses) + len(state.pending) >= self.items
-        return (self.then if started else Random()).select(pool, state, rng)
+        return self.then if started else Random()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

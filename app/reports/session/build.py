@@ -11,8 +11,10 @@ import numpy as np
 from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
+from app.engine.prediction.p_irt import P_IRT
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.state import Draw
 from app.reports.session.cautions import cautions_of
 from app.reports.session.facts import (
     Ability,
@@ -64,6 +66,7 @@ class Asked:
     Attributes:
         position: In the version; in pretest behind those of the bank.
         arrival: Order in which answers came; None while it is awaited.
+        probability: With which it was drawn; None where nobody noted it.
     """
 
     step: int
@@ -72,6 +75,7 @@ class Asked:
     tags: tuple[str, ...]
     pretest: bool
     arrival: int | None
+    probability: float | None = None
     outcome: str | None = None
     score: float | None = None
     question: str | None = None
@@ -159,7 +163,7 @@ def _score(identity: SessionIdentity, figures: Mapping[str, Any], known: Known) 
         hi=predicted["hi"],
         method=predicted["method"],
         of=of,
-        checked=bool(predicted.get("raw")) or predicted["method"] == "score-model",
+        checked=bool(predicted.get("raw")) or predicted["method"] != P_IRT,
         below=None if identity.provisional else _below(figures, known),
     )
 
@@ -320,10 +324,15 @@ def _trace(asked: Sequence[Asked], known: Known) -> tuple[TracePoint, ...]:
     state = test.start()
     for place in range(len(closed) + 1):
         if place:
-            item, mark = ItemIndex(closed[place - 1].position), closed[place - 1].score
-            state = test.administer(state, item)
+            one = closed[place - 1]
+            item, mark = ItemIndex(one.position), one.score
+            # Here items come in order of arrival; what was drawn by lot goes by that of asking.
+            draw = Draw(one.step, one.probability or 1.0)
+            state = test.administer(state, item, draw.probability)
             state = (
-                test.skip(state, item) if mark is None else test.tell(state, Response(item, mark))
+                test.skip(state, item)
+                if mark is None
+                else test.tell(state, Response(item, mark, draw=draw))
             )
         if place not in shown:
             continue

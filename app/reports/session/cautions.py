@@ -149,6 +149,9 @@ def _of_answers(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[C
                 "way. Look at the table of questions before you rely on the score.",
             )
         )
+    extrapolated = figures["estimate"].get("extrapolation")
+    if extrapolated and extrapolated["caution"]:
+        found.append(Caution(code="extrapolation", text=extrapolated["caution"]))
     if figures["estimate"]["at_bound"]:
         found.append(
             Caution(

@@ -16,7 +16,9 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.lint import QUARANTINED
+from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, tasks_in, with_abilities
+from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
@@ -117,6 +119,8 @@ class LoadedVersion:
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
         targets: Scores that a score model predicts: of the whole bank, and of each tag.
+        curves: What records taught about scores of examinees like theirs and unlike them; None
+            where nothing was learned of one of its items.
         reference_abilities: Quantiles of the thetas it was calibrated with, ascending; empty where
             unknown.
         pretest_items: How many of those in pretest a session is given if it does not say.
@@ -149,6 +153,7 @@ class LoadedVersion:
     learned: VersionLearning
     reference_abilities: tuple[float, ...]
     targets: Mapping[str, Target] = field(default_factory=dict)
+    curves: LearnedCurves | None = None
     pretest: tuple[PretestItem, ...] = ()
     barred: frozenset[str] = frozenset()
     own_scorers: tuple[ScorerSpec, ...] = ()
@@ -207,6 +212,7 @@ class LoadedVersion:
             n_without_content=int((active & ~has_content).sum()),
             learned=VersionLearning.from_dict(version.knowledge),
             targets=targets_of(parameters, version.knowledge, tags),
+            curves=curves_of(parameters, version.knowledge),
             reference_abilities=tuple(
                 version.knowledge.get("reference_abilities", {}).get("quantiles", ())
             ),
@@ -333,6 +339,7 @@ class LoadedVersion:
                 exposure=acceptance,
                 learned=self.learned,
                 targets=self.targets,
+                curves=self.curves,
             )
             self._tests[name] = test
         return test

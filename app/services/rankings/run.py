@@ -123,7 +123,9 @@ class RankingRun:
             if not isinstance(step, RankingAsk):
                 return asked, step
             member = placed[step.member]
-            asked.setdefault(member, []).append(self._members[member].run.ask_item(step.item))
+            asked.setdefault(member, []).append(
+                self._members[member].run.ask_item(step.item, step.probability)
+            )
 
     def stop_of(self, member: int, stop: Stop) -> Stop:
         """Why a member's session ends when the ranking does."""

@@ -4,11 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
+from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
 from app.services.banks.versions import VersionService
 from app.services.sessions.drafts import SessionSpec
-from app.services.sessions.result import result_of, score_in
+from app.services.sessions.result import Result, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -52,7 +53,8 @@ class Gate:
     Attributes:
         value: The metric; `None` where there is none, or not yet.
         result: The decision; `None` while the session goes on.
-        detail: Why the outcome is what it is, in one sentence.
+        detail: Why the outcome is what it is, in one sentence, and what speaks against it.
+        extrapolation: Where the examinee stands among those calibrated; None where unknown.
     """
 
     record: GateRecord
@@ -60,6 +62,7 @@ class Gate:
     value: float | None
     result: GateResult | None
     detail: str
+    extrapolation: dict[str, Any] | None = None
 
 
 class GateService:
@@ -179,13 +182,34 @@ def _decided(record: GateRecord, session: SessionRecord) -> Gate:
         above=record.direction == "above",
         confidence=record.confidence,
     )
+    said = _said(record, value, decision, result.reason)
+    if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, session, result):
+        decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE)
+        said = (
+            f"{said} That is a guess: intervals of this method of prediction do not hold for such "
+            "an examinee, so nothing is decided."
+        )
     return Gate(
         record=record,
         session=session,
         value=value,
         result=decision,
-        detail=_said(record, value, decision, result.reason),
+        detail=said + _cautioned(result),
+        extrapolation=result.extrapolation,
     )
+
+
+def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> bool:
+    """Whether a score's interval is not made for an examinee unlike those calibrated."""
+    if record.metric != "score" or not (result.extrapolation or {}).get("caution"):
+        return False
+    score = score_in(session.summary, record.tag or WHOLE_BANK)
+    return score is not None and score["method"] not in (COMBINED, DESIGN)
+
+
+def _cautioned(result: Result) -> str:
+    caution = (result.extrapolation or {}).get("caution")
+    return "" if caution is None else f" {caution}"
 
 
 def _said(record: GateRecord, value: float | None, decision: GateResult, reason: str | None) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from app.errors import InvalidInputError
 from app.services.banks.loaded import LoadedVersion
 from app.storage.repositories.session_values import Administration
@@ -25,11 +27,15 @@ def moved(
 ) -> list[Administration]:
     """The same answers at the positions that their items have in another version.
 
+    Chances to be drawn are those among the items that could be asked: among others nobody knows
+    them, and they are dropped.
+
     Raises:
         InvalidInputError: The other version has none of the items.
     """
+    same = _askable(source) == _askable(target)
     moved = [
-        replace(item, position=position)
+        replace(item, position=position, probability=item.probability if same else None)
         for item in administrations
         if (position := target.position_of(source.key_at(item.position))) is not None
     ]
@@ -39,3 +45,7 @@ def moved(
             f"bank {target.bank_name!r}."
         )
     return moved
+
+
+def _askable(version: LoadedVersion) -> frozenset[str]:
+    return frozenset(version.keys[at] for at in np.flatnonzero(version.active))

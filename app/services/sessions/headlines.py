@@ -35,9 +35,17 @@ def told(figures: Mapping[str, Any]) -> dict[str, Any]:
     reason = no_result(figures["progress"]["scored"])
     if reason is None:
         return {**figures, "estimate": {**estimate, "reason": None}}
-    nothing = {"theta": None, "se": None, "ci": [None, None], "ci_raw": None, "reason": reason}
+    nothing: dict[str, Any] = {
+        "theta": None,
+        "se": None,
+        "ci": [None, None],
+        "ci_raw": None,
+        "extrapolation": None,
+        "at_bound": False,
+        "reason": reason,
+    }
     return {
         **figures,
-        "estimate": {**estimate, **nothing, "at_bound": False},
+        "estimate": {**estimate, **nothing},
         **{part: None for part in _RESULTS if part in figures},
     }

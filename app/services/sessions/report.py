@@ -136,6 +136,7 @@ def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemCont
         tags=() if asked.is_pretest else version.tags[item.position],
         pretest=asked.is_pretest,
         arrival=item.arrival,
+        probability=item.probability,
         question=question,
     )
     if closing is None:

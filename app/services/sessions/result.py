@@ -20,6 +20,8 @@ class Result:
         ci: Its 95 % interval, corrected where the bank's version knows how.
         accuracy: The predicted whole-bank score, if there is one; see `score_in`.
         n_scored: Answers that it stands on.
+        extrapolation: Where the examinee stands among those calibrated; see
+            `app.services.sessions.standing`.
         reason: Why there is no ability and no score; `None` where there are.
     """
 
@@ -29,6 +31,7 @@ class Result:
     accuracy: dict[str, Any] | None
     n_scored: int
     reason: str | None = None
+    extrapolation: dict[str, Any] | None = None
 
     @property
     def sd(self) -> float | None:
@@ -58,6 +61,7 @@ def result_of(record: SessionRecord) -> Result:
         accuracy=score_in(record.summary),
         n_scored=record.summary["progress"]["scored"],
         reason=estimate.get("reason"),
+        extrapolation=estimate.get("extrapolation"),
     )
 
 

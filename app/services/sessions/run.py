@@ -7,7 +7,7 @@ for bit, as the one that was lost.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ from app.services.sessions.headlines import no_result, told
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, window_of
 from app.services.sessions.profile import profile_of
+from app.services.sessions.standing import standing_of
 from app.storage.repositories.session_values import (
     Administration,
     Advance,
@@ -83,6 +84,7 @@ class SessionRun:
         self._information = math.inf
         self._accuracy: dict[str, Any] | None = None
         self._profile: dict[str, Any] | None = None
+        self._standing: dict[str, Any] | None = None
         self._predicted_at_s = -math.inf
         stopping = plan.design.stopping
         self._pretest = PretestItems(
@@ -92,7 +94,7 @@ class SessionRun:
         )
         self._state: CatState = test.start()
         for item in administrations:
-            self._administer(item.step, ItemIndex(item.position))
+            self._administer(item.step, ItemIndex(item.position), item.probability)
         for item in sorted(
             (item for item in administrations if item.arrival is not None),
             key=lambda item: item.arrival or 0,
@@ -171,17 +173,27 @@ class SessionRun:
             step = len(self._steps) + 1
             self._administer(step, ItemIndex(due))
             return SelectedItem(step=step, position=due)
-        return self.ask_item(decision.item)
+        return self.ask_item(decision.item, decision.probability)
 
-    def ask_item(self, item: ItemIndex) -> SelectedItem:
-        """Mark an item as asked that was chosen here or, in a ranking, for all its members."""
+    def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
+        """Mark an item as asked that was chosen here or, in a ranking, for all its members.
+
+        Args:
+            item: Its position.
+            probability: With which this step drew it; see `Ask`.
+        """
         step = len(self._steps) + 1
         bank = self._test.bank
         self._information = bank.model.item_information(
             bank.parameters, item, self._state.belief.theta
         )
-        self._administer(step, item)
-        return SelectedItem(step=step, position=int(item), information=self._information)
+        self._administer(step, item, probability)
+        return SelectedItem(
+            step=step,
+            position=int(item),
+            information=self._information,
+            probability=probability,
+        )
 
     def close(self, step: int, closing: Closing) -> Closing:
         """Take in how an asked item ended; returns the closing with theta and SE after it."""
@@ -196,6 +208,7 @@ class SessionRun:
             self._accuracy = self._predicted(final=final)
             target = self._design.selection.target
             self._profile = profile_of(self._version, self._test, self._state, target)
+            self._standing = self._stands(target, final=final)
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
@@ -205,6 +218,7 @@ class SessionRun:
                 "ci_raw": estimate.raw and [_finite(end) for end in estimate.raw],
                 "method": estimate.method,
                 "at_bound": estimate.at_bound,
+                "extrapolation": self._standing,
             },
             "accuracy": self._accuracy,
             "profile": self._profile,
@@ -359,11 +373,12 @@ class SessionRun:
     def _closed(self) -> int:
         return self._state.n_asked - len(self._state.pending)
 
-    def _administer(self, step: int, item: ItemIndex) -> None:
+    def _administer(self, step: int, item: ItemIndex, probability: float | None = None) -> None:
         if self._version.is_pretest(item):
             self._pretest.ask(item)
         else:
-            self._state = self._test.administer(self._state, item)
+            # Of an item that was asked before probabilities were noted chance is not known.
+            self._state = self._test.administer(self._state, item, probability or 1.0)
         self._steps[step] = item
 
     def _absorb(self, step: int, closing: Closing) -> None:
@@ -427,6 +442,11 @@ class SessionRun:
             "method": predicted.method,
             "target": self._design.selection.target,
         }
+
+    def _stands(self, target: Mapping[str, float] | None, *, final: bool) -> dict[str, Any] | None:
+        if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:
+            return None
+        return standing_of(self._version, self._test, self._state, target)
 
     def _expected_items(self) -> int | None:
         """Items in all that the SE target will probably take, if information goes on as now.

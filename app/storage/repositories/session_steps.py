@@ -56,10 +56,12 @@ ADVANCE = text(f"""
         WHERE a.session_id = lease.id AND a.step = c.step AND a.arrival IS NULL
         RETURNING 1
     ), asked AS (
-        INSERT INTO administrations (session_id, step, position, information, step_token)
-        SELECT lease.id, q.step, q.position, q.information, q.step_token
+        INSERT INTO administrations (
+            session_id, step, position, information, probability, step_token
+        )
+        SELECT lease.id, q.step, q.position, q.information, q.probability, q.step_token
         FROM lease, jsonb_to_recordset(CAST(:asked AS jsonb))
-            AS q(step int, position int, information float8, step_token text)
+            AS q(step int, position int, information float8, probability float8, step_token text)
     ), noted AS (
         INSERT INTO session_events (session_id, seq, type, data)
         SELECT lease.id, lease.event_seq + e.nth, e.type, e.data
@@ -95,6 +97,7 @@ def step_values(step: Advance) -> dict[str, Any]:
                     "step": item.step,
                     "position": item.position,
                     "information": item.information,
+                    "probability": item.probability,
                     "step_token": item.step_token,
                 }
                 for item in step.asked

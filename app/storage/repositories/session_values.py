@@ -111,13 +111,17 @@ class Closing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Administration:
-    """One item of a session: asked at `step`, closed as number `arrival` (None: still awaited)."""
+    """One item of a session: asked at `step`, closed as number `arrival` (None: still awaited).
+
+    Its step drew it with `probability`; None where nobody noted that.
+    """
 
     step: int
     position: int
     asked_at: datetime
     step_token: str | None
     information: float | None
+    probability: float | None = None
     arrival: int | None
     answered_at: datetime | None
     closing: Closing | None
@@ -130,6 +134,7 @@ class SelectedItem:
     step: int
     position: int
     information: float | None = None
+    probability: float | None = None
     step_token: str | None = None
 
 

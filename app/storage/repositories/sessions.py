@@ -387,6 +387,7 @@ class SessionRepository:
                 "asked_at": item.asked_at,
                 "answered_at": item.answered_at,
                 "information": item.information,
+                "probability": item.probability,
                 "arrival": item.arrival,
                 **closing_values(item.closing),
             }
@@ -408,6 +409,7 @@ class SessionRepository:
                 "position": item.position,
                 "asked_at": item.asked_at,
                 "information": item.information,
+                "probability": item.probability,
             }
             for item in administrations
         ]
@@ -487,6 +489,7 @@ def _administration(row: AdministrationRow) -> Administration:
         asked_at=row.asked_at,
         step_token=row.step_token,
         information=row.information,
+        probability=row.probability,
         arrival=row.arrival,
         answered_at=row.answered_at,
         closing=closing,

@@ -129,6 +129,8 @@ class AdministrationRow(Base):
     step_token: Mapped[str | None]
     asked_at: Mapped[datetime] = mapped_column(server_default=func.now())
     information: Mapped[float | None]
+    #: With which its step drew it, given all asked before; 1 where nothing was left to chance.
+    probability: Mapped[float | None]
     #: Order in which answers were closed, from 1; null while the answer is awaited.
     arrival: Mapped[int | None]
     outcome: Mapped[str | None]

@@ -1,0 +1,273 @@
+"""How wrong score curves are, measured where it matters: on examinees held out in four ways.
+
+| hold-out | curves fitted to | tests of |
+|---|---|---|
+| random | three quarters, at random | the others |
+| strongest_fifth | all but the strongest fifth | the strongest fifth |
+| strongest_from_weakest | the weakest half | the strongest 30 % |
+| weakest_fifth | all but the weakest fifth | the weakest fifth |
+
+Each of the held out takes the test that the bank will give, answered from its own record, and its
+score is predicted after 8, 16, 32 and 48 answers. The errors, in standard deviations by the model,
+and how far the examinee stands from those known say how wide intervals must be near them and
+above and below: see `ModelError`. The first is the mean of its posterior, which keeps few records
+from teaching too much; the others are a standard deviation more, for what few records leave open is
+how wrong the curves are where hardly anybody was. Examinees of one hold-out share what is wrong
+with its curves, so that together they count for no more than ten.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.calibration.multidimensional.score_curves import fit_curves, standings, strongest_first
+from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.engine.adaptive import AdaptiveTest
+from app.engine.bank import ItemBank
+from app.engine.design.parts import EstimatorDesign
+from app.engine.index import BoolArray, index_of
+from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.combined_score import (
+    DEGREES,
+    CombinedScore,
+    LearnedCurves,
+    ModelError,
+    distance,
+    log_density,
+)
+from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.selection.base import Criterion, Pool
+from app.engine.selection.by_lot import ByLot, CurveVariance
+from app.engine.selection.exposure import Randomesque
+from app.engine.selection.information import PerCost
+from app.engine.simulation.simulate import take
+from app.engine.state import CatState
+from app.engine.stopping import AnyOf, MaxItems
+from app.errors import CalibrationError
+
+#: Numbers of answers at which errors are looked at.
+LOOKS = (8, 16, 32, 48)
+#: Examinees tested in each hold-out; more would not change two numbers much.
+_MOST_TESTED = 20
+_SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
+#: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
+#: A t of that scale has the variance of the model, and a tenth more.
+_WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)) + 0.05, 0.35)
+_FARTHER = (0.1, 0.15)
+_WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
+_SURE = 1e-6  # model's standard deviation below which nothing is left to be wrong about
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOut:
+    """Examinees that are known, and examinees that are tested.
+
+    Attributes:
+        name: Of the kind.
+        known: Positions of those that curves are fitted to.
+        tested: Positions of the others.
+    """
+
+    name: str
+    known: IntArray
+    tested: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the tests of one hold-out showed after one number of answers, each (n_examinees,).
+
+    Attributes:
+        error: Of the score by the model.
+        sd: Its standard deviation, by the model.
+        position: Of the general ability, in standard deviations of those known.
+    """
+
+    error: FloatArray
+    sd: FloatArray
+    position: FloatArray
+
+
+def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
+    """The ways of holding out.
+
+    Args:
+        scores: Shape (n_examinees, n_items), NaN where there is no answer.
+        rng: Deals the random one.
+    """
+    n = len(scores)
+    mixed, strongest = rng.permutation(n), strongest_first(scores)
+    quarter, fifth, half, third = n - int(0.75 * n), n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
+    return [
+        HoldOut("random", mixed[quarter:], mixed[:quarter]),
+        HoldOut("strongest_fifth", strongest[fifth:], strongest[:fifth]),
+        HoldOut("strongest_from_weakest", strongest[half:], strongest[:third]),
+        HoldOut("weakest_fifth", strongest[:-fifth], strongest[-fifth:]),
+    ]
+
+
+def learn_curves(
+    scores: FloatArray,
+    targets: Mapping[str, FloatArray],
+    rng: np.random.Generator,
+    *,
+    askable: BoolArray | None = None,
+    costs: FloatArray | None = None,
+) -> LearnedCurves:
+    """Fit score curves, and measure how wrong they are about each target.
+
+    Tests are those for the whole bank's score, or for the only target.
+
+    Args:
+        scores: Records in [0, 1], shape (n_examinees, n_items), NaN where there is no answer.
+        targets: Weights by name, each of shape (n_items,), summing to 1.
+        rng: Deals the hold-outs.
+        askable: Mask of the items that tests may ask, shape (n_items,); all by default.
+        costs: Of the items where tests choose by gain per cost, shape (n_items,).
+
+    Raises:
+        CalibrationError: Fewer than 20 examinees.
+    """
+    if len(scores) < LEAST_EXAMINEES:
+        raise CalibrationError(
+            f"Predicting scores is learned from at least {LEAST_EXAMINEES} examinees, got "
+            f"{len(scores)}."
+        )
+    seen: dict[str, list[Seen]] = {name: [] for name in targets}
+    for held in hold_outs(scores, rng):
+        for name, found in _errors(scores, held, targets, askable, costs).items():
+            seen[name] += found
+    return LearnedCurves(
+        curves=fit_curves(scores, rng),
+        errors={name: model_error(found) for name, found in seen.items()},
+        population=standings(scores),
+    )
+
+
+def model_error(seen: Sequence[Seen]) -> ModelError:
+    """What makes these errors likely; see the module."""
+    within = -0.5 * ((_WITHIN_GRID - _WITHIN[0]) / _WITHIN[1]) ** 2
+    prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
+    sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
+    for one in seen:
+        n = one.error.size
+        counts = 1.0 / (1.0 + (n - 1) * _SHARED) / len(LOOKS)
+        away = np.array([distance(float(position)) for position in one.position])
+        for side, log_mass in sides.items():
+            mine = (away > 0.0) & (np.sign(one.position) == side)
+            scale = _WITHIN_GRID[:, None, None] + _FARTHER_GRID[:, None] * away[mine]
+            log_mass += counts * log_density(one.error[mine], np.exp(scale) * one.sd[mine]).sum(
+                axis=2
+            )
+        near = away == 0.0
+        scale = np.exp(_WITHIN_GRID[:, None]) * one.sd[near]
+        within = within + counts * log_density(one.error[near], scale).sum(axis=1)
+    of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
+    mass = _mass(within + of_side[1.0] + of_side[-1.0])
+    farther = {}
+    for side, log_mass in sides.items():
+        marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
+        mean = float(marginal @ _FARTHER_GRID)
+        farther[side] = mean + float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
+    return ModelError(float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0])
+
+
+def _mass(log_mass: FloatArray) -> FloatArray:
+    mass = np.exp(log_mass - log_mass.max())
+    normalised: FloatArray = mass / mass.sum()
+    return normalised
+
+
+def _errors(
+    scores: FloatArray,
+    held: HoldOut,
+    targets: Mapping[str, FloatArray],
+    askable: BoolArray | None,
+    costs: FloatArray | None,
+) -> dict[str, list[Seen]]:
+    """By target, one entry for each number of answers."""
+    n_items = scores.shape[1]
+    active = np.ones(n_items, dtype=np.bool_) if askable is None else askable
+    fitted = fit_curves(scores[held.known])
+    aim = targets.get(WHOLE_BANK)
+    if aim is None:
+        aim = next(iter(targets.values()))
+    curves = fitted.towards(aim, active)
+    looks = sorted({min(look, int(active.sum())) for look in LOOKS})
+    test = score_test(curves, aim, looks[-1], active, costs)
+    predictors = {
+        name: CombinedScore(fitted.towards(weights, active), weights, ModelError(), active)
+        for name, weights in targets.items()
+    }
+    found: dict[str, dict[int, list[tuple[float, float, float]]]] = {
+        name: {look: [] for look in looks} for name in targets
+    }
+    tested = held.tested[
+        np.linspace(0, held.tested.size - 1, min(held.tested.size, _MOST_TESTED)).astype(np.intp)
+    ]
+    for row in tested.tolist():
+        answered = ~np.isnan(scores[row])
+        if not (answered & active).any():
+            continue
+        passed: list[CatState] = []
+        take(test, scores[row], seed=[row], watch=passed.append)
+        unknown = np.flatnonzero(~answered).tolist()
+        for name, weights in targets.items():
+            share = float(weights[answered].sum())
+            if share < LEAST_ANSWERED * float(weights.sum()):
+                continue
+            truth = float(weights[answered] @ scores[row, answered]) / share
+            for state in passed:
+                if state.n_scored in found[name]:
+                    told = predictors[name].told(state.responses, unknown)
+                    found[name][state.n_scored].append(
+                        (told.by_model - truth, told.model_sd, told.position)
+                    )
+    return {
+        name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in found.items()
+    }
+
+
+def _seen(rows: list[tuple[float, float, float]]) -> Seen:
+    error, sd, position = np.array(rows).T
+    open_ = sd > _SURE
+    return Seen(error[open_], sd[open_], position[open_])
+
+
+def score_test(
+    curves: ScoreCurves,
+    weights: FloatArray,
+    length: int,
+    active: BoolArray,
+    costs: FloatArray | None = None,
+) -> AdaptiveTest:
+    """The test for a score by so many items, as a bank with these curves gives it.
+
+    Args:
+        curves: Of the scores.
+        weights: Of the items in the score, shape (n_items,).
+        length: Number of items.
+        active: Mask of the items that may be asked, shape (n_items,).
+        costs: Of the items where tests choose by gain per cost, shape (n_items,).
+    """
+    bank = ItemBank.from_intercepts(
+        a=np.ones(weights.size), intercept=curves.intercept, item_ids=None
+    )
+    criterion: Criterion = CurveVariance(curves=curves, weights=weights)
+    if costs is not None:
+        criterion = PerCost(criterion=criterion, costs=costs, weight=1.0)
+    return AdaptiveTest(
+        pool=Pool(index=index_of(bank), active=active),
+        estimator=EstimatorDesign().build(),
+        selector=ByLot(
+            curves=curves,
+            criterion=criterion,
+            first=Randomesque(criterion=criterion),
+            weights=weights,
+            costs=costs,
+        ),
+        stopping=AnyOf(goals=(), limits=(MaxItems(items=length),), min_items=0),
+        predictor=CombinedScore(curves, weights, ModelError(), active),
+    )

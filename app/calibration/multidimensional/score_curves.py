@@ -1,0 +1,142 @@
+"""Fits score curves to whole records; see `app.engine.prediction.score_curves`.
+
+The general ability of an examinee is the logit of the mean score. Given it, each item has a slope
+and an intercept by penalised likelihood; what is left of each answer is read as a deviation of its
+logit, one Newton step from 0 under a normal prior, and the other abilities are the principal
+directions of these deviations. Each examinee counts by curves alone, never as a point in a
+population, so that the fit says as much about those beyond as about those within.
+"""
+
+import numpy as np
+
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.score_curves import ScoreCurves
+
+#: Abilities beside the general one: one for so many examinees, within bounds. Of large banks fewer,
+#: for a step passes over all their numbers.
+_EXAMINEES_EACH, _FEWEST_ABILITIES, _MOST_ABILITIES, _MOST_NUMBERS = 8, 4, 16, 50_000
+_MAX_EXAMINEES = 2000  # more would not change the directions much
+_SLOPE_SD, _INTERCEPT_SD = 0.5, 3.2  # normal priors: slopes about 1, for theta is a logit already
+_DEVIATION_VARIANCE = 4.0  # prior of a logit's deviation from the general curve
+_SPREAD = 2.0  # of deviations to what is left of them after shrinkage
+_LEAST_SLOPE, _MOST_SLOPE = 0.1, 4.0
+_STEPS, _LONGEST = 25, (0.5, 1.0)
+_LEAST_SPREAD = 0.1  # of the general ability, logits: records that are all alike
+
+
+def fit_curves(scores: FloatArray, rng: np.random.Generator | None = None) -> ScoreCurves:
+    """Score curves of records.
+
+    Args:
+        scores: Shape (n_examinees, n_items), in [0, 1], NaN where there is no answer.
+        rng: Draws the examinees where there are too many; None takes them evenly.
+    """
+    rows = np.arange(len(scores))
+    if rows.size > _MAX_EXAMINEES:
+        rows = (
+            np.linspace(0, rows.size - 1, _MAX_EXAMINEES).astype(np.intp)
+            if rng is None
+            else np.sort(rng.permutation(rows)[:_MAX_EXAMINEES])
+        )
+    some = scores[rows]
+    answered = ~np.isnan(some)
+    known = np.where(answered, some, 0.0)
+    theta = general_ability(known, answered)
+    slope, intercept = _general_curves(known, answered, theta)
+    expected = _sigmoid(theta[:, None] * slope + intercept)
+    variance = expected * (1.0 - expected)
+    residual = np.where(answered, known - expected, 0.0)
+    binary = bool(np.isin(known, (0.0, 1.0)).all())
+    total = float(variance[answered].sum())
+    dispersion = 1.0 if binary else min(max(float((residual**2).sum()) / total, 1e-3), 1.0)
+    deviation = residual / (variance + dispersion / _DEVIATION_VARIANCE)
+    seen = np.maximum(answered.sum(axis=0), 1)
+    factors = _directions(deviation * np.sqrt(_SPREAD / seen), _abilities(*some.shape))
+    mean, sd = float(theta.mean()), max(float(theta.std()), _LEAST_SPREAD)
+    return ScoreCurves(
+        slopes=np.vstack([sd * slope, factors]),
+        intercept=intercept + mean * slope,
+        dispersion=dispersion,
+    )
+
+
+def general_ability(known: FloatArray, answered: BoolArray) -> FloatArray:
+    """Logit of each examinee's mean score, shape (n_examinees,).
+
+    Who answered easier items than others is moved by the mean difficulty of what they answered.
+    """
+    right = (known.sum(axis=0) + 0.5) / (answered.sum(axis=0) + 1.0)
+    ease = np.log(right / (1.0 - right))
+    count = answered.sum(axis=1)
+    mean = (known.sum(axis=1) + 0.5) / (count + 1.0)
+    easier = answered @ ease / np.maximum(count, 1) - ease.mean()
+    theta: FloatArray = np.log(mean / (1.0 - mean)) - easier
+    return theta
+
+
+def strongest_first(scores: FloatArray) -> IntArray:
+    """Positions of the examinees by general ability, the strongest first."""
+    answered = ~np.isnan(scores)
+    theta = general_ability(np.where(answered, scores, 0.0), answered)
+    order: IntArray = np.argsort(-theta, kind="stable")
+    return order
+
+
+def standings(scores: FloatArray) -> tuple[float, ...]:
+    """Quantiles of the general ability, in standard deviations, by hundredths from the weakest."""
+    answered = ~np.isnan(scores)
+    theta = general_ability(np.where(answered, scores, 0.0), answered)
+    position = (theta - theta.mean()) / max(float(theta.std()), _LEAST_SPREAD)
+    quantiles = np.quantile(position, np.linspace(0.0, 1.0, 101))
+    return tuple(quantiles.round(4).tolist())
+
+
+def _general_curves(
+    known: FloatArray, answered: BoolArray, theta: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Slope and intercept of each item in the general ability, by Newton's method."""
+    n_items = known.shape[1]
+    slope, intercept = np.ones(n_items), np.zeros(n_items)
+    for_slope, for_intercept = _SLOPE_SD**-2, _INTERCEPT_SD**-2
+    counted = answered.astype(np.float64)
+    for _ in range(_STEPS):
+        expected = _sigmoid(theta[:, None] * slope + intercept)
+        off = (known - expected) * counted
+        weight = expected * (1.0 - expected) * counted
+        by_slope = theta @ off - for_slope * (slope - 1.0)
+        by_intercept = off.sum(axis=0) - for_intercept * intercept
+        aa = theta**2 @ weight + for_slope
+        bb = weight.sum(axis=0) + for_intercept
+        ab = theta @ weight
+        determinant = aa * bb - ab**2
+        move = np.clip((bb * by_slope - ab * by_intercept) / determinant, -_LONGEST[0], _LONGEST[0])
+        slope = np.clip(slope + move, _LEAST_SLOPE, _MOST_SLOPE)
+        move = np.clip((aa * by_intercept - ab * by_slope) / determinant, -_LONGEST[1], _LONGEST[1])
+        intercept = intercept + move
+    return slope, intercept
+
+
+def _directions(deviation: FloatArray, count: int) -> FloatArray:
+    """The largest principal directions, each as long as its standard deviation."""
+    n_rows, n_items = deviation.shape
+    if n_rows <= n_items:
+        values, vectors = np.linalg.eigh(deviation @ deviation.T)
+        largest = np.argsort(values)[::-1][:count]
+        across: FloatArray = vectors[:, largest].T @ deviation
+    else:
+        values, vectors = np.linalg.eigh(deviation.T @ deviation)
+        largest = np.argsort(values)[::-1][:count]
+        across = (vectors[:, largest] * np.sqrt(np.maximum(values[largest], 0.0))).T
+    # An eigenvector has no sign of its own: the same on every machine.
+    return across * np.where(across.sum(axis=1) < 0.0, -1.0, 1.0)[:, None]
+
+
+def _abilities(n_examinees: int, n_items: int) -> int:
+    told = min(n_examinees // _EXAMINEES_EACH, _MOST_ABILITIES, _MOST_NUMBERS // n_items)
+    return max(told, _FEWEST_ABILITIES)
+
+
+def _sigmoid(logit: FloatArray) -> FloatArray:
+    value: FloatArray = 1.0 / (1.0 + np.exp(-np.clip(logit, -30.0, 30.0)))
+    return value

@@ -1,0 +1,47 @@
+"""Score curves as a bank version keeps them, as JSON.
+
+    {"curves": {"items": [keys], "abilities", "slopes", "intercept", "dispersion",
+                "errors": {target: {"within", "above", "below"}},
+                "population": [quantiles]}}
+
+Arrays are packed as in `app.engine.multidimensional.knowledge`, and items are named for the same
+reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.engine.bank import ItemBank
+from app.engine.multidimensional.knowledge import packed, positions, unpacked
+from app.engine.prediction.combined_score import LearnedCurves, ModelError
+from app.engine.prediction.score_curves import ScoreCurves
+
+CURVES = "curves"
+
+
+def curves_to_dict(learned: LearnedCurves, item_ids: Sequence[str]) -> dict[str, Any]:
+    """What a version keeps of curves learned for items of these keys, in this order."""
+    curves = learned.curves
+    return {
+        "items": list(item_ids),
+        "abilities": len(curves.slopes),
+        "slopes": packed(curves.slopes),
+        "intercept": packed(curves.intercept),
+        "dispersion": curves.dispersion,
+        "population": list(learned.population),
+        "errors": {name: error.to_dict() for name, error in learned.errors.items()},
+    }
+
+
+def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | None:
+    """The curves that a version knows of its items; None where one of them was not learned."""
+    stored = knowledge.get(CURVES)
+    at = None if stored is None else positions(stored["items"], bank)
+    if stored is None or at is None:
+        return None
+    slopes = unpacked(stored["slopes"]).reshape(int(stored["abilities"]), -1)[:, at]
+    return LearnedCurves(
+        curves=ScoreCurves(slopes, unpacked(stored["intercept"])[at], float(stored["dispersion"])),
+        errors={name: ModelError.from_dict(said) for name, said in stored["errors"].items()},
+        population=tuple(stored.get("population", ())),
+    )

@@ -1,0 +1,100 @@
+"""How far an examinee is from those that a bank was calibrated on, and whether the model holds.
+
+What was learned from some examinees is safe for others like them. Of one that is stronger or weaker
+than all of them it is an extrapolation, and of one whose answers to items drawn by lot differ from
+what the model expects it is wrong: both are told, in words, beside the figures.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.engine.prediction.combined_score import Told
+
+#: Below this p model and design are said to disagree.
+DISAGREES = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extrapolation:
+    """Where an examinee stands, and whether what the model says of it agrees with the design.
+
+    Attributes:
+        position: Of the general ability, in standard deviations of those calibrated, from their
+            mean.
+        percentile: Share of those calibrated that are weaker, from 0 to 100.
+        standing: `within` those calibrated, `above` all of them or `below` all of them.
+        difference: By how much the design puts the score above the model's; None where too few
+            items were drawn by lot.
+        p_value: Of the test that there is none.
+    """
+
+    position: float
+    percentile: float
+    standing: str
+    difference: float | None
+    p_value: float | None
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether model and design agree; None where the design says nothing."""
+        return None if self.p_value is None else self.p_value >= DISAGREES
+
+    @property
+    def caution(self) -> str | None:
+        """Why to trust the result less, in words; None where there is no reason."""
+        beyond = {
+            "above": "This examinee is stronger than all that the bank was calibrated on: its "
+            "ability and score are extrapolated.",
+            "below": "This examinee is weaker than all that the bank was calibrated on: its "
+            "ability and score are extrapolated.",
+        }.get(self.standing)
+        found = [] if beyond is None else [beyond]
+        if self.agrees is False:
+            found.append(f"{self._test()} Do not rely on the model's part of the result alone.")
+        elif beyond is not None:
+            found.append(self._test())
+        return " ".join(found) or None
+
+    @property
+    def detail(self) -> str:
+        """Both in words."""
+        if self.standing != "within":
+            return self.caution or ""
+        share = f"Stronger than {self.percentile:.0f} % of those that the bank was calibrated on."
+        return f"{share} {self._test()}"
+
+    def _test(self) -> str:
+        if self.p_value is None or self.difference is None:
+            return "Too few items were drawn by lot to tell whether the model holds."
+        if self.agrees:
+            return f"Items drawn by lot agree with the model (p = {self.p_value:.2g})."
+        side = "higher" if self.difference > 0.0 else "lower"
+        return (
+            f"Items drawn by lot put the score {abs(self.difference):.1%} {side} than the model "
+            f"(p = {self.p_value:.2g}): the two disagree."
+        )
+
+
+def extrapolation(told: Told, population: Sequence[float]) -> Extrapolation:
+    """Where the examinee stands.
+
+    Args:
+        told: What its answers say.
+        population: Quantiles of the general ability of those calibrated, evenly spaced from the
+            weakest to the strongest, in their standard deviations.
+    """
+    share = bisect_left(population, told.position) / max(len(population), 1)
+    standing = "within"
+    if told.position > population[-1]:
+        standing = "above"
+    elif told.position < population[0]:
+        standing = "below"
+    drawn = told.discrepancy
+    return Extrapolation(
+        position=told.position,
+        percentile=100.0 * share,
+        standing=standing,
+        difference=None if drawn is None else drawn.value,
+        p_value=None if drawn is None else drawn.p_value,
+    )

@@ -1,0 +1,196 @@
+"""Curves of all items in a general ability and a few beside it: scores beyond the calibrated range.
+
+| symbol | meaning |
+|---|---|
+| x | abilities, shape (D,); x_0 is the general one, of mean 0 and sd 1 among those calibrated |
+| s | slopes of an item, shape (D,) |
+| p = sigmoid(<x, s> + intercept) | expected score |
+| v = p (1 - p) | k v is the variance of a score; k, the dispersion, is 1 where scores are 0 or 1 |
+| V | covariance of x, given the answers |
+
+The curves are those of the logistic factor model. What sets them apart from a bank's own loadings
+is the prior: the other abilities are standard normal, and the general one is all but free, so that
+an examinee who is better than all calibrated ones is not drawn back to them. Expected scores stay
+in [0, 1] and flatten at the ceiling; a linear prediction does neither.
+
+Whether an examinee follows the curves at all is seen from answers foretold: each is predicted from
+those before it, and squared errors far above their variances say no.
+
+Scores in [0, 1] enter by quasi-likelihood with variance k p (1 - p).
+
+Source: Wedderburn (1974), Biometrika 61, for the quasi-likelihood.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.linalg.lapack import dposv
+from scipy.special import expit
+
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, IntArray
+from app.errors import InvalidInputError
+
+#: Prior of the general ability, in standard deviations of those calibrated: so weak that a handful
+#: of answers outweighs it, and there, for without it all answers right would put no end to it.
+PRIOR_SD = 4.0
+_TOLERANCE = 1e-8  # gradient of the log-posterior, per unit of ability
+_MAX_STEPS = 60
+_LONGEST_STEP = 2.0  # logits by which one Newton step may move an item asked
+_REMEMBERED = 256  # sets of answers: for so many tests at once none is read twice
+_BLOCK = 2**13  # columns whose products stay in the processor's cache
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Located:
+    """Abilities of an examinee, given some answers.
+
+    Attributes:
+        mean: Posterior mode of x, shape (D,).
+        covariance: V, shape (D, D).
+        excess: Squared errors of the answers, each predicted from those before it, less what the
+            curves expect of them.
+        spread: Variance of `excess`, if the curves are right.
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+    excess: float = 0.0
+    spread: float = 0.0
+
+    @property
+    def surprise(self) -> float:
+        """By how many standard deviations the answers are less likely than the curves have it.
+
+        An examinee that fails what it should know, and knows what it should fail, has many. One
+        answer's worth of variance is added, so that few answers surprise nobody.
+        """
+        return self.excess / float(np.sqrt(self.spread + 1.0))
+
+    @property
+    def position(self) -> float:
+        """Of the general ability, in standard deviations of those calibrated from their mean."""
+        return float(self.mean[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoreCurves:
+    """How the score on each item depends on the abilities.
+
+    Attributes:
+        slopes: Shape (D, n_items), the general ability first.
+        intercept: Logits of an average examinee, shape (n_items,).
+        dispersion: k, in (0, 1].
+        prior_sd: Of the general ability, in standard deviations of those calibrated.
+        precision: Of the prior, shape (D,).
+
+    Raises:
+        InvalidInputError: Shapes that do not fit, or a number that is not finite.
+    """
+
+    slopes: FloatArray
+    intercept: FloatArray
+    dispersion: float = 1.0
+    prior_sd: float = PRIOR_SD
+    precision: FloatArray = field(init=False, repr=False)
+    _located: dict[tuple[bytes, bytes], Located] = field(
+        init=False, repr=False, default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        if self.slopes.ndim != 2 or self.slopes.shape[1:] != self.intercept.shape:
+            raise InvalidInputError(
+                f"Score curves need one column of slopes for each of {self.intercept.size} items, "
+                f"got shape {self.slopes.shape}."
+            )
+        if not (np.isfinite(self.slopes).all() and np.isfinite(self.intercept).all()):
+            raise InvalidInputError("Slopes and intercepts of score curves must be finite numbers.")
+        if not 0.0 < self.dispersion <= 1.0:
+            raise InvalidInputError(f"A dispersion lies in (0, 1], got {self.dispersion!r}.")
+        object.__setattr__(self, "slopes", np.ascontiguousarray(self.slopes))
+        precision = np.ones(len(self.slopes))
+        precision[0] = self.prior_sd**-2
+        object.__setattr__(self, "precision", precision)
+
+    def towards(self, weights: FloatArray, askable: BoolArray | None) -> "ScoreCurves":
+        """The same curves with the prior that fits a score and the items that may be asked.
+
+        Where most of the score cannot be asked, answers to other items tell of it only what they
+        did among those calibrated: then the general ability has their distribution, too.
+
+        Args:
+            weights: What each item counts in the score, shape (n_items,).
+            askable: Mask of the items that may be asked; None means all.
+        """
+        if askable is None or 2.0 * float(weights[askable].sum()) >= float(weights.sum()):
+            return self
+        return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
+
+    def expected(self, at: Located) -> FloatArray:
+        """Expected score of every item, shape (n_items,)."""
+        score: FloatArray = expit(at.mean @ self.slopes + self.intercept)
+        return score
+
+    def locate(self, items: IntArray, scores: FloatArray) -> Located:
+        """Posterior mode of the abilities, and their covariance (Laplace).
+
+        Each answer is taken in from the mode before it, so that the same answers in the same order
+        give the same bits. The results used last are remembered, for tests grow one answer at a
+        time.
+
+        Args:
+            items: Positions of the items answered, shape (n,).
+            scores: In [0, 1], shape (n,).
+        """
+        # The longest known beginning of the answers; from there on one answer at a time.
+        count = items.size
+        found: Located | None = None
+        while found is None and count:
+            found = self._located.get((items[:count].tobytes(), scores[:count].tobytes()))
+            count -= found is None
+        if found is None:
+            found = Located(np.zeros(len(self.slopes)), np.diag(1.0 / self.precision))
+        for last in range(count + 1, items.size + 1):
+            found = self._one_more(found, items[:last], scores[:last])
+            self._located[items[:last].tobytes(), scores[:last].tobytes()] = found
+        for oldest in list(self._located)[:-_REMEMBERED]:
+            self._located.pop(oldest, None)
+        return found
+
+    def _one_more(self, before: Located, items: IntArray, scores: FloatArray) -> Located:
+        """The mode by all these answers, found from the mode before the last of them."""
+        across, intercept = self.slopes[:, items], self.intercept[items]
+        x, diagonal = before.mean, np.arange(len(across))
+        hessian = np.empty((0, 0))
+        for _ in range(_MAX_STEPS):
+            expected = expit(x @ across + intercept)
+            hessian = (across * (expected * (1.0 - expected) / self.dispersion)) @ across.T
+            hessian[diagonal, diagonal] += self.precision
+            gradient = across @ ((scores - expected) / self.dispersion) - self.precision * x
+            if np.abs(gradient).max() < _TOLERANCE:
+                break
+            step = dposv(hessian, gradient)[1]
+            longest = float(np.abs(step @ across).max())
+            x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
+        # Foretold before it came: a probit's mean over the abilities' belief, about the logit's.
+        last = across[:, -1]
+        logit = float(before.mean @ last + intercept[-1])
+        doubt = 1.0 + np.pi / 8.0 * float(last @ before.covariance @ last)
+        foretold = float(expit(logit / np.sqrt(doubt)))
+        variance = self.dispersion * foretold * (1.0 - foretold)
+        return Located(
+            x,
+            np.asarray(np.linalg.inv(hessian), dtype=np.float64),
+            before.excess + (float(scores[-1]) - foretold) ** 2 - variance,
+            # Of a 0/1 score; of others it is less, so that they surprise later.
+            before.spread + variance * max(1.0 - 4.0 * variance, 0.0),
+        )
+
+    def spread(self, covariance: FloatArray) -> FloatArray:
+        """Variance s' V s of every item's logit, shape (n_items,)."""
+        root = np.linalg.cholesky(covariance).T
+        lengths = np.empty(self.slopes.shape[1])
+        for start in range(0, lengths.size, _BLOCK):
+            turned = root @ self.slopes[:, start : start + _BLOCK]
+            np.einsum("kj,kj->j", turned, turned, out=lengths[start : start + _BLOCK])
+        return lengths

@@ -1,0 +1,265 @@
+"""How well scores are predicted of models unlike those learned from, beside simpler ways.
+
+    uv run python benchmarks/transfer.py [--data ../shared/data/transfer] [--seeds 20]
+
+Every response matrix of the folder (CSV, CSV.gz or Parquet; one row per model) is split in four
+ways into models learned from and models tested: at random; all but the strongest fifth and that
+fifth; the weakest half and the strongest 30 %; all but the weakest fifth and that fifth. Every
+tested model takes a test of 16, 50 and 100 items from each seed, answered from its own row, and its
+score over all items is predicted. Figures are means over models and seeds, then over matrices.
+
+| way | items | prediction |
+|---|---|---|
+| combined | first those the curves want, then by lot | curves and draws combined |
+| design | the same | the draws' own estimate |
+| score-model | V-optimal for the covariance of the records | linear; what Sextant had before |
+| mean | random | mean of the items, interval by Wilson (by t where scores are not 0 or 1) |
+| ridge | random | ridge regression from the asked items to all |
+| aipw-ridge, aipw-logistic | random | a model of five folds plus the mean residual of each fold |
+| p-irt | random | asked items, and a 2PL with a standard normal prior on the rest |
+
+Widths are relative to those of the mean of as many random items; coverage is of 95 % intervals.
+"""
+
+import argparse
+import gzip
+import os
+import time
+from collections import defaultdict
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from scipy.special import expit
+from scipy.stats import t as student
+
+from app.calibration.multidimensional.curve_errors import learn_curves, score_test
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
+from app.calibration.multidimensional.score_model import learn_scores
+from app.engine.prediction.combined_score import CombinedScore, DesignScore, LearnedCurves
+from app.engine.prediction.score_model import short_form
+from app.engine.prediction.targets import WHOLE_BANK
+from app.engine.simulation.simulate import take
+from app.exchange.responses import read_responses
+
+COUNTS = (16, 50, 100)
+FOLDS, RIDGE = 5, 8.0
+Z = 1.959964
+
+
+def splits(scores):
+    order = np.argsort(scores.mean(axis=1), kind="stable")
+    n = len(order)
+    mixed = np.random.default_rng(1).permutation(order)
+    return {
+        "random three quarters -> the rest": (mixed[: int(0.75 * n)], mixed[int(0.75 * n) :]),
+        "all but the strongest fifth -> that fifth": (order[: int(0.8 * n)], order[int(0.8 * n) :]),
+        "weakest half -> strongest 30 %": (order[: n // 2], order[int(0.7 * n) :]),
+        "all but the weakest fifth -> that fifth": (order[n - int(0.8 * n) :], order[: n // 5]),
+    }
+
+
+def random_interval(seen):
+    """Of the mean of random items: Wilson, or Student's t for scores between 0 and 1."""
+    n, mean = seen.shape[1], seen.mean(axis=1)
+    if np.isin(seen, (0.0, 1.0)).all():
+        middle = (mean + Z**2 / (2 * n)) / (1 + Z**2 / n)
+        half = Z / (1 + Z**2 / n) * np.sqrt(mean * (1 - mean) / n + Z**2 / (4 * n**2))
+        return mean, middle - half, middle + half
+    half = student.ppf(0.975, n - 1) * seen.std(axis=1, ddof=1) / np.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+class Ridge:
+    """Linear: from the asked items to all."""
+
+    def __init__(self, train):
+        self.train = train
+
+    def predict(self, seen, asked):
+        x, y = self.train[:, asked], self.train
+        mx, my = x.mean(axis=0), y.mean(axis=0)
+        gain = np.linalg.solve((x - mx) @ (x - mx).T + RIDGE * np.eye(len(x)), y - my)
+        return np.clip((seen - mx) @ ((x - mx).T @ gain) + my, 0.0, 1.0)
+
+
+class Logistic:
+    """One ability by the same curves, with a flat prior or a standard normal one; ridge on top."""
+
+    def __init__(self, train, *, precision=0.02, ridge=True):
+        curves = fit_curves(train)
+        self.slope, self.intercept, self.precision = curves.slopes[0], curves.intercept, precision
+        theta = self.locate(train, np.arange(train.shape[1]))
+        self.residuals = train - expit(np.outer(theta, self.slope) + self.intercept)
+        self.ridge = ridge
+
+    def locate(self, seen, asked):
+        a, b = self.slope[asked], self.intercept[asked]
+        theta = np.zeros(len(seen))
+        for _ in range(40):
+            p = expit(np.outer(theta, a) + b)
+            up = (seen - p) @ a - self.precision * theta
+            theta = theta + np.clip(up / ((p * (1 - p)) @ a**2 + self.precision), -1.0, 1.0)
+        return theta
+
+    def predict(self, seen, asked):
+        base = expit(np.outer(self.locate(seen, asked), self.slope) + self.intercept)
+        if not self.ridge:
+            return base
+        x = self.residuals[:, asked]
+        gain = np.linalg.solve(x @ x.T + RIDGE * np.eye(len(x)), self.residuals)
+        return np.clip(base + (seen - base[:, asked]) @ (x.T @ gain), 0.0, 1.0)
+
+
+def whole(predicted, seen, asked):
+    """Mean score: as asked, and as predicted of the rest."""
+    n_items = predicted.shape[1]
+    return (predicted.sum(axis=1) - predicted[:, asked].sum(axis=1) + seen.sum(axis=1)) / n_items
+
+
+def aipw(model, seen, asked, n_items, rng):
+    """Augmented inverse-propensity weighting with five folds: value, lo, hi."""
+    residual, means = np.zeros(seen.shape), []
+    for fold in np.array_split(rng.permutation(asked.size), FOLDS):
+        rest = np.setdiff1d(np.arange(asked.size), fold)
+        predicted = model.predict(seen[:, rest], asked[rest])
+        residual[:, fold] = seen[:, fold] - predicted[:, asked[fold]]
+        means.append(predicted.mean(axis=1))
+    value = np.mean(means, axis=0) + residual.mean(axis=1)
+    sd = np.sqrt(residual.var(axis=1, ddof=1) / asked.size * (1 - asked.size / n_items))
+    return value, value - Z * sd, value + Z * sd
+
+
+def simple_ways(train, tested, count, rng):
+    """Predictions from the same random items: by name value, lo, hi (lo, hi may be None)."""
+    n_items = tested.shape[1]
+    asked = rng.choice(n_items, count, replace=False)
+    seen = tested[:, asked]
+    found = {"mean": random_interval(seen)}
+    ridge, logistic, normal = train
+    found["ridge"] = (whole(ridge.predict(seen, asked), seen, asked), None, None)
+    found["aipw-ridge"] = aipw(ridge, seen, asked, n_items, rng)
+    found["aipw-logistic"] = aipw(logistic, seen, asked, n_items, rng)
+    found["p-irt"] = (whole(normal.predict(seen, asked), seen, asked), None, None)
+    return found
+
+
+def by_curves(known, tested, counts, seeds):
+    """Of every test by lot: {(way, count): [(value, lo, hi) of each examinee] of each seed}."""
+    n_items = known.shape[1]
+    weights = np.full(n_items, 1.0 / n_items)
+    if len(known) < LEAST_EXAMINEES:  # nobody can be held out: errors are what the model says
+        learned = LearnedCurves(curves=fit_curves(known), errors={})
+    else:
+        learned = learn_curves(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
+    test = score_test(learned.curves, weights, counts[-1], np.ones(n_items, dtype=bool))
+    error = learned.error_of(WHOLE_BANK)
+    ways = [kind(learned.curves, weights, error) for kind in (CombinedScore, DesignScore)]
+    found = defaultdict(list)
+    for seed in range(seeds):
+        rows = defaultdict(list)
+        for i, row in enumerate(tested):
+            passed = {}
+            take(test, row, seed=[seed, i], watch=lambda s, p=passed: p.update({s.n_scored: s}))
+            for count in counts:
+                for way in ways:
+                    told = way.told(passed[count].responses)
+                    rows[way.name, count].append((told.value, told.lo, told.hi))
+        for key, told in rows.items():
+            found[key].append(np.array(told).T)
+    return found
+
+
+def before(known, tested, counts):
+    """The linear score model by its own V-optimal items, the same for every seed."""
+    n_items = known.shape[1]
+    weights = np.full(n_items, 1.0 / n_items)
+    learned = learn_scores(known, {WHOLE_BANK: weights}, np.random.default_rng(0))
+    target = learned.targets[WHOLE_BANK]
+    form = short_form(target, counts[-1])
+    return {
+        count: np.array([target.interval(form[:count], row[form[:count]]) for row in tested]).T
+        for count in counts
+    }
+
+
+def figures(told, truth, usual_width):
+    """Mean absolute error, coverage, relative width."""
+    value, lo, hi = told
+    missed = float(np.abs(value - truth).mean())
+    if lo is None:
+        return missed, np.nan, np.nan
+    held = float(np.mean((lo <= truth + 1e-12) & (truth - 1e-12 <= hi)))
+    return missed, held, float((hi - lo).mean() / usual_width)
+
+
+def one_split(known, tested, seeds, most):
+    """By (way, count): error, coverage, relative width."""
+    tested = tested[np.linspace(0, len(tested) - 1, min(len(tested), most)).astype(int)]
+    truth, n_items = tested.mean(axis=1), tested.shape[1]
+    counts = [count for count in COUNTS if count < n_items]
+    found = defaultdict(list)
+    models = (Ridge(known), Logistic(known), Logistic(known, precision=1.0, ridge=False))
+    usual = {}
+    for count in counts:
+        for seed in range(seeds):
+            rng = np.random.default_rng([seed, count])
+            told = simple_ways(models, tested, count, rng)
+            usual.setdefault(count, []).append((told["mean"][2] - told["mean"][1]).mean())
+            for way, prediction in told.items():
+                found[way, count].append(figures(prediction, truth, usual[count][-1]))
+    width = {count: float(np.mean(values)) for count, values in usual.items()}
+    for (way, count), rows in by_curves(known, tested, counts, seeds).items():
+        found[way, count] += [figures(told, truth, width[count]) for told in rows]
+    if len(known) >= LEAST_EXAMINEES:
+        for count, told in before(known, tested, counts).items():
+            found["score-model", count].append(figures(told, truth, width[count]))
+    return {key: np.mean(rows, axis=0) for key, rows in found.items()}
+
+
+def matrices(folder):
+    for path in sorted(folder.iterdir()):
+        if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
+            continue
+        data = path.read_bytes()
+        scores = read_responses(gzip.decompress(data) if path.suffix == ".gz" else data).scores
+        if scores.max() > 1.0:
+            scores = (scores - scores.min()) / (scores.max() - scores.min())
+        yield path.name.split(".")[0], scores[~np.isnan(scores).any(axis=1)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--models", type=int, default=1000, help="most models tested of a matrix")
+    arguments = parser.parse_args()
+    total = defaultdict(lambda: defaultdict(list))
+    for name, scores in matrices(arguments.data):
+        for split, (known, tested) in splits(scores).items():
+            began = time.perf_counter()
+            found = one_split(scores[known], scores[tested], arguments.seeds, arguments.models)
+            took = time.perf_counter() - began
+            for key, row in found.items():
+                total[split][key].append(row)
+            told = ", ".join(
+                f"{way} {found[way, 50][0]:.3f} ({found[way, 50][1]:.0%}, {found[way, 50][2]:.2f})"
+                for way in ("combined", "design", "score-model", "mean")
+                if (way, 50) in found
+            )
+            print(f"{name}, {split}: {told}; {took:.0f} s", flush=True)
+    for split, by_key in total.items():
+        print(f"\n{split}\n{'way':>14} items    MAE  of mean  coverage  worst  width")
+        for (way, count), rows in sorted(by_key.items(), key=lambda one: (one[0][1], one[0][0])):
+            error, held, width = np.mean(rows, axis=0)
+            mean = np.mean([row[0] for row in by_key["mean", count]])
+            print(
+                f"{way:>14} {count:5d}  {error:.4f}   {error / mean:5.2f}     {held:6.1%} "
+                f"{min(row[1] for row in rows):6.1%}   {width:.2f}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A version calibrated on the weakest half, asked of one of the strongest: all are told."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from app.engine.bank import FloatArray
+from tests.api.conftest import Client
+from tests.api.test_calibrations import URL, recorded, run, started
+
+N_ITEMS = 60
+
+
+def records() -> FloatArray:
+    """Eighty examinees, the weakest first."""
+    rng = np.random.default_rng(5)
+    theta, b = np.sort(rng.normal(0.0, 1.3, size=80)), rng.normal(size=N_ITEMS)
+    chances = 1.0 / (1.0 + np.exp(b - theta[:, None]))
+    scores = (rng.random(chances.shape) < chances).astype(np.float64)
+    return scores[np.argsort(scores.mean(axis=1), kind="stable")]
+
+
+async def published(client: Client, app: FastAPI, scores: FloatArray) -> dict[str, Any]:
+    """A version calibrated on these."""
+    head = ",".join(f"q{n}" for n in range(N_ITEMS))
+    rows = [f"m{i}," + ",".join(str(int(score)) for score in row) for i, row in enumerate(scores)]
+    await recorded(client, "\n".join([f"model,{head}", *rows]))
+    made = await started(
+        client, model="1pl", report_card=True, filters={"least_point_biserial": None}
+    )
+    await run(app, made["id"])
+    response = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "arc"})
+    assert response.status_code == 201, response.text
+    version: dict[str, Any] = response.json()
+    return version
+
+
+async def answered(
+    client: Client, scores: FloatArray, *, length: int = 36, seed: int = 3, **design: Any
+) -> dict[str, Any]:
+    """A session of somebody who answers by its record."""
+    body = {
+        "mode": "manual",
+        "bank": "arc",
+        "seed": seed,
+        "stopping": {"se": None, "min_items": 1, "max_items": length},
+        **design,
+    }
+    created = await client.post("/v1/sessions", json=body)
+    assert created.status_code in (201, 202), created.text
+    session: dict[str, Any] = created.json()
+    path = f"/v1/sessions/{session['id']}"
+    while session["status"] == "awaiting_response":
+        item = (await client.get(f"{path}/next-item")).json()
+        score = float(scores[int(item["item"]["id"].removeprefix("q"))])
+        session = (
+            await client.post(
+                f"{path}/responses", json={"step_token": item["step_token"], "score": score}
+            )
+        ).json()
+    return session
+
+
+async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
+    client: Client, app: FastAPI
+) -> None:
+    scores = records()
+    version = await published(client, app, scores[:40])
+    assert set(version["knowledge"]["curves"]) == {"abilities", "dispersion", "errors"}
+
+    strong = await answered(client, scores[77], selection={"criterion": "v_optimal"})
+    assert strong["accuracy"]["method"] == "combined"
+    stands = strong["estimate"]["extrapolation"]
+    assert (stands["standing"], stands["percentile"]) == ("above", 100.0)
+    assert stands["caution"].startswith("This examinee is stronger than all")
+    assert 0 <= stands["p_value"] <= 1
+    assert strong["accuracy"]["lo"] <= scores[77].mean() <= strong["accuracy"]["hi"]
+
+    path = f"/v1/sessions/{strong['id']}"
+    rows = (await client.get(f"{path}/responses")).json()["data"]
+    assert [row["probability"] for row in rows[:24]] == [1.0] * 24
+    assert all(0 < row["probability"] < 1 for row in rows[24:])
+    page = (await client.get(f"{path}/report", params={"format": "html"})).text
+    assert "stronger than all that the bank was calibrated on" in page
+    report = (await client.get(f"{path}/report")).json()
+    assert "extrapolation" in {caution["code"] for caution in report["warnings"]}
+    # The page rebuilds the test from what is stored, and ends where the session ended.
+    assert report["trace"][-1]["score"] == strong["accuracy"]["value"]
+
+    gate = {"session_id": strong["id"], "metric": "score", "threshold": 0.5}
+    decided = (await client.post("/v1/gates", json=gate)).json()
+    assert decided["extrapolation"] == stands
+    assert stands["caution"] in decided["detail"]
+
+    again = await client.post(f"{path}:replay", json={})
+    assert again.status_code == 201, again.text
+    assert again.json()["accuracy"] == strong["accuracy"]
+    assert again.json()["estimate"]["extrapolation"] == stands
+
+    older = await answered(client, scores[77], prediction={"method": "p-irt"})
+    assert older["accuracy"]["method"] == "p-irt"
+    guess = {"session_id": older["id"], "metric": "score", "threshold": 0.1}
+    told = (await client.post("/v1/gates", json=guess)).json()
+    assert (told["outcome"], "guess" in told["detail"]) == ("inconclusive", True)
+
+    usual = await answered(client, scores[20])
+    assert usual["accuracy"]["method"] == "combined"
+    assert usual["estimate"]["extrapolation"]["standing"] == "within"
+    assert usual["estimate"]["extrapolation"]["caution"] is None
+
+
+@pytest.mark.slow
+async def test_intervals_hold_for_the_strongest_where_the_weakest_half_was_calibrated(
+    client: Client, app: FastAPI
+) -> None:
+    scores = records()
+    await published(client, app, scores[:40])
+    held = cautioned = 0
+    for nth in range(100):
+        row = scores[72 + nth % 8]
+        selection = {"criterion": "v_optimal"} if nth % 2 else {}
+        session = await answered(client, row, length=30, seed=nth, selection=selection)
+        told = session["accuracy"]
+        held += told["lo"] <= row.mean() <= told["hi"]
+        cautioned += session["estimate"]["extrapolation"]["caution"] is not None
+    assert held >= 92
+    assert cautioned == 100

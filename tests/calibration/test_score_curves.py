@@ -1,0 +1,78 @@
+"""Score curves learned from records, and how wrong they are found to be."""
+
+import numpy as np
+import pytest
+
+from app.calibration.multidimensional.curve_errors import Seen, hold_outs, learn_curves, model_error
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.engine.models.base import FloatArray
+from app.errors import CalibrationError
+
+
+def records(n: int, n_items: int = 60, seed: int = 0) -> FloatArray:
+    """Answers by a 2PL."""
+    rng = np.random.default_rng(seed)
+    theta, b = rng.normal(size=n), rng.normal(size=n_items)
+    chance = 1 / (1 + np.exp(-(theta[:, None] - b)))
+    return (rng.random(chance.shape) < chance).astype(np.float64)
+
+
+def test_answers_left_out_at_random_move_the_curves_little() -> None:
+    scores = records(300)
+    gaps = np.where(np.random.default_rng(1).random(scores.shape) < 0.2, np.nan, scores)
+    whole, part = fit_curves(scores), fit_curves(gaps)
+    assert np.corrcoef(whole.intercept, part.intercept)[0, 1] > 0.98
+    assert whole.dispersion == part.dispersion == 1.0
+
+
+def test_scores_between_0_and_1_have_less_variance_than_right_and_wrong() -> None:
+    scores = records(80)
+    smooth = 0.25 + 0.5 * scores
+    assert fit_curves(smooth).dispersion < 0.5
+
+
+def test_the_same_records_give_the_same_bits() -> None:
+    scores = records(60)
+    np.testing.assert_array_equal(fit_curves(scores).slopes, fit_curves(scores).slopes)
+
+
+def test_hold_outs_keep_known_and_tested_apart_and_the_strong_strong() -> None:
+    scores = records(41)
+    means = scores.mean(axis=1)
+    found = {one.name: one for one in hold_outs(scores, np.random.default_rng(0))}
+    assert set(found) == {"random", "strongest_fifth", "strongest_from_weakest", "weakest_fifth"}
+    for held in found.values():
+        assert not set(held.known.tolist()) & set(held.tested.tolist())
+        assert held.tested.size
+    assert (
+        means[found["strongest_fifth"].tested].min() >= means[found["strongest_fifth"].known].max()
+    )
+    assert means[found["weakest_fifth"].tested].max() <= means[found["weakest_fifth"].known].min()
+
+
+def test_errors_far_above_widen_intervals_there_and_not_below() -> None:
+    rng = np.random.default_rng(2)
+    n = 200
+    position = rng.uniform(-4.0, 4.0, n)
+    size = np.where(position > 1.0, np.exp(0.4 * (position - 1.0)), 1.0)
+    seen = [Seen(0.03 * size * rng.normal(size=n), np.full(n, 0.03), position) for _ in range(8)]
+    found = model_error(seen)
+    assert found.above > 0.3
+    assert found.below < 0.6 * found.above
+    assert found.at(3.0) > 1.8 * found.at(0.0) > 0.0
+    assert found.at(-3.0) < found.at(3.0)
+
+
+def test_errors_are_learned_for_every_target() -> None:
+    scores = records(40, 30)
+    half = np.where(np.arange(30) < 15, 1.0 / 15, 0.0)
+    learned = learn_curves(
+        scores, {"all": np.full(30, 1 / 30), "half": half}, np.random.default_rng(0)
+    )
+    assert set(learned.errors) == {"all", "half"}
+    assert learned.error_of("other") == learned.errors["all"]
+
+
+def test_too_few_examinees_are_refused() -> None:
+    with pytest.raises(CalibrationError, match="at least 20 examinees, got 19"):
+        learn_curves(records(19), {"all": np.full(60, 1 / 60)}, np.random.default_rng(0))

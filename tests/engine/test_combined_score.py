@@ -1,0 +1,197 @@
+"""Scores by curves and draws: right where the model is right, and mended where it is not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.calibration.multidimensional.curve_errors import score_test
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.engine.adaptive import Ask, step_rng
+from app.engine.bank import FloatArray, ItemBank, ItemIndex
+from app.engine.design.design import Design
+from app.engine.design.parts import PredictionMethod
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
+from app.engine.prediction.combined_score import (
+    CombinedScore,
+    DesignScore,
+    LearnedCurves,
+    ModelError,
+)
+from app.engine.prediction.design_based import discrepancy
+from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.selection.by_lot import LEAD, contradicted
+from app.engine.simulation.simulate import take
+from app.engine.state import Draw, Response
+from app.errors import InvalidInputError
+
+N_ITEMS = 160
+
+
+def drawn_records(thetas: FloatArray, seed: int) -> FloatArray:
+    """Answers by a 2PL whose items are the same for every seed."""
+    items = np.random.default_rng(0)
+    a, b = items.lognormal(0.0, 0.3, N_ITEMS), items.normal(0.3, 1.2, N_ITEMS)
+    chance = 1 / (1 + np.exp(-a * (thetas[:, None] - b)))
+    return (np.random.default_rng(seed).random(chance.shape) < chance).astype(np.float64)
+
+
+@pytest.fixture(scope="module")
+def curves() -> ScoreCurves:
+    """Learned from examinees around 0."""
+    return fit_curves(drawn_records(np.random.default_rng(1).normal(0.0, 0.7, 80), 2))
+
+
+WEIGHTS = np.full(N_ITEMS, 1.0 / N_ITEMS)
+EVERY = np.ones(N_ITEMS, dtype=np.bool_)
+
+
+def test_draws_estimate_without_bias_what_a_model_gets_wrong() -> None:
+    n, asked = 14, 7
+    rng = np.random.default_rng(3)
+    # A model without a clue, that learns next to nothing: what it gets wrong is all there is.
+    model = ScoreCurves(np.full((1, n), 1e-6), rng.normal(size=n))
+    scores, weights = rng.random(n), rng.dirichlet(np.ones(n))
+    liked = rng.random(n) + 0.2
+    frame = np.ones(n, dtype=np.bool_)
+    found = []
+    for _ in range(4000):
+        left = list(range(n))
+        responses: list[Response] = []
+        for step in range(1, asked + 1):
+            chances = liked[left] * (1.0 + 2.0 * (len(responses) % 2) * scores[left])
+            chances /= chances.sum()
+            at = int(rng.choice(len(left), p=chances))
+            item = left.pop(at)
+            draw = Draw(step, float(chances[at]))
+            responses.append(Response(ItemIndex(item), float(scores[item]), draw=draw))
+        items = np.array([one.item for one in responses])
+        at_ = model.locate(items, scores[items])
+        told = discrepancy(model, at_, weights, responses, frame)
+        assert told is not None
+        residual = weights * (scores - model.expected(at_))
+        found.append((told.value - residual[left].sum(), told.variance))
+    error, variance = np.array(found).T
+    assert abs(error.mean()) < 4.0 * error.std() / np.sqrt(error.size)
+    assert variance.mean() > 0.8 * error.var()
+
+
+def test_too_few_draws_say_nothing(curves: ScoreCurves) -> None:
+    responses = [Response(ItemIndex(i), 1.0, draw=Draw(i + 1, 0.5)) for i in range(4)]
+    at = curves.locate(np.arange(4), np.ones(4))
+    assert discrepancy(curves, at, WEIGHTS, responses, EVERY) is None
+    told = DesignScore(curves, WEIGHTS, ModelError()).told(responses)
+    assert told.hi - told.lo == pytest.approx(1 - 4 / N_ITEMS)
+
+
+def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreCurves) -> None:
+    records = drawn_records(np.full(30, 2.8), 5)
+    test = score_test(curves, WEIGHTS, 40, EVERY)
+    way = CombinedScore(curves, WEIGHTS, ModelError(above=0.2))
+    told = [way.told(take(test, row, seed=[i])[0].responses) for i, row in enumerate(records)]
+    truth = records.mean(axis=1)
+    assert abs(np.mean([one.value for one in told] - truth)) < 0.015
+    held = [one.lo <= true <= one.hi for one, true in zip(told, truth, strict=True)]
+    assert np.mean(held) >= 0.9
+    assert min(one.position for one in told) > 1.5
+
+
+def test_draws_mend_the_score_of_an_examinee_like_no_other(curves: ScoreCurves) -> None:
+    # Knows what is hard, and fails what is easy: no curve that rises follows that.
+    scores = np.zeros(N_ITEMS)
+    scores[np.argsort(curves.intercept)[:60]] = 1.0
+    test = score_test(curves, WEIGHTS, 60, EVERY)
+    way = CombinedScore(curves, WEIGHTS, ModelError())
+    ends = [take(test, scores, seed=[seed])[0] for seed in range(12)]
+    told = [way.told(state.responses) for state in ends]
+    truth = float(scores.mean())
+    missed = np.mean([abs(one.value - truth) for one in told])
+    by_model = np.mean([abs(one.by_model - truth) for one in told])
+    assert missed < 0.6 * by_model
+    assert np.mean([one.lo <= truth <= one.hi for one in told]) >= 0.6
+    assert np.mean([one.hi - one.lo for one in told]) > 6 * np.mean([one.model_sd for one in told])
+
+
+def test_answers_that_contradict_the_model_are_asked_for_by_lot_alone(curves: ScoreCurves) -> None:
+    # Knows what is hard, and fails what is easy.
+    hard = np.argsort(curves.intercept)
+    responses = [
+        Response(ItemIndex(int(item)), score)
+        for pair in zip(hard[:6], hard[-6:], strict=True)
+        for item, score in zip(pair, (1.0, 0.0), strict=True)
+    ]
+    test = score_test(curves, WEIGHTS, 60, EVERY)
+    state = test.replay(responses)
+    assert contradicted(curves, state)
+    step = test.ask(state, step_rng(0, state))
+    assert isinstance(step, Ask)
+    assert step.probability == pytest.approx(1 / (N_ITEMS - 12))
+    row = drawn_records(np.array([0.3]), 4)[0]
+    assert not contradicted(curves, take(test, row, seed=[1])[0])
+
+
+def test_a_test_goes_on_from_its_answers_as_it_would_have(curves: ScoreCurves) -> None:
+    row = drawn_records(np.array([0.4]), 6)[0]
+    test = score_test(curves, WEIGHTS, 44, EVERY)
+    state, _ = take(test, row, seed=[7], concurrency=5)
+    again = test.replay(state.responses)
+    assert again.responses == state.responses
+    assert test.predict(again) == test.predict(state)
+    longer = score_test(replace(curves), WEIGHTS, 45, EVERY)
+    first, second = (longer.ask(one, step_rng(7, one)) for one in (state, again))
+    assert isinstance(first, Ask)
+    assert first == second
+    assert 0.0 < first.probability < 1.0
+
+
+def test_steps_in_flight_tell_the_probability_given_what_was_asked(curves: ScoreCurves) -> None:
+    row = drawn_records(np.array([0.0]), 8)[0]
+    test = score_test(curves, WEIGHTS, 40, EVERY)
+    state, _ = take(test, row, seed=[9], concurrency=8)
+    draws = [one.draw for one in state.responses]
+    assert [draw.step for draw in draws if draw] == list(range(1, 41))
+    assert all(draw and draw.by_lot == (draw.step > LEAD) for draw in draws)
+
+
+def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:
+    ids = tuple(f"i{j}" for j in range(N_ITEMS))
+    learned = LearnedCurves(curves=curves, errors={"all": ModelError(-0.1, 0.2, 0.3)})
+    knowledge = {CURVES: curves_to_dict(learned, ids)}
+    turned = ItemBank.from_intercepts(
+        a=np.ones(N_ITEMS), intercept=np.zeros(N_ITEMS), item_ids=ids[::-1]
+    )
+    found = curves_of(turned, knowledge)
+    assert found is not None
+    assert found.errors == learned.errors
+    np.testing.assert_allclose(found.curves.slopes, curves.slopes[:, ::-1], rtol=1e-6)
+    unknown = ItemBank.from_intercepts(a=[1.0], intercept=[0.0], item_ids=["new"])
+    assert curves_of(unknown, knowledge) is None
+    assert curves_of(turned, {}) is None
+
+
+def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: ScoreCurves) -> None:
+    bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=curves.intercept)
+    learned = LearnedCurves(curves=curves, errors={})
+    names = {
+        method: Design.from_dict({"prediction": {"method": method}})
+        .build(bank, curves=learned)
+        .predictor.name
+        for method in (None, "combined", "design", "p-irt")
+    }
+    assert names == {None: "combined", "combined": "combined", "design": "design", "p-irt": "p-irt"}
+    assert Design.from_dict({}).build(bank).predictor.name == "p-irt"
+    with pytest.raises(InvalidInputError, match="learned score curves"):
+        Design.from_dict({"prediction": {"method": "design"}}).build(bank)
+
+
+def test_the_atlas_preset_keeps_its_published_prediction() -> None:
+    design = Design.from_dict({"preset": "atlas"})
+    assert design.prediction.method is PredictionMethod.P_IRT
+
+
+def test_a_task_never_asked_takes_the_distribution_of_those_calibrated(curves: ScoreCurves) -> None:
+    asked = np.arange(N_ITEMS) < 40
+    target = np.where(asked, 0.0, 1.0 / 120)
+    assert curves.towards(target, asked).prior_sd == 1.0
+    assert curves.towards(target, EVERY) is curves
+    assert curves.towards(WEIGHTS, None) is curves

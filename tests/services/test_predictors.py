@@ -1,0 +1,154 @@
+"""Predicted scores of sessions on versions that carry score curves."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+from cachetools import LRUCache
+
+from app.calibration.multidimensional.score_curves import fit_curves
+from app.engine.prediction.combined_score import LearnedCurves, ModelError
+from app.engine.stopping import Stop
+from app.errors import InvalidInputError
+from app.services.banks.loaded import LoadedVersion
+from app.services.container import Services
+from app.services.sessions.copies import moved
+from app.services.sessions.plan import SessionPlan
+from app.services.sessions.run import SessionRun
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.repositories.session_values import Administration, Closing
+from tests.services.sessions import opened
+
+FOR_SCORE = {
+    "selection": {"criterion": "v_optimal"},
+    "stopping": {"se": None, "max_items": 40},
+    "concurrency": 3,
+}
+WHEN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+@pytest.fixture
+async def version(services: Services) -> LoadedVersion:
+    """The demo bank, with curves of 60 examinees."""
+    plain = await services.versions.load(await services.versions.resolve("demo"))
+    rng = np.random.default_rng(1)
+    thetas = rng.normal(size=60)
+    chances = plain.bank.expected_score(thetas)
+    curves = fit_curves((rng.random(chances.shape) < chances).astype(np.float64))
+    return replace(
+        plain, curves=LearnedCurves(curves=curves, errors={"all": ModelError()}), _tests=LRUCache(8)
+    )
+
+
+def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Administration]:
+    """A test of 40 items, three in flight, answered out of order, two of them not marked."""
+    test = version.adaptive_test(plan.design)
+    run = SessionRun(test=test, plan=plan, version=version, seed=4)
+    stored: dict[int, Administration] = {}
+    for turn in range(40):
+        while len(run.pending) < 3:
+            asked = run.next_item(elapsed_s=0.0)
+            if isinstance(asked, Stop):
+                break
+            stored[asked.step] = Administration(
+                step=asked.step,
+                position=asked.position,
+                asked_at=WHEN,
+                step_token=None,
+                information=asked.information,
+                probability=asked.probability,
+                arrival=None,
+                answered_at=None,
+                closing=None,
+            )
+        step = max(run.pending) if turn % 3 else min(run.pending)
+        score = None if turn in (9, 33) else float(turn % 4 != 0)
+        outcome = "error" if score is None else "scored"
+        closing = run.close(step, Closing(outcome=outcome, score=score, attempts=1))
+        stored[step] = replace(stored[step], arrival=turn + 1, closing=closing)
+        again = SessionRun(
+            test=test, plan=plan, version=version, seed=4, administrations=list(stored.values())
+        )
+        assert again.state.responses == run.state.responses
+        assert again.state.draws == run.state.draws
+        now = float(turn)  # figures are renewed every half second
+        assert again.summary(elapsed_s=now) == run.summary(elapsed_s=now)
+    return list(stored.values())
+
+
+async def test_a_run_drawn_by_lot_is_rebuilt_with_its_probabilities(version: LoadedVersion) -> None:
+    plan = SessionPlan.from_dict(FOR_SCORE)
+    stored = asked_and_answered(version, plan)
+    chances = [item.probability for item in stored]
+    assert chances[:24] == [1.0] * 24
+    assert all(chance is not None and 0 < chance < 1 for chance in chances[24:])
+
+
+async def test_older_answers_without_probabilities_go_on_by_the_model_alone(
+    version: LoadedVersion,
+) -> None:
+    plan = SessionPlan.from_dict(FOR_SCORE)
+    stored = asked_and_answered(version, plan)
+    older = [replace(item, probability=None) for item in stored]
+    test = version.adaptive_test(plan.design)
+    run, known = (
+        SessionRun(test=test, plan=plan, version=version, seed=4, administrations=some)
+        for some in (older, stored)
+    )
+    accuracy, drawn = (one.summary(elapsed_s=9.0)["accuracy"] for one in (run, known))
+    assert accuracy["method"] == drawn["method"] == "combined"
+    assert accuracy["value"] != drawn["value"]
+
+
+@pytest.mark.parametrize("method", ["combined", "design", "p-irt"])
+async def test_the_method_asked_for_predicts(version: LoadedVersion, method: str) -> None:
+    plan = SessionPlan.from_dict({**FOR_SCORE, "prediction": {"method": method}})
+    if method == "p-irt":
+        plan = SessionPlan.from_dict({"prediction": {"method": method}})
+    run = SessionRun(
+        test=version.adaptive_test(plan.design),
+        plan=plan,
+        version=version,
+        seed=4,
+        administrations=asked_and_answered(version, SessionPlan.from_dict(FOR_SCORE)),
+    )
+    assert run.summary(elapsed_s=9.0)["accuracy"]["method"] == method
+
+
+async def test_without_curves_and_in_the_published_preset_prediction_stays_p_irt(
+    version: LoadedVersion,
+) -> None:
+    plain = replace(version, curves=None, _tests=LRUCache(8))
+    assert plain.adaptive_test(SessionPlan.from_dict({}).design).predictor.name == "p-irt"
+    atlas = SessionPlan.from_dict({"preset": "atlas"})
+    assert version.adaptive_test(atlas.design).predictor.name == "p-irt"
+    assert version.adaptive_test(SessionPlan.from_dict({}).design).predictor.name == "combined"
+
+
+async def test_chances_among_other_items_are_dropped(version: LoadedVersion) -> None:
+    stored = asked_and_answered(version, SessionPlan.from_dict(FOR_SCORE))
+    assert moved(stored, version, version) == stored
+    fewer = version.active.copy()
+    fewer[-1] = False
+    elsewhere = moved(stored, version, replace(version, active=fewer))
+    assert {item.probability for item in elsewhere} == {None}
+
+
+@pytest.mark.parametrize("method", ["combined", "design"])
+async def test_curves_that_nobody_learned_are_missed_by_name(
+    version: LoadedVersion, method: str
+) -> None:
+    plain = replace(version, curves=None, _tests=LRUCache(8))
+    plan = SessionPlan.from_dict({"prediction": {"method": method}})
+    with pytest.raises(InvalidInputError, match="score curves") as caught:
+        plain.adaptive_test(plan.design)
+    assert [problem.pointer for problem in caught.value.problems] == ["/prediction/method"]
