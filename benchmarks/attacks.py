@@ -274,7 +274,7 @@ async def page(client: Client) -> object:
 
 @attack("export of 50,000 items")
 async def export(client: Client) -> object:
-    return await client.get(f"/v1/banks/{BIG}/export", params={"format": "jsonl"})
+    return await client.get(f"/v1/banks/{BIG}/versions/latest/export")
 
 
 @attack("validation of 50,000 items")
@@ -313,6 +313,16 @@ def made_once(bomb: Bomb) -> bytes:
 
 for name, bomb in BOMBS.items():
     add(f"import: {name}", import_of(bomb), 3)
+
+
+@attack("import: 200,000 good parameters of a new bank", clients=3)
+async def large_bank(client: Client) -> object:
+    name = f"large-{time.monotonic_ns()}"
+    await post(client, "/banks", {"name": name})
+    content = "item,a,b\n" + "\n".join(f"i{i},1,{i % 600 / 100 - 3}" for i in range(200_000))
+    body = {"dry_run": True, "parameters": {"content": content, "name": "p.csv"}}
+    return await post(client, f"/banks/{name}/imports", body)
+
 
 # --- the server ----------------------------------------------------------------------------------
 

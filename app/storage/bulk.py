@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 STREAMED = 1000
 # Rows per statement. They travel as one JSON text: as fast as COPY for these tables, and its errors
 # are translated like those of any other statement.
-_BATCH = 5000
+_BATCH = 1000
 
 
 async def insert_many(

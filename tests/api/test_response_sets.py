@@ -121,6 +121,8 @@ async def test_the_matrix_is_given_out_in_every_format(client: Client) -> None:
         ({"files": [{"name": "x"}]}, "/files/0"),
         ({"files": [{"name": "x", "content": "a", "content_base64": "YWJj"}]}, "/files/0"),
         ({"files": [{"name": "x", "content_base64": "a?b="}]}, "/files/0/content_base64"),
+        ({"files": [{"name": "x", "content_base64": "abcé"}]}, "/files/0/content_base64"),
+        ({"files": [{"name": "x", "content_base64": "YQ==YWJj"}]}, "/files/0/content_base64"),
         (text_file("model,q1\nm1,2\n"), "scores.csv:2:q1"),
         (text_file() | {"format": "excel"}, "/format"),
         (text_file() | {"no_answer": "right"}, "/no_answer"),

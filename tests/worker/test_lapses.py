@@ -1,7 +1,13 @@
 """Sessions and rankings whose worker shows no sign of life, again and again."""
 
+import asyncio
+import os
+import signal
+from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 
+import pytest
 from sqlalchemy import text
 
 from app.services.container import Services
@@ -85,3 +91,40 @@ async def test_what_lapses_alone_too_fails_with_its_reason_and_can_be_resumed(
         assert (resumed.failure, resumed.lapses) == (None, 0)
         done = await until(services, session)
     assert done.status == "completed", done.failure
+
+
+def _alone_processes() -> list[int]:
+    """The processes that run work alone for this one."""
+    found: list[int] = []
+    for tasks in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread or a process that has just ended
+            found += [
+                int(pid)
+                for pid in tasks.read_text().split()
+                if "alone_process" in Path(f"/proc/{pid}/cmdline").read_text()
+            ]
+    return found
+
+
+async def _halt_what_runs_alone() -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if found := _alone_processes():
+                os.kill(found[0], signal.SIGSTOP)
+                return
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.slow
+async def test_what_freezes_its_own_process_too_ends_by_itself(services: Services) -> None:
+    session = await _created(services)
+    for _ in range(MAX_LAPSES):
+        await _claimed(services, session)
+        await _run_out(services, session)
+    async with running_worker(services):
+        await _halt_what_runs_alone()
+        ended = await until(services, session, limit_s=240)
+    assert ended.status == "failed"
+    assert ended.failure is not None
+    assert ended.failure["code"] == "lease_lapsed"
+    assert not _alone_processes()

@@ -39,6 +39,8 @@ class VersionReports:
     def __init__(self, database: Database, versions: VersionService) -> None:
         self._database = database
         self._versions = versions
+        # Tables of a large bank are a hundred megabytes, and threads stand in each other's way.
+        self._turn = asyncio.Lock()
 
     async def report(self, bank: str, version: str | None = None) -> VersionReport:
         """The report of a version.
@@ -74,17 +76,20 @@ class VersionReports:
             n_quarantined=states["quarantined"],
             n_pretest=states["pretest"],
         )
-        return await asyncio.to_thread(
-            version_report,
-            identity,
-            loaded.bank,
-            loaded.active,
-            [Finding(item_id=key, **flag) for key, flag in flags],
-            calibration=None if record is None or fitted is None else _stored(record, fitted),
-            abilities=_abilities(found.knowledge),
-            simulated=None if record is None else _simulated(Figures.model_validate(record.result)),
-            correction=VersionLearning.from_dict(found.knowledge).interval_correction,
-        )
+        async with self._turn:
+            return await asyncio.to_thread(
+                version_report,
+                identity,
+                loaded.bank,
+                loaded.active,
+                [Finding(item_id=key, **flag) for key, flag in flags],
+                calibration=None if record is None or fitted is None else _stored(record, fitted),
+                abilities=_abilities(found.knowledge),
+                simulated=None
+                if record is None
+                else _simulated(Figures.model_validate(record.result)),
+                correction=VersionLearning.from_dict(found.knowledge).interval_correction,
+            )
 
 
 def file_report(

@@ -22,9 +22,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from app.confined import SMALL_MEMORY, Limits, Work, confinement
-from app.engine.bank import ItemBank
+from app.engine.bank import FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
-from app.errors import FieldProblem, LimitExceededError
+from app.errors import FieldProblem, InvalidInputError, LimitExceededError
 from app.exchange.item_record import ItemRecord, WrittenParameters
 from app.exchange.items import ItemRow, read_items, scan_items
 from app.exchange.parameters import read_parameters
@@ -42,6 +42,10 @@ _SMALL = Limits(memory=SMALL_MEMORY, seconds=20.0, output=64 * 2**20)
 #: Bytes of a small file.
 _SMALL_FILE = 256 * 1024
 _ADVICE = "send it in parts, if it is what it should be"
+#: Items of one import, as many as a version takes in a body.
+MAX_ITEMS = 200_000
+#: Names in one line of what a child writes.
+_NAMES = 1000
 #: Faults of one line that are told.
 _MAX_LINE_PROBLEMS = 20
 
@@ -96,9 +100,9 @@ class Reader:
         """The items of a parameter file, as `read_parameters`."""
         async with self._made(read_sent_parameters, file.name, [file.content], file.name) as (
             value,
-            _,
+            output,
         ):
-            return await asyncio.to_thread(_bank, value)
+            return await asyncio.to_thread(_bank, value, output)
 
     @asynccontextmanager
     async def _made(
@@ -164,7 +168,9 @@ def _request(argument: Any, attachments: Sequence[bytes]) -> AnswerImport:
 
 def read_sent_items(name: str, attachments: Sequence[bytes], output: BinaryIO) -> None:
     """Read an item file."""
-    for record in read_items(attachments[0], name=name):
+    records = read_items(attachments[0], name=name)
+    _refuse_too_many(name, len(records))
+    for record in records:
         _write_row(ItemRow(record.row, record), output)
 
 
@@ -174,18 +180,26 @@ def scan_sent_lines(limit: int, attachments: Sequence[bytes], output: BinaryIO) 
         _write_row(row, output)
 
 
-def read_sent_parameters(name: str, attachments: Sequence[bytes], _: BinaryIO) -> Any:
-    """Read a parameter file."""
+def read_sent_parameters(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:
+    """Read a parameter file; columns are written one after the other, then the names."""
     bank = read_parameters(attachments[0], name=name)
+    _refuse_too_many(name, bank.n_items)
     slopes = {} if bank.abilities is None else slopes_by_name(bank)
     columns = {column: getattr(bank, column) for column in ("a", "intercept", "c", "d")}
     if bank.model is CONTINUOUS:
         columns["k"] = bank.k
-    return {
-        "item_ids": bank.item_ids,
-        "columns": {column: values.tolist() for column, values in columns.items()},
-        "slopes": {ability: values.tolist() for ability, values in slopes.items()},
-    }
+    for values in (*columns.values(), *slopes.values()):
+        output.write(np.ascontiguousarray(values, dtype=np.float64).tobytes())
+    for start in range(0, bank.n_items, _NAMES):
+        output.write(json.dumps(bank.item_ids[start : start + _NAMES]).encode() + b"\n")
+    return {"n_items": bank.n_items, "columns": list(columns), "slopes": list(slopes)}
+
+
+def _refuse_too_many(name: str, n_items: int) -> None:
+    if n_items > MAX_ITEMS:
+        raise InvalidInputError(
+            f"{name} has {n_items} items: expected at most {MAX_ITEMS} in one import."
+        )
 
 
 def _write_row(row: ItemRow, output: BinaryIO) -> None:
@@ -250,9 +264,13 @@ def _record(
     )
 
 
-def _bank(value: Any) -> ItemBank:
-    columns: dict[str, Any] = {k: np.array(numbers) for k, numbers in value["columns"].items()}
-    if value["slopes"]:
-        slopes = {name: np.array(numbers) for name, numbers in value["slopes"].items()}
-        return bank_of_slopes(slopes, columns["intercept"], value["item_ids"])
-    return ItemBank.from_intercepts(**columns, item_ids=value["item_ids"])
+def _bank(value: Any, output: BinaryIO) -> ItemBank:
+    def column() -> FloatArray:
+        return np.frombuffer(output.read(FRACTION_BYTES * value["n_items"]), dtype=np.float64)
+
+    columns: dict[str, Any] = {name: column() for name in value["columns"]}
+    slopes = {name: column() for name in value["slopes"]}
+    item_ids = [name for line in output for name in json.loads(line)]
+    if slopes:
+        return bank_of_slopes(slopes, columns["intercept"], item_ids)
+    return ItemBank.from_intercepts(**columns, item_ids=item_ids)
