@@ -28,11 +28,10 @@ conflict; Zrnic & Candes (2024), arXiv 2403.03208, for model and draws in one es
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import gammaincinv, ndtr, stdtrit
-from typing_extensions import override
 
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
@@ -41,6 +40,15 @@ from app.engine.prediction.design_based import Discrepancy, discrepancy
 from app.engine.prediction.p_irt import COMBINED, DESIGN, Prediction, still_counted
 from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.state import Belief, Response
+
+if TYPE_CHECKING:
+    from typing_extensions import override
+else:  # Python has it from 3.12 on, and the engine loads nothing but numpy and special functions.
+
+    def override(method):
+        """Leave the method as it is."""
+        return method
+
 
 #: Degrees of freedom of the model's error.
 DEGREES = 5.0

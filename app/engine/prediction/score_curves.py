@@ -24,7 +24,6 @@ Source: Wedderburn (1974), Biometrika 61, for the quasi-likelihood.
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.linalg.lapack import dposv
 from scipy.special import expit
 
 from app.engine.index import BoolArray
@@ -169,7 +168,7 @@ class ScoreCurves:
             gradient = across @ ((scores - expected) / self.dispersion) - self.precision * x
             if np.abs(gradient).max() < _TOLERANCE:
                 break
-            step = dposv(hessian, gradient)[1]
+            step = np.linalg.solve(hessian, gradient)
             longest = float(np.abs(step @ across).max())
             x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
         # Foretold before it came: a probit's mean over the abilities' belief, about the logit's.
