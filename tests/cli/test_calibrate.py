@@ -196,7 +196,7 @@ def test_several_abilities_are_calibrated_with_what_predicts_scores(
     document = json.loads(found.read_text())
     assert document["dimensionality"]["names"] == ["general", "dimension_1"]
     assert set(document["knowledge"]) == {
-        *("abilities", "prediction", "interval_correction", "reference_abilities")
+        *("abilities", "prediction", "interval_correction", "reference_abilities", "curves")
     }
     card = document["report_card"]
     assert [row["design"] for row in card["rows"]] == [*("default", "v_optimal_8", "random")]

@@ -53,15 +53,21 @@ def test_intervals_hold_on_models_that_were_not_learned_from(tmp_path: Path) -> 
     for start, half in enumerate(halves):
         half.write_text("\n".join([header, *rows[start::2]]))
     plain = simulate(tmp_path / "plain.json")
-    folds = [
-        simulate(tmp_path / "out.json", "--train", str(other), responses=half)
-        for half, other in (halves, halves[::-1])
-    ]
-    learned = {name: (folds[0][name] + folds[1][name]) / 2 for name in folds[0]}
+
+    def two_fold(method: str) -> dict[str, float]:
+        flags = ("--prediction", method, "--train")
+        folds = [
+            simulate(tmp_path / "out.json", *flags, str(other), responses=half)
+            for half, other in (halves, halves[::-1])
+        ]
+        return {name: (folds[0][name] + folds[1][name]) / 2 for name in folds[0]}
+
+    learned, combined = two_fold("p-irt"), two_fold("combined")
     assert plain["coverage95"] == plain["coverage95_raw"] < 0.91
     assert plain["accuracy_coverage95"] == plain["accuracy_coverage95_raw"] < 0.6
     # Two standard errors of a share of 0.95 among 160, the quantile learned from as many.
     assert learned["coverage95"] == pytest.approx(0.95, abs=0.035)
     assert learned["accuracy_coverage95"] == pytest.approx(0.95, abs=0.045)
+    assert combined["accuracy_coverage95"] == pytest.approx(0.95, abs=0.045)
     assert learned["coverage95_raw"] < 0.91
     assert learned["accuracy_mae"] < 0.85 * plain["accuracy_mae"]

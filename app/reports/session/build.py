@@ -11,6 +11,7 @@ import numpy as np
 from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
+from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.p_irt import P_IRT
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
@@ -232,6 +233,10 @@ def _about(known: Known) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     return found
 
 
+#: Predictors that learned from records what models that are as good overall score on a task.
+_FROM_RECORDS = (ScorePredictor, CombinedScore, DesignScore)
+
+
 def _members(known: Known) -> dict[str, list[int]]:
     """Positions of the items of each tag; what all items carry is no task."""
     found: dict[str, list[int]] = {}
@@ -253,7 +258,7 @@ def _predicted_tasks(
     results = []
     for task in tasks:
         tag, contrast = task["tag"], None
-        if whole is not None and items and isinstance(known.test.tasks.get(tag), ScorePredictor):
+        if whole is not None and items and isinstance(known.test.tasks.get(tag), _FROM_RECORDS):
             contrast = contrasts.of_scores(
                 known.targets[tag], whole, items, scores, among=len(tasks)
             )
