@@ -20,7 +20,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.connection import SAVED, connected, given, run_to_the_end
+from app.cli.connection import SAVED, PredictionOption, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.watch import announce, report, watch
 from app.errors import InvalidInputError
@@ -94,6 +94,7 @@ def command(
             envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
         ),
     ] = None,
+    prediction: PredictionOption = None,
     se_target: Annotated[float | None, typer.Option(help="Stop at this standard error.")] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
     concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
@@ -123,8 +124,11 @@ def command(
         **given(tag=tag),
     }
     if session is not None:
-        if endpoint or model or bank:
-            raise InvalidInputError("Give --session, or --endpoint with --model and --bank.")
+        if endpoint or model or bank or prediction:
+            raise InvalidInputError(
+                "Give --session, or --endpoint with --model and --bank; how a session predicts is "
+                "settled when it starts (--prediction)."
+            )
         body["session_id"] = session
     elif endpoint and bank and (model or endpoint.startswith(SAVED)):
         body["session"] = {
@@ -133,6 +137,7 @@ def command(
             "concurrency": concurrency,
             **given(
                 seed=seed,
+                prediction=given(method=prediction),
                 stopping=given(se=se_target, max_items=max_items),
                 budget=given(tokens=budget_tokens),
             ),

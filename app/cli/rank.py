@@ -7,7 +7,14 @@ from rich.live import Live
 from rich.table import Table
 
 from app.cli.client import ApiClient
-from app.cli.connection import FAILED, SAVED, connected, given, run_to_the_end
+from app.cli.connection import (
+    FAILED,
+    SAVED,
+    PredictionOption,
+    connected,
+    given,
+    run_to_the_end,
+)
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.errors import InvalidInputError
 
@@ -47,6 +54,7 @@ def command(
     budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
+    prediction: PredictionOption = None,
     concurrency: Annotated[int, typer.Option(help="Items in flight, of each endpoint.")] = 1,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
     server: Annotated[
@@ -77,6 +85,7 @@ def command(
             seed=seed,
             budget=given(items=budget_items, usd=budget_usd, tokens=budget_tokens),
             selection=given(criterion=selector.replace("-", "_") if selector else None),
+            prediction=given(method=prediction),
         ),
     }
 
@@ -99,6 +108,11 @@ def command(
             elif entry["reason"] is not None:
                 name = entry["name"] or entry["model"]
                 err.print(f"Not ranked: {name}. {entry['reason']}", markup=False, soft_wrap=True)
+        for entry in ranking["order"]:
+            stands = entry["extrapolation"] or {}
+            if stands.get("caution"):
+                name = entry["name"] or entry["model"]
+                out.print(f"Caution: {name}. {stands['caution']}", markup=False, soft_wrap=True)
         out.print(_cost(ranking), markup=False)
         out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}", markup=False)
     write_json(json, ranking)

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from app.cli.connection import FAILED, connected, given, run_to_the_end
+from app.cli.connection import FAILED, PredictionOption, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, require_writable, write_json
 from app.cli.watch import announce, report, watch
 
@@ -25,13 +25,7 @@ def command(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="default or atlas.")] = None,
     selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
-    prediction: Annotated[
-        Literal["combined", "design", "score-model", "p-irt"] | None,
-        typer.Option(
-            help="How the score is predicted; by default combined where the bank's version has "
-            "learned how, else p-irt."
-        ),
-    ] = None,
+    prediction: PredictionOption = None,
     se_target: Annotated[
         float | None,
         typer.Option(help="Stop at this standard error, once --min-items answers are marked."),

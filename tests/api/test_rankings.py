@@ -1,12 +1,18 @@
 """Rankings over HTTP, with a worker beside the API."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from app.calibration.multidimensional.score_curves import fit_curves, standings
+from app.demo.bank import demo_bank
+from app.engine.multidimensional.curve_knowledge import curves_to_dict
+from app.engine.prediction.combined_score import LearnedCurves
 from app.main import create_app
 from app.settings import Settings
 from app.storage.database import Database
@@ -72,6 +78,48 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
     }
     session = (await client.get(f"/v1/sessions/{second['order'][0]['session_id']}")).json()
     assert session["ranking_id"] == made["id"]
+
+
+async def taught_by_weak_examinees(database: Database) -> None:
+    """The demo bank's version, as if forty weak examinees had been calibrated."""
+    rng, items = np.random.default_rng(3), demo_bank().items
+    b, theta = np.array([item.b for item in items]), rng.normal(-1.5, 0.5, size=(40, 1))
+    scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
+    learned = LearnedCurves(curves=fit_curves(scores), errors={}, population=standings(scores))
+    knowledge = {
+        "curves": curves_to_dict(learned, [item.key for item in items]),
+        "reference_abilities": {"quantiles": np.quantile(theta, [0.0, 0.5, 1.0]).tolist()},
+    }
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        await connection.execute(
+            "UPDATE bank_versions SET knowledge = %s::jsonb", [json.dumps(knowledge)]
+        )
+
+
+async def test_members_beyond_those_calibrated_are_told_of(
+    client: Client, database: Database
+) -> None:
+    await taught_by_weak_examinees(database)
+    body = {**BODY, "max_items": 30, "prediction": {"method": "combined"}}
+    made = await client.post("/v1/rankings", json=body)
+    assert made.status_code == 202, made.text
+    ranking = await ended(client, made.json()["id"])
+
+    strong, weak_one = ranking["order"]
+    assert strong["extrapolation"]["standing"] == "above"
+    assert strong["extrapolation"]["caution"].startswith("This examinee is stronger than all")
+    assert weak_one["extrapolation"]["standing"] == "within"
+    assert weak_one["extrapolation"]["caution"] is None
+    sides = {"session_ids": [strong["session_id"], weak_one["session_id"]]}
+    compared = (await client.post("/v1/comparisons", json=sides)).json()
+    assert compared["first"]["extrapolation"]["standing"] == "above"
+    board = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+    assert [entry["extrapolation"]["standing"] for entry in board] == ["above", "within"]
+    forecast = {"bank": "demo", "n_examinees": 3, "stopping": {"se": None, "max_items": 5}}
+    told = (await client.post("/v1/simulations", json={**forecast, "thetas": [-1.5, 9.0]})).json()
+    assert told.get("caution", "").startswith("1 of 2 simulated examinees is beyond"), told
+    assert (await client.post("/v1/simulations", json=forecast)).json()["caution"] is None
 
 
 async def test_events_go_on_after_somebody_joins(client: Client) -> None:

@@ -1,10 +1,12 @@
 """Comparisons as JSON."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output, Text
+from app.api.schemas.session_figures import ExtrapolationRead
 from app.engine.inference.comparison import Difference
 from app.services.results.comparisons import Compared, Comparison
 
@@ -85,11 +87,15 @@ class ComparedRead(Output):
     label: str
     score: float | None = Field(description="Mean score on the common items.")
     theta: float | None
+    extrapolation: ExtrapolationRead | None = Field(
+        default=None,
+        description="Where a session's examinee stands among those calibrated; null where unknown.",
+    )
 
     @classmethod
     def of(cls, side: Compared) -> "ComparedRead":
         """From the service's value."""
-        return cls(id=side.id, label=side.label, score=side.score, theta=side.theta)
+        return cls.model_validate(asdict(side))
 
 
 class ComparisonRead(Output):

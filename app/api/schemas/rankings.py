@@ -6,9 +6,16 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Metadata, Name, Output
-from app.api.schemas.designs import Count, EstimatorInput, FailuresInput, Positive, SelectionInput
+from app.api.schemas.designs import (
+    Count,
+    EstimatorInput,
+    FailuresInput,
+    Positive,
+    PredictionInput,
+    SelectionInput,
+)
 from app.api.schemas.endpoints import EndpointCreate
-from app.api.schemas.session_figures import FailureRead
+from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import Seed
 from app.engine import StopReason
 from app.engine.ranking.rules import RankingBudget, RankingRules
@@ -111,6 +118,7 @@ class RankingCreate(Input):
     budget: RankingBudgetInput = Field(default_factory=RankingBudgetInput)
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None
+    prediction: PredictionInput | None = None
     concurrency: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1, description="Items in flight at once, of each endpoint."
     )
@@ -131,7 +139,8 @@ class RankingCreate(Input):
             InvalidInputError: Rules that contradict each other.
         """
         asking = self.model_dump(
-            include={"estimator", "selection", "concurrency", "failures"}, exclude_unset=True
+            include={"estimator", "selection", "prediction", "concurrency", "failures"},
+            exclude_unset=True,
         )
         return RankingSpec(
             endpoints=[endpoint.to_domain() for endpoint in self.endpoints],
@@ -184,6 +193,10 @@ class RankedRead(Output):
     theta: float | None = Field(description="Null while fewer than five answers are marked.")
     se: float | None
     reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
+    extrapolation: ExtrapolationRead | None = Field(
+        default=None,
+        description="Where it stands among those calibrated; null where the version does not know.",
+    )
     items: int
     scored: int
     in_flight: int

@@ -115,6 +115,10 @@ class SimulationRead(Output):
     stops_when: str = Field(description="What ends such a test, in words.")
     population: Literal["reference", "prior", "given"]
     n_examinees: int
+    caution: str | None = Field(
+        description="How many of them are beyond those that the version was calibrated on, where "
+        "the bank's curves are extrapolated; null where nobody is, or where that is not known."
+    )
     items: RangeRead
     se: RangeRead
     interval: RangeRead = Field(description="Width of the 95 % interval of theta as reported.")
@@ -138,5 +142,6 @@ class SimulationRead(Output):
                 "design": simulation.design.to_dict(),
                 "stops_when": stops_when(simulation.design, simulation.reachable_se),
                 "population": simulation.population,
+                "caution": simulation.caution,
             }
         )

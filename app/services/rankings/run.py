@@ -189,6 +189,7 @@ class RankingRun:
                     "theta": None if position in untold else _finite(test.belief.theta),
                     "se": None if position in untold else _finite(test.belief.se),
                     "reason": no_result(test.n_scored),
+                    "extrapolation": None if position in untold else member.run.standing,
                     "items": test.n_asked - len(test.pending),
                     "scored": test.n_scored,
                     "in_flight": len(test.pending),

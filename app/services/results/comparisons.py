@@ -3,6 +3,7 @@
 import asyncio
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +27,14 @@ class Compared:
         label: Who was asked.
         score: Mean score on the common items, if there are any.
         theta: Ability, if it is a session's.
+        extrapolation: Where a session's examinee stands among those calibrated; None where unknown.
     """
 
     id: str
     label: str
     score: float | None
     theta: float | None = None
+    extrapolation: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +194,7 @@ def _side(measured: _Measured, scores: list[float]) -> Compared:
         label=measured.label,
         score=_mean(scores),
         theta=measured.result.theta,
+        extrapolation=measured.result.extrapolation,
     )
 
 

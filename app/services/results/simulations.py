@@ -65,13 +65,18 @@ class SimulationSpec:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A forecast with what it was made of, and the SE that the whole bank reaches at best."""
+    """A forecast with what it was made of, and the SE that the whole bank reaches at best.
+
+    `caution` says how many of the simulated are beyond those calibrated; None where nobody is, or
+    where the version does not know.
+    """
 
     version: LoadedVersion
     design: Design
     population: str
     forecast: Forecast
     reachable_se: float
+    caution: str | None = None
 
 
 class _Limit:
@@ -151,7 +156,8 @@ class SimulationService:
         finally:
             self._waiting -= 1
             limit.is_over = True  # a thread cannot be cancelled, but looks here at each answer
-        return Simulation(version, design, population, found, least)
+        caution = _caution(version.reference_abilities, thetas)
+        return Simulation(version, design, population, found, least, caution)
 
 
 def _calls(
@@ -195,6 +201,24 @@ def _examinees(
     if abilities and spec.population != "prior":
         return "reference", drawn(abilities, spec.n_examinees, rng)
     return "prior", prior_thetas(version.bank, design.estimator, spec.n_examinees, rng)
+
+
+def _caution(
+    calibrated: Sequence[float] | None, thetas: Sequence[float] | FloatArray
+) -> str | None:
+    """How many of the simulated are beyond those calibrated, given the quantiles of these."""
+    if not calibrated:
+        return None
+    lo, hi = calibrated[0], calibrated[-1]
+    beyond = sum(not lo <= theta <= hi for theta in thetas)
+    if not beyond:
+        return None
+    are = "is" if beyond == 1 else "are"
+    return (
+        f"{beyond} of {len(thetas)} simulated examinees {are} beyond those that the bank was "
+        f"calibrated on (theta {lo:.2f} to {hi:.2f}); the forecast takes the bank's curves to hold "
+        "there, too."
+    )
 
 
 def _check_budget(design: Design, calls: Calls) -> None:

@@ -140,6 +140,13 @@ class SessionRun:
             return None
         return no_result(self._state.n_scored) is None and self._state.belief.se <= target
 
+    @property
+    def standing(self) -> dict[str, Any] | None:
+        """Where the examinee stands among those calibrated, as of the last summary."""
+        if self._standing is None and no_result(self._state.n_scored) is None:
+            self._standing = self._stands(self._design.selection.target, final=False)
+        return self._standing
+
     def position(self, step: int) -> ItemIndex:
         """The item that was asked at `step`."""
         return self._steps[step]
