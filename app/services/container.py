@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from app import scorers
 from app.adapters import AddressGuard, Transport
 from app.services.api_keys import ApiKeyService
+from app.services.banks.confined_tests import close_processes
 from app.services.banks.export import BankExports
-from app.services.banks.exposure import close_processes
 from app.services.banks.forms import FormService
 from app.services.banks.items import ItemService
 from app.services.banks.report import VersionReports

@@ -6,8 +6,8 @@ not counted here.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,26 @@ class Forecast:
         """JSON-able."""
         return {**asdict(self), "regions": [asdict(region) for region in self.regions]}
 
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "Forecast":
+        """The opposite of `to_dict`."""
+        return cls(
+            **{
+                **_with_ranges(document),
+                "regions": tuple(Region(**_with_ranges(one)) for one in document["regions"]),
+            }
+        )
+
+
+_RANGE = {field.name for field in fields(Range)}
+
+
+def _with_ranges(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: Range(**said) if isinstance(said, Mapping) and said.keys() == _RANGE else said
+        for name, said in document.items()
+    }
+
 
 def calls_of(
     n_items: int,
@@ -149,7 +169,6 @@ def forecast(
     concurrency: int = 1,
     se_target: float | None = None,
     calls: Calls = FREE,
-    watch: Callable[[CatState], object] | None = None,
 ) -> Forecast:
     """Simulate one test for each theta.
 
@@ -160,7 +179,6 @@ def forecast(
         concurrency: Items kept in flight.
         se_target: The design's, whose reaching is counted.
         calls: What calls take; budgets and time limits hold for them as they do in a session.
-        watch: Sees the state after each answer; what it raises ends the forecast.
 
     Raises:
         InvalidInputError: No examinee.
@@ -171,9 +189,7 @@ def forecast(
     reasons: Counter[str] = Counter()
     rows = draw_scores(test.bank, thetas, np.random.default_rng([seed, len(thetas)]))
     for i, row in enumerate(rows):
-        state, stop = take(
-            test, row, seed=[seed, i], concurrency=concurrency, watch=watch, calls=calls
-        )
+        state, stop = take(test, row, seed=[seed, i], concurrency=concurrency, calls=calls)
         ends.append(state)
         reasons[stop.reason.value] += 1
     true = np.asarray(thetas, dtype=np.float64)

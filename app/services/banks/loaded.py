@@ -115,6 +115,8 @@ class LoadedVersion:
             when the parameters were made, and where nobody knows that as the bank has it.
         reachable: Least SE that all active items leave, and where, by estimator; kept for
             `session_checks.reachable_se`.
+        acceptances: Fitted probabilities of designs that limit exposure, shape (n_items,), by
+            `test_name`; kept for `VersionService`.
         unparsed_when_calibrated: As when the parameters were made; None where nobody knows.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
@@ -160,6 +162,9 @@ class LoadedVersion:
     unparsed_when_calibrated: str | None = None
     reachable: LRUCache[str, tuple[float, float]] = field(
         default_factory=lambda: LRUCache(_KEPT_ESTIMATORS), repr=False
+    )
+    acceptances: LRUCache[str, FloatArray] = field(
+        default_factory=lambda: LRUCache(_KEPT_TESTS), repr=False
     )
     _tests: LRUCache[str, AdaptiveTest] = field(
         default_factory=lambda: LRUCache(_KEPT_TESTS), repr=False

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.design import Design
 from app.engine.lint import Finding
+from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError
+from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import quarantined
 from app.services.banks.exposure import fitted_acceptance
 from app.services.banks.in_progress import InProgress
@@ -55,6 +57,7 @@ class VersionService:
         self._items: LRUCache[tuple[str, int], KeptItem] = LRUCache(_CACHED_ITEMS)
         self._loading = asyncio.Lock()
         self._building: InProgress[tuple[str, str], AdaptiveTest] = InProgress()
+        self._fitting: InProgress[tuple[str, str], FloatArray] = InProgress()
         self._fetching = asyncio.Lock()
 
     async def list_page(self, bank: str, request: PageRequest) -> Page[BankVersion]:
@@ -218,9 +221,48 @@ class VersionService:
         test = version.kept_test(name)
         if test is None:
             test = await self._building.once(
-                (version.id, name), lambda: _built(version, design, price)
+                (version.id, name), lambda: self._built(version, design, price)
             )
         return test
+
+    async def _built(
+        self, version: LoadedVersion, design: Design, price: Price | None
+    ) -> AdaptiveTest:
+        acceptance = await self._acceptance(version, design, price)
+        if version.bank.n_items <= _BUILT_AT_ONCE:
+            return version.adaptive_test(design, price, acceptance)
+        return await asyncio.to_thread(version.adaptive_test, design, price, acceptance)
+
+    async def materials(
+        self, version: LoadedVersion, design: Design, price: Price | None = None
+    ) -> Materials:
+        """What the test of a design is built from, for a process that builds it itself.
+
+        Raises:
+            InvalidInputError: The design cannot be built on this version.
+            BusyError: Too many designs are being fitted.
+        """
+        async with self._database.unit_of_work() as uow:
+            knowledge = (await uow.versions.get(version.id)).knowledge
+        acceptance = await self._acceptance(version, design, price)
+        return replace(
+            _materials(version, design, price), knowledge=knowledge, acceptance=acceptance
+        )
+
+    async def _acceptance(
+        self, version: LoadedVersion, design: Design, price: Price | None
+    ) -> FloatArray | None:
+        if design.selection.max_exposure is None:
+            return None
+        name = version.test_name(design, price)
+        acceptance = version.acceptances.get(name)
+        if acceptance is None:
+            acceptance = await self._fitting.once(
+                (version.id, name),
+                lambda: fitted_acceptance(design, _materials(version, design, price)),
+            )
+            version.acceptances[name] = acceptance
+        return acceptance
 
     async def items_at(
         self, version: LoadedVersion, positions: Sequence[int]
@@ -267,16 +309,12 @@ def _validated(
     return Validation(version, findings, quarantined(findings, known, allow, keep))
 
 
-async def _built(version: LoadedVersion, design: Design, price: Price | None) -> AdaptiveTest:
-    acceptance = None
-    if design.selection.max_exposure is not None:
-        acceptance = await fitted_acceptance(
-            design,
-            version.bank,
-            active=version.active,
-            tags=version.tags,
-            costs=version.costs(design, price),
-        )
-    if version.bank.n_items <= _BUILT_AT_ONCE:
-        return version.adaptive_test(design, price, acceptance)
-    return await asyncio.to_thread(version.adaptive_test, design, price, acceptance)
+def _materials(version: LoadedVersion, design: Design, price: Price | None) -> Materials:
+    abilities = version.bank.abilities
+    return Materials(
+        bank=version.bank,
+        active=version.active,
+        tags=version.tags,
+        costs=version.costs(design, price),
+        knowledge=(abilities and {ABILITIES: abilities_to_dict(abilities, version.keys)}) or {},
+    )

@@ -1,7 +1,5 @@
 """Forecasts: what sessions on a bank version will take, from simulated tests."""
 
-import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,23 +8,19 @@ import numpy as np
 
 from app.engine.bank import FloatArray
 from app.engine.design.design import Design
-from app.engine.simulation.forecast import Forecast, calls_of, drawn, forecast
+from app.engine.simulation.forecast import Forecast, calls_of, drawn
 from app.engine.simulation.simulate import Calls, prior_thetas
-from app.engine.state import CatState
-from app.errors import BusyError, FieldProblem, InvalidInputError, LimitExceededError
+from app.errors import FieldProblem, InvalidInputError
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
+from app.services.results.forecasts import ForecastWork, forecast_confined
 from app.services.sessions.checks import reachable_se
 from app.services.sessions.plan import SessionPlan
 from app.storage.repositories.endpoints import Limits, Price
 
 #: Items that all simulated tests of one forecast may ask together: a second or two.
 MAX_ITEMS = 40_000
-#: Simulations that may wait for each other.
-MAX_WAITING = 8
-#: Seconds that one forecast may take.
-TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,24 +73,6 @@ class Simulation:
     caution: str | None = None
 
 
-class _Limit:
-    """Ends a forecast that takes too long, or that nobody waits for."""
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self._ends: float | None = None
-
-    def check(self, _: CatState) -> None:
-        """Called at each answer."""
-        now = time.monotonic()
-        self._ends = self._ends or now + TIMEOUT_S
-        if self.is_over or now > self._ends:
-            raise LimitExceededError(
-                f"These tests take more than {TIMEOUT_S:g} s to simulate: simulate fewer "
-                "examinees, or set stopping.max_items."
-            )
-
-
 class SimulationService:
     """Use cases of forecasts.
 
@@ -108,9 +84,6 @@ class SimulationService:
     def __init__(self, versions: VersionService, endpoints: EndpointService) -> None:
         self._versions = versions
         self._endpoints = endpoints
-        # The numbers are a second of one core: one after the other, beside the sessions.
-        self._turn = asyncio.Lock()
-        self._waiting = 0
 
     async def simulate(self, spec: SimulationSpec) -> Simulation:
         """Forecast items, cost and time of a design.
@@ -119,7 +92,8 @@ class SimulationService:
             NotFoundError: No such bank, version or endpoint.
             InvalidStateError: The bank has no version.
             InvalidInputError: A design that makes no sense, a population that is not known, a
-                budget whose cost is not known, or more tests than one request may simulate.
+                budget whose cost is not known, more tests than one request may simulate, or ones
+                that take too long.
             BusyError: Too many simulations are waiting.
         """
         version_id = spec.bank_version_id
@@ -135,27 +109,11 @@ class SimulationService:
         _check_budget(design, calls)
         population, thetas = _examinees(spec, design, version)
         _check_size(design, version, len(thetas))
-        test = await self._versions.adaptive_test(version, design, price)
-        if self._waiting >= MAX_WAITING:
-            raise BusyError(f"{self._waiting} other simulations are waiting: try again later.")
-        limit = _Limit()
-        self._waiting += 1
-        try:
-            async with self._turn:
-                found = await asyncio.to_thread(
-                    forecast,
-                    test,
-                    thetas,
-                    seed=spec.seed,
-                    concurrency=design.concurrency,
-                    se_target=design.stopping.se,
-                    calls=calls,
-                    watch=limit.check,
-                )
-                least, _ = await reachable_se(design, version)
-        finally:
-            self._waiting -= 1
-            limit.is_over = True  # a thread cannot be cancelled, but looks here at each answer
+        materials = await self._versions.materials(version, design, price)
+        found = await forecast_confined(
+            materials, ForecastWork(design=design, thetas=thetas, seed=spec.seed, calls=calls)
+        )
+        least, _ = await reachable_se(design, version)
         caution = _caution(version.reference_abilities, thetas)
         return Simulation(version, design, population, found, least, caution)
 

@@ -1,0 +1,65 @@
+"""Tests that are reckoned in a child process are those that would have been taken here."""
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.engine.design.design import Design
+from app.engine.prediction.correction import IntervalCorrection, Stretch
+from app.engine.simulation.forecast import calls_of, forecast
+from app.services.banks.confined_tests import Materials
+from app.services.results import forecasts
+from app.services.results.forecasts import ForecastWork, forecast_confined
+from tests.engine.random_banks import KINDS, Kind, clean_bank
+
+TWICE = Stretch(answers=(1,), factor=(2.0,), usual=(1.0,), power=0.0)
+KNOWLEDGE = {
+    "interval_correction": IntervalCorrection(theta=TWICE, accuracy=TWICE, n_examinees=99).to_dict()
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_forecast_is_the_same_from_a_child(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = clean_bank(3, 40, kind=kind)
+    rng = np.random.default_rng(4)
+    design = Design.from_dict(
+        {
+            "selection": {
+                "exposure": {"max_rate": 0.4},
+                "content": {"targets": {"even": 0.5, "odd": 0.5}},
+                "cost_weight": 0.5,
+            },
+            "stopping": {"se": 0.4, "max_items": 9},
+            "concurrency": 2,
+        }
+    )
+    materials = Materials(
+        bank=bank,
+        active=rng.random(40) < 0.9,
+        tags=[("even",) if i % 2 else ("odd",) for i in range(40)],
+        costs=rng.uniform(1, 9, 40),
+        acceptance=rng.uniform(0.2, 1, 40),
+        knowledge=KNOWLEDGE,
+    )
+    tokens = rng.integers(5, 50, 40).astype(np.float64)
+    calls = calls_of(40, tokens_in=tokens, tokens_out=3, price_in=2.0, pace_s=0.5)
+    thetas = [-1.0, 0.0, 2.0]
+    here = forecast(
+        materials.test(design), thetas, seed=5, concurrency=2, se_target=0.4, calls=calls
+    )
+    monkeypatch.setattr(forecasts, "processes", _Here)
+    work = ForecastWork(design=design, thetas=thetas, seed=5, calls=calls)
+    assert await forecast_confined(materials, work) == here
+
+
+class _Here:
+    """Does confined work in this process, all that passes between them through JSON."""
+
+    async def run(self, work: Any, argument: Any, attachments: list[bytes], **_: object) -> object:
+        value = work(json.loads(json.dumps(argument)), attachments, io.BytesIO())
+        return json.loads(json.dumps(value))
