@@ -66,8 +66,12 @@ class Limits:
     output: int = 16 * _MB
 
 
-class _Lane:
-    """Lets work in by turns: so much at a time, so much that waits; belongs to no event loop."""
+class Lane:
+    """Lets work in by turns: so much at a time, so much that waits; belongs to no event loop.
+
+    Args:
+        width: Pieces of work at a time.
+    """
 
     def __init__(self, width: int) -> None:
         self._lock = threading.Lock()
@@ -76,6 +80,11 @@ class _Lane:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
+        """Let the block begin when those before it are done; who is cancelled leaves the line.
+
+        Raises:
+            BusyError: Too much is waiting.
+        """
         ticket: Future[None] | None = None
         with self._lock:
             if self._free:
@@ -98,6 +107,12 @@ class _Lane:
             yield
         finally:
             self._leave()
+
+    @property
+    def n_waiting(self) -> int:
+        """How many wait for their turn."""
+        with self._lock:
+            return len(self._waiting)
 
     def _give_up(self, ticket: "Future[None] | None") -> None:
         with self._lock:
@@ -124,7 +139,7 @@ class Confinement:
         self._lock = threading.Lock()
         self._helper: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
-        self._small, self._large = _Lane(2), _Lane(1)
+        self._small, self._large = Lane(2), Lane(1)
 
     async def run(
         self,

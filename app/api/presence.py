@@ -1,7 +1,8 @@
 """Work that is worth doing only as long as somebody waits for the answer."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -34,3 +35,19 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 async def _left(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+@asynccontextmanager
+async def entered_while_connected(
+    request: Request, context: AbstractAsyncContextManager[T]
+) -> AsyncIterator[T]:
+    """The value of `context`, whose entering ends when the client hangs up.
+
+    For work that waits its turn before it writes something: once it has begun to write, it goes on
+    to its end, so that an Idempotency-Key tells what became of it.
+
+    Raises:
+        ClientDisconnect: As `while_connected`.
+    """
+    async with AsyncExitStack() as stack:
+        yield await while_connected(request, stack.enter_async_context(context))

@@ -3,9 +3,14 @@
 import asyncio
 
 import pytest
+from fastapi import FastAPI, Request
+from starlette.requests import ClientDisconnect
 
+from app.api.presence import entered_while_connected
+from app.confined import Lane
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
+from tests.test_confined import until
 
 HANGING = {"pattern": r"(x+x+)+y", "timeout_s": 3}
 WIDE = {"pattern": "[!-\uffff]" * 399, "ignore_case": True}
@@ -86,3 +91,37 @@ async def test_a_body_of_a_million_values_is_refused(client: Client) -> None:
     kind = {"content-type": "application/json"}
     response = await client.post("/v1/banks/sums/versions", content=content, headers=kind)
     assert_problem(response, 413, "body_too_large")
+
+
+async def test_large_imports_come_one_after_the_other_and_small_ones_need_not_wait(
+    app: FastAPI, client: Client
+) -> None:
+    banks = app.state.services.banks
+    for name in ("sums", "other"):
+        await client.post("/v1/banks", json={"name": name})
+    content = "item,a,b\n" + "".join(f"i{i},1,{i % 600 / 100 - 3}\n" for i in range(20_000))
+    file = {"parameters": {"name": "p.csv", "content": content}, "dry_run": True}
+    rows = {"parameters": [{"key": f"q{i}", "b": 0.1} for i in range(6000)]}
+    async with banks.turn(None):
+        large = [
+            asyncio.create_task(client.post("/v1/banks/sums/imports", json=file)),
+            asyncio.create_task(client.post("/v1/banks/sums/versions", json=rows)),
+        ]
+        await until(lambda: banks.n_waiting == 2)
+        small = {"parameters": rows["parameters"][:3]}
+        assert (await client.post("/v1/banks/other/versions", json=small)).status_code == 201
+    assert [answer.status_code for answer in await asyncio.gather(*large)] == [200, 201]
+
+
+async def test_who_hangs_up_leaves_the_line() -> None:
+    async def gone() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    lane = Lane(1)
+    async with lane.turn():
+        with pytest.raises(ClientDisconnect):
+            async with entered_while_connected(Request({"type": "http"}, gone), lane.turn()):
+                pytest.fail("it was not its turn")
+        assert lane.n_waiting == 0
+    async with lane.turn():
+        assert lane.n_waiting == 0

@@ -1,12 +1,13 @@
 """Banks and imports into them."""
 
-from fastapi import Response
+from fastapi import Request, Response
 
 from app.api.bodies import LARGE, up_to
 from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
+from app.api.presence import entered_while_connected
 from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.banks import BankCreate, BankRead, BankUpdate, ImportCreate, ImportRead
@@ -95,20 +96,22 @@ async def delete_bank(bank: BankRef, revision: ExpectedRevision, banks: Banks) -
     openapi_extra=up_to(LARGE),
 )
 async def import_into_bank(
-    bank: BankRef, body: ImportCreate, response: Response, banks: Banks
+    bank: BankRef, body: ImportCreate, request: Request, response: Response, banks: Banks
 ) -> ImportRead:
     """Import items, parameters or both, at once: all of it or nothing.
 
     Parameters make a new version. A file above the server's body limit comes in through
-    `sextant banks import`, or in parts through `items:batch`.
+    `sextant banks import`, or in parts through `items:batch`. Large imports are worked on one after
+    the other; who hangs up before its turn has come leaves the line.
     """
-    report = await banks.import_files(
+    reading = banks.files_read(
         bank,
         body.to_domain(),
         items=body.items.to_domain("items") if body.items else None,
         parameters=body.parameters.to_domain("parameters") if body.parameters else None,
-        dry_run=body.dry_run,
     )
+    async with entered_while_connected(request, reading) as read:
+        report = await banks.import_into(bank, read, dry_run=body.dry_run)
     if body.dry_run:
         response.status_code = 200
     elif report.version is not None:

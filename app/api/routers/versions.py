@@ -12,6 +12,7 @@ from app.api.errors import errors
 from app.api.etags import NOT_MODIFIED, etag, is_current, not_modified
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, PagingInOrder, list_of
+from app.api.presence import entered_while_connected
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
@@ -47,10 +48,12 @@ _THETA_RANGE = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
     openapi_extra=up_to(LARGE),
 )
 async def create_version(
-    bank: BankRef, body: VersionCreate, response: Response, banks: Banks
+    bank: BankRef, body: VersionCreate, request: Request, response: Response, banks: Banks
 ) -> VersionRead:
     """Make a version from parameters of the bank's items."""
-    made = await banks.create_version(bank, await asyncio.to_thread(body.to_domain))
+    n_rows = None if body.parameters is None else len(body.parameters)
+    async with entered_while_connected(request, banks.turn(n_rows)):
+        made = await banks.create_version(bank, await asyncio.to_thread(body.to_domain))
     response.headers["Location"] = f"/v1/banks/{made.bank_id}/versions/{made.id}"
     response.headers["ETag"] = etag(made.id)
     return VersionRead.of(made)

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from app.confined import Lane
 from app.demo.bank import demo_bank
 from app.engine.lint import OF_ANSWERS, Finding
 from app.errors import AlreadyExistsError, InvalidInputError, NotFoundError
@@ -40,6 +42,10 @@ from app.storage.paging import Page, PageRequest
 from app.storage.repositories.bank_values import Bank, BankVersion
 from app.storage.unit_of_work import UnitOfWork
 
+#: Imports of so many bytes of text, or rows of a body, need not wait behind larger ones.
+_SMALL_FILE = 256 * 1024
+_SMALL_ROWS = 5000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportReport:
@@ -70,6 +76,8 @@ class BankService:
     def __init__(self, database: Database, reader: Reader | None = None) -> None:
         self._database = database
         self._reader = reader or Reader()
+        # An import of 200,000 items takes hundreds of megabytes, and two take twice that.
+        self._small, self._large = Lane(2), Lane(1)
 
     async def create_bank(self, spec: BankSpec) -> BankOverview:
         """Make an empty bank.
@@ -166,28 +174,55 @@ class BankService:
             found = await uow.banks.find(bank, for_update=True)
             return await self._import(uow, found, request, faults, dry_run=dry_run)
 
-    async def import_files(
+    @asynccontextmanager
+    async def files_read(
         self,
         bank: str,
         request: BankImport,
         *,
         items: SentFile | None = None,
         parameters: SentFile | None = None,
-        dry_run: bool = False,
-    ) -> ImportReport:
-        """Import files that were sent; `request` says how.
+    ) -> AsyncIterator[BankImport]:
+        """An import of files that were sent, for `import_into`; the block is its turn.
+
+        Args:
+            bank: Id or name.
+            request: How to import.
+            items: Its items.
+            parameters: Their parameters.
 
         Raises:
-            InvalidInputError: Faults in a file, each with file, row and field; as `import_into`.
-            ConflictError: As for `import_into`.
+            NotFoundError: No such bank.
+            InvalidInputError: Faults in a file, each with file, row and field.
+            BusyError: Too many imports are waiting.
         """
         await self.get_bank(bank)
-        read = replace(
-            request,
-            items=await self._reader.items(items) if items else (),
-            parameters=await self._reader.parameters(parameters) if parameters else None,
+        is_large = any(
+            file and (file.is_packed or len(file.content) > _SMALL_FILE)
+            for file in (items, parameters)
         )
-        return await self.import_into(bank, read, dry_run=dry_run)
+        async with self._turn(is_large):
+            yield replace(
+                request,
+                items=await self._reader.items(items) if items else (),
+                parameters=await self._reader.parameters(parameters) if parameters else None,
+            )
+
+    def turn(self, n_rows: int | None) -> AbstractAsyncContextManager[None]:
+        """The turn of an import of so many rows, None if unknown; lasts until the block ends.
+
+        Raises:
+            BusyError: On entering, too many imports are waiting.
+        """
+        return self._turn(n_rows is None or n_rows > _SMALL_ROWS)
+
+    @property
+    def n_waiting(self) -> int:
+        """Imports that wait for their turn."""
+        return self._large.n_waiting + self._small.n_waiting
+
+    def _turn(self, is_large: bool) -> AbstractAsyncContextManager[None]:
+        return (self._large if is_large else self._small).turn()
 
     async def create_version(self, bank: str, request: BankImport) -> BankVersion:
         """Make a version from the parameters of `request`.

@@ -42,7 +42,7 @@ _SMALL = Limits(memory=SMALL_MEMORY, seconds=20.0, output=64 * 2**20)
 #: Bytes of a small file.
 _SMALL_FILE = 256 * 1024
 _ADVICE = "send it in parts, if it is what it should be"
-#: Items of one import, as many as a version takes in a body.
+#: Items or parameters of one import, as many as a version takes in a body.
 MAX_ITEMS = 200_000
 #: Names in one line of what a child writes.
 _NAMES = 1000
@@ -56,6 +56,11 @@ class SentFile:
 
     name: str
     content: bytes
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it may hold far more than its bytes, as gzip, ZIP and Parquet do."""
+        return self.content.startswith((b"\x1f\x8b", b"PK", b"PAR1"))
 
 
 class Reader:
