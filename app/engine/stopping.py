@@ -14,11 +14,10 @@ by the selection itself and comes last. A test that ends at a limit still has a 
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist
 from typing import Any, Protocol
 
-from app.engine.estimation.estimators import Z_95
-from app.engine.prediction.correction import Stretch
+from app.engine.estimation.intervals import at_confidence
+from app.engine.prediction.correction import IntervalCorrection
 from app.engine.prediction.nonresponse import allowing_for_nonresponse
 from app.engine.prediction.p_irt import Predictor
 from app.engine.selection.base import Pool
@@ -93,29 +92,32 @@ class SeTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionByInterval:
-    """The confidence interval lies wholly on one side of the cut score.
+    """The confidence interval lies wholly on one side of the cut score, as a gate sees it.
 
     Attributes:
-        stretch: Makes the interval hold; None leaves it as the model has it.
+        correction: Makes the interval hold; None leaves it as the model has it.
+        looks: Ratio of the most answers to the fewest that it is looked at: the side is wrong with
+            a probability of at most `1 - confidence` over all looks.
     """
 
     cut: float
     confidence: float = 0.95
-    stretch: Stretch | None = None
+    correction: IntervalCorrection | None = None
+    looks: float = 1.0
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
-        belief = now.state.belief
-        half = NormalDist().inv_cdf(0.5 + self.confidence / 2) * belief.se
-        if self.stretch is not None:
-            half *= self.stretch.at(now.state.n_scored, Z_95 * belief.se)
-        if not abs(belief.theta - self.cut) > half:
+        told = now.state.belief.estimate()
+        if self.correction is not None:
+            told = self.correction.of_estimate(told, now.state.n_scored)
+        lo, hi = at_confidence(told.theta, told.lo, told.hi, self.confidence, looks=self.looks)
+        if lo <= self.cut <= hi:
             return None
-        side = "above" if belief.theta > self.cut else "below"
+        side = "above" if told.theta > self.cut else "below"
         return Stop(
             StopReason.DECISION_REACHED,
-            f"Theta {belief.theta:.3f} +- {half:.3f} ({self.confidence:.0%}) is {side} "
-            f"the cut score {self.cut:g}.",
+            f"Theta {told.theta:.3f}, {lo:.3f} to {hi:.3f} ({self.confidence:.0%}, however often "
+            f"looked at), is {side} the cut score {self.cut:g}.",
         )
 
 

@@ -105,6 +105,12 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     told = (await client.post("/v1/gates", json=guess)).json()
     assert (told["outcome"], "guess" in told["detail"]) == ("inconclusive", True)
 
+    fresh = {"mode": "manual", "bank": "arc"}
+    started = {"session": fresh, "metric": "score", "threshold": 0.5}
+    gate = (await client.post("/v1/gates", json=started)).json()
+    asked = (await client.get(f"/v1/sessions/{gate['session_id']}")).json()
+    assert asked["design"]["selection"]["criterion"] == "v_optimal"
+
     usual = await answered(client, scores[20])
     assert usual["accuracy"]["method"] == "combined"
     assert usual["estimate"]["extrapolation"]["standing"] == "within"

@@ -147,6 +147,13 @@ async def test_a_gate_near_the_value_is_inconclusive_and_a_longer_session_may_te
     gate = (await client.post("/v1/gates", json=body)).json()
     assert gate["outcome"] == "inconclusive"
     assert 0.5 <= gate["p_beyond"] < 0.6
+    longer = await client.post(f"/v1/sessions/{session['id']}:extend", json={})
+    await until(working, longer.json()["id"])
+    again = {**body, "session_id": longer.json()["id"]}
+    looked = (await client.post("/v1/gates", json=again)).json()
+    assert "95% interval over 2 looks" in looked["detail"]
+    lo, hi = (await client.get(f"/v1/sessions/{longer.json()['id']}")).json()["estimate"]["ci"]
+    assert looked["ci"][0] < lo < hi < looked["ci"][1]
     score = session["accuracy"]["value"]
     body = {"session_id": session["id"], "metric": "score", "threshold": round(score - 0.001, 6)}
     assert (await client.post("/v1/gates", json=body)).json()["outcome"] == "inconclusive"

@@ -188,3 +188,17 @@ def test_an_interval_cut_off_at_the_end_of_its_measure_is_no_surer() -> None:
 def test_a_value_of_which_nothing_is_known_is_inconclusive() -> None:
     assert gate(0.0, None, None, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
     assert gate(0.0, -math.inf, math.inf, threshold=-5).outcome is GateOutcome.INCONCLUSIVE
+
+
+def test_a_gate_goes_by_the_very_interval_that_was_told() -> None:
+    found = gate(0.95, 0.88, 0.96, threshold=0.97)
+    assert (found.outcome, found.ci) == (GateOutcome.NO_GO, (0.88, 0.96))
+    assert gate(0.95, 0.88, 0.96, threshold=0.89).outcome is GateOutcome.INCONCLUSIVE
+
+
+def test_tails_that_are_heavy_widen_a_gate_beyond_95_percent() -> None:
+    ends = [gate(0.5, 0.4, 0.6, threshold=0, confidence=0.99, degrees=k).ci for k in (None, 5.0)]
+    assert ends[0] == pytest.approx((0.369, 0.631), abs=1e-3)
+    assert ends[1] == pytest.approx((0.343, 0.657), abs=1e-3)
+    within = gate(0.5, 0.4, 0.6, threshold=0, confidence=0.8, degrees=5.0).ci
+    assert within == pytest.approx((0.435, 0.565), abs=1e-3)  # the normal's is the wider here

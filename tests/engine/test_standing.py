@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.engine.ranking.ranks import boundary, ever_this_far, ranks_of
+from app.engine.estimation.estimators import Z_95
+from app.engine.estimation.intervals import at_confidence, boundary, ever_this_far
+from app.engine.ranking.ranks import ranks_of
 from app.errors import InvalidInputError
 
 measures = st.lists(
@@ -20,6 +22,17 @@ def test_examinees_far_apart_are_ranked_and_close_ones_tie() -> None:
     assert ranks.ties == ((2, 0),)
     assert ranks.rank_ranges == ((2, 3), (1, 1), (2, 3))
     assert [pair.decided for pair in ranks.pairs] == [True, True, False]
+
+
+def test_looking_after_every_answer_errs_no_oftener_than_the_confidence_says() -> None:
+    first, last = 5, 100
+    lo, hi = at_confidence(0.0, -Z_95, Z_95, 0.95, looks=last / first)
+    assert at_confidence(0.0, -Z_95, Z_95, 0.95) == (-Z_95, Z_95)
+    steps = np.random.default_rng(4).normal(size=(4000, last)).cumsum(axis=1)
+    z = (steps / np.sqrt(np.arange(1, last + 1)))[:, first - 1 :]
+    assert 0.02 < np.mean((z > hi).any(axis=1)) <= 0.05
+    assert 0.02 < np.mean((z < lo).any(axis=1)) <= 0.05
+    assert np.mean((z > Z_95).any(axis=1)) > 0.08  # as if each look were the only one
 
 
 def test_one_look_decides_a_pair_where_the_probability_of_its_order_reaches_the_confidence() -> (

@@ -9,6 +9,7 @@ from typing_extensions import override
 from app.engine.bank import ItemBank, ItemIndex
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.index import InformationIndex
+from app.engine.inference.gate import GateOutcome, gate
 from app.engine.prediction.p_irt import PIrt, predict
 from app.engine.selection.base import Pool
 from app.engine.state import CatState, Response, Usage
@@ -250,6 +251,17 @@ def test_a_decision_names_its_side(rule: StoppingRule, scores: str, side: str) -
     stop = rule.check(situation(scores))
     assert isinstance(stop, Stop)
     assert side in stop.detail
+
+
+@given(cut=st.floats(-3, 3), scores=st.text("01", min_size=3, max_size=15))
+def test_a_decision_by_interval_is_that_of_a_gate(cut: float, scores: str) -> None:
+    now = situation(scores)
+    told = now.state.belief.estimate()
+    outcome = gate(told.theta, told.lo, told.hi, threshold=cut, looks=4.0).outcome
+    stop = DecisionByInterval(cut=cut, looks=4.0).check(now)
+    assert (stop is None) == (outcome is GateOutcome.INCONCLUSIVE)
+    if stop is not None:
+        assert ("above" in stop.detail) == (outcome is GateOutcome.GO)
 
 
 @given(confidence=st.floats(0.6, 0.99), scores=st.text("01", min_size=1, max_size=15))

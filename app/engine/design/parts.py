@@ -8,7 +8,7 @@ from typing import Any
 from app.engine.design.json_section import Section, as_json, given
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
 from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
-from app.engine.prediction.correction import IntervalCorrection
+from app.engine.prediction.correction import LONGEST, IntervalCorrection
 from app.engine.prediction.p_irt import COMBINED, DESIGN, P_IRT, SCORE_MODEL, Predictor
 from app.engine.state import Estimator
 from app.engine.stopping import (
@@ -136,13 +136,11 @@ class CutScore:
         section.close()
         return cls(**{"theta": 0.0, **read})
 
-    def build(self, correction: IntervalCorrection | None) -> StoppingRule:
+    def build(self, correction: IntervalCorrection | None, looks: float) -> StoppingRule:
         """The rule that ends a test once this is decided."""
         if self.method is DecisionMethod.CI:
             return DecisionByInterval(
-                cut=self.theta,
-                confidence=self.confidence,
-                stretch=correction.theta if correction else None,
+                cut=self.theta, confidence=self.confidence, correction=correction, looks=looks
             )
         return DecisionBySprt(
             cut=self.theta, confidence=self.confidence, indifference=self.indifference
@@ -198,6 +196,18 @@ class StoppingDesign:
         """As JSON, every field."""
         return as_json(asdict(self))
 
+    @property
+    def looks(self) -> float:
+        """Ratio of the most answers to the fewest at which a decision is looked for.
+
+        1 where none is looked for before the end.
+        """
+        inner = [rule.looks for rule in (*self.any_of, *self.all_of)]
+        if self.cut_score is None:
+            return max(inner, default=1.0)
+        own = (self.max_items or LONGEST) / max(self.min_items or 0, 1)
+        return max([own, *inner, 1.0])
+
     def require_one_ability(self) -> None:
         """Refuse rules that know the curves of one ability only.
 
@@ -237,7 +247,7 @@ class StoppingDesign:
         if self.se is not None:
             goals.append(SeTarget(se=self.se))
         if self.cut_score is not None:
-            goals.append(self.cut_score.build(correction))
+            goals.append(self.cut_score.build(correction, self.looks))
         if self.prediction_width is not None:
             goals.append(PredictionWidth(width=self.prediction_width, predictor=predictor))
         goals += [design.build(estimator, predictor, correction) for design in self.any_of]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from statistics import NormalDist
 
 from app.engine.estimation.estimators import Z_95
+from app.engine.estimation.intervals import at_confidence
 
 _NORMAL = NormalDist()
 
@@ -48,30 +49,33 @@ def gate(
     threshold: float,
     above: bool = True,
     confidence: float = 0.95,
+    looks: float = 1.0,
+    degrees: float | None = None,
 ) -> GateResult:
     """Go if the interval at `confidence` lies wholly beyond the threshold, no go if wholly short.
 
     Args:
         value: The estimate.
-        lo: Lower end of its 95 % interval; the error is normal, with the wider side's deviation:
-            an interval that ends where its measure does must not look the surer for it.
+        lo: Lower end of its 95 % interval.
         hi: Upper end.
         threshold: What it is held against.
         above: Whether to go above the threshold, else below.
         confidence: Of the interval; the same rule as of a test that stops at a cut score.
+        looks: See `app.engine.estimation.intervals.at_confidence`.
+        degrees: See there.
     """
     if value is None or lo is None or hi is None or not all(map(math.isfinite, (value, lo, hi))):
         return UNKNOWN
-    margin = value - threshold if above else threshold - value
-    sd = max(value - lo, hi - value) / Z_95
-    half = _NORMAL.inv_cdf(0.5 + confidence / 2) * sd
-    if abs(margin) <= half:
+    ends = at_confidence(value, lo, hi, confidence, looks=looks, degrees=degrees)
+    if ends[0] <= threshold <= ends[1]:
         outcome = GateOutcome.INCONCLUSIVE
     else:
-        outcome = GateOutcome.GO if margin > 0 else GateOutcome.NO_GO
+        outcome = GateOutcome.GO if (value > threshold) == above else GateOutcome.NO_GO
+    margin = value - threshold if above else threshold - value
+    sd = max(value - lo, hi - value) / Z_95
     return GateResult(
         outcome=outcome,
         margin=margin,
-        ci=(value - half, value + half),
+        ci=ends,
         p_beyond=_NORMAL.cdf(margin / sd) if sd > 0 else float(margin > 0),
     )

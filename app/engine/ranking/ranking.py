@@ -65,7 +65,8 @@ import numpy as np
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemIndex
 from app.engine.estimation.estimators import Z_95
-from app.engine.ranking.ranks import Pair, Ranks, boundary, ranks_of
+from app.engine.estimation.intervals import boundary
+from app.engine.ranking.ranks import Pair, Ranks, ranks_of
 from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingRules
 from app.engine.selection.by_lot import Chosen, choose
 from app.engine.state import NO_USAGE, CatState, Response, Usage

@@ -12,28 +12,25 @@ correction is stricter: any difference at all among equals is found with at most
 over all pairs together.
 
 Where estimates were compared again and again while answers came in, `looks` tells over which
-stretch, and the probability is that of *ever* being so far apart.
+stretch, and the probability is that of *ever* being so far apart; see
+`app.engine.estimation.intervals`.
 
-Sources: Siegmund (1985), Sequential Analysis, section 4.3; Holm (1979), Scandinavian Journal of
-Statistics 6.
+Source: Holm (1979), Scandinavian Journal of Statistics 6.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations, groupby, pairwise
 from statistics import NormalDist
 
 import numpy as np
 
+from app.engine.estimation.intervals import ever_this_far
 from app.engine.index import BoolArray
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()
-#: Where phi(z) (z - 1/z) is largest, z^4 - 2 z^2 = 1: nearer, crossings are too common to be told
-#: apart, and their rate is held.
-_RAREST_COMMON = math.sqrt(1 + math.sqrt(2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,35 +151,6 @@ def ranks_of(
             (1 + above, len(order) - below) for above, below in zip(better, worse, strict=True)
         ),
     )
-
-
-def ever_this_far(z: float, looks: float = 1.0) -> float:
-    """Probability that the distance of two equals, in standard errors, ever reaches z.
-
-    2 (1 - Phi(z)) at the first look, plus the rate phi(z) (z - 1/z) at which the process crosses z
-    while the logarithm of the information grows. Exact for one look; for looks after every answer
-    it errs, if at all, on the safe side by less than a quarter (the process has jumps).
-
-    Args:
-        z: At least 0.
-        looks: Ratio of the information at the last look to that at the first, at least 1.
-    """
-    if math.isinf(z):
-        return 0.0
-    level = max(z, _RAREST_COMMON)
-    density = math.exp(-level * level / 2) / math.sqrt(2 * math.pi)
-    crossing = density * (level - 1 / level) * math.log(looks)
-    return min(math.erfc(z / math.sqrt(2)) + crossing, 1.0)
-
-
-@lru_cache(maxsize=64)  # asked for at every step, always the same
-def boundary(alpha: float, looks: float = 1.0) -> float:
-    """The z that two equals ever reach with probability alpha: the inverse of `ever_this_far`."""
-    lo, hi = 0.0, 40.0
-    for _ in range(60):
-        middle = (lo + hi) / 2
-        lo, hi = (middle, hi) if ever_this_far(middle, looks) > alpha else (lo, middle)
-    return hi
 
 
 def _distance(one: tuple[float, float], other: tuple[float, float]) -> float:

@@ -3,18 +3,24 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.engine.design.selection import CriterionName
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
+from app.engine.prediction.combined_score import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
+from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
+from app.services.sessions.derived import EXTEND
 from app.services.sessions.drafts import SessionSpec
+from app.services.sessions.plan import SessionPlan
 from app.services.sessions.result import Result, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.gates import GateRecord
 from app.storage.repositories.session_values import ENDED, SessionRecord
+from app.storage.unit_of_work import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +90,9 @@ class GateService:
     async def create(self, spec: GateSpec, session: str | SessionSpec) -> Gate:
         """Hold a session against a threshold, or start one for the purpose.
 
-        A session that is started for a threshold on theta stops as soon as the gate is decided.
+        A session that is started for a threshold on theta stops as soon as the gate is decided; one
+        for a threshold on a score asks what tells most of it, where the version knows what does,
+        unless it names a criterion itself.
 
         Raises:
             NotFoundError: No such session.
@@ -92,16 +100,14 @@ class GateService:
                 does not predict.
         """
         if isinstance(session, SessionSpec):
-            if spec.tag is not None:
-                version_id = session.bank_version_id or await self._versions.resolve(
-                    session.bank or ""
-                )
-                await self._check_tag(version_id, spec.tag)
-            session_id = (await self._sessions.create(_decisive(session, spec))).id
+            version_id = session.bank_version_id or await self._versions.resolve(session.bank or "")
+            version = await self._versions.load(version_id)
+            _check_tag(version, spec.tag)
+            session_id = (await self._sessions.create(_decisive(session, spec, version))).id
         else:
             found = await self._sessions.get(session)
             if spec.tag is not None:
-                await self._check_tag(found.bank_version_id, spec.tag)
+                _check_tag(await self._versions.load(found.bank_version_id), spec.tag)
             session_id = found.id
         async with self._database.unit_of_work() as uow:
             record = await uow.gates.add(
@@ -113,22 +119,7 @@ class GateService:
                 direction=spec.direction,
                 confidence=spec.confidence,
             )
-            return _decided(record, await uow.sessions.get(session_id))
-
-    async def _check_tag(self, version_id: str, tag: str) -> None:
-        version = await self._versions.load(version_id)
-        if version.bank.abilities is None:
-            detail = (
-                f"version {version.number} of {version.bank_name!r} measures one ability and "
-                "predicts the score of the whole bank alone; scores of tags need the model nested "
-                "or mirt"
-            )
-        elif not version.tag_counts[tag]:
-            known = ", ".join(sorted(version.tag_counts)[:20])
-            detail = f"no item has the tag {tag!r}; known are {known}"
-        else:
-            return
-        raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+            return await _decided(record, uow)
 
     async def get(self, gate_id: str) -> Gate:
         """A gate, decided if its session has ended.
@@ -137,20 +128,50 @@ class GateService:
             NotFoundError: No such gate.
         """
         async with self._database.reading() as uow:
-            record = await uow.gates.get(gate_id)
-            return _decided(record, await uow.sessions.get(record.session_id))
+            return await _decided(await uow.gates.get(gate_id), uow)
 
 
-def _decisive(session: SessionSpec, spec: GateSpec) -> SessionSpec:
-    """The same session, with the gate's own rule as a goal unless it names a cut score itself."""
-    stopping: dict[str, Any] = dict(session.plan.get("stopping") or {})
-    if spec.metric != "theta" or stopping.get("cut_score") is not None:
+def _check_tag(version: LoadedVersion, tag: str | None) -> None:
+    """Refuse a tag whose score the version does not predict."""
+    if tag is None:
+        return
+    if version.bank.abilities is None:
+        detail = (
+            f"version {version.number} of {version.bank_name!r} measures one ability and "
+            "predicts the score of the whole bank alone; scores of tags need the model nested "
+            "or mirt"
+        )
+    elif not version.tag_counts[tag]:
+        known = ", ".join(sorted(version.tag_counts)[:20])
+        detail = f"no item has the tag {tag!r}; known are {known}"
+    else:
+        return
+    raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+
+
+def _decisive(session: SessionSpec, spec: GateSpec, version: LoadedVersion) -> SessionSpec:
+    """The same session, made to decide this gate as far as it leaves that open."""
+    plan = dict(session.plan)
+    if spec.metric == "theta":
+        stopping: dict[str, Any] = dict(plan.get("stopping") or {})
+        if stopping.get("cut_score") is not None:
+            return session
+        stopping["cut_score"] = {"theta": spec.threshold, "confidence": spec.confidence}
+        return replace(session, plan={**plan, "stopping": stopping})
+    selection: dict[str, Any] = dict(plan.get("selection") or {})
+    method = (plan.get("prediction") or {}).get("method")
+    by_draws = version.curves is not None and method in (None, COMBINED, DESIGN)
+    if not by_draws or "criterion" in selection or plan.get("preset") not in (None, "default"):
         return session
-    stopping["cut_score"] = {"theta": spec.threshold, "confidence": spec.confidence}
-    return replace(session, plan={**session.plan, "stopping": stopping})
+    selection["criterion"] = CriterionName.V_OPTIMAL.value
+    if spec.tag is not None:
+        selection.setdefault("target", {spec.tag: 1.0})
+    return replace(session, plan={**plan, "selection": selection})
 
 
-def _decided(record: GateRecord, session: SessionRecord) -> Gate:
+async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
+    """What the gate's session says by now."""
+    session = await uow.sessions.get(record.session_id)
     if session.status not in ENDED:
         return Gate(
             record=record,
@@ -169,20 +190,25 @@ def _decided(record: GateRecord, session: SessionRecord) -> Gate:
         )
     result = result_of(session)
     if record.metric == "theta":
-        value, (lo, hi) = result.theta, result.ci
+        value, (lo, hi), heavy = result.theta, result.ci, False
+        looks = SessionPlan.from_dict(session.design).design.stopping.looks
     else:
         score = score_in(session.summary, record.tag or WHOLE_BANK)
-        found = score or {"value": None, "lo": None, "hi": None}
+        found = score or {"value": None, "lo": None, "hi": None, "method": None}
         value, lo, hi = found["value"], found["lo"], found["hi"]
+        heavy, looks = found["method"] in (COMBINED, DESIGN), 1.0
+    extensions = await _extensions(session, uow)
     decision = gate(
         value,
         lo,
         hi,
         threshold=record.threshold,
         above=record.direction == "above",
-        confidence=record.confidence,
+        confidence=1 - (1 - record.confidence) / 2**extensions,
+        looks=looks,
+        degrees=DEGREES if heavy else None,
     )
-    said = _said(record, value, decision, result.reason)
+    said = _said(record, value, decision, result.reason, 1 + extensions)
     if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, session, result):
         decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE)
         said = (
@@ -207,17 +233,33 @@ def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> b
     return score is not None and score["method"] not in (COMBINED, DESIGN)
 
 
+async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
+    """How often a session went on after it had ended: so often its result was looked at before.
+
+    Each look has half the chance to err of the one before, so that a gate that is held until it is
+    decided is wrong with a probability of at most 1 - confidence, however often that takes.
+    """
+    found, at = 0, session
+    while at.parent_id is not None:
+        found += at.relation == EXTEND
+        at = await uow.sessions.get(at.parent_id)
+    return found
+
+
 def _cautioned(result: Result) -> str:
     caution = (result.extrapolation or {}).get("caution")
     return "" if caution is None else f" {caution}"
 
 
-def _said(record: GateRecord, value: float | None, decision: GateResult, reason: str | None) -> str:
+def _said(
+    record: GateRecord, value: float | None, decision: GateResult, reason: str | None, looks: int
+) -> str:
     lo, hi = decision.ci
     name = record.metric if record.tag is None else f"{record.metric} of {record.tag}"
     if value is None or lo is None or hi is None:
         return f"Nothing is known of the {name}." if reason is None else f"No {name}: {reason}"
-    interval = f"{lo:.3f} to {hi:.3f} ({record.confidence:.0%} interval)"
+    over = f" over {looks} looks, as the session went on" if looks > 1 else ""
+    interval = f"{lo:.3f} to {hi:.3f} ({record.confidence:.0%} interval{over})"
     where = {
         GateOutcome.INCONCLUSIVE: "holds",
         GateOutcome.GO: f"lies wholly {record.direction}",

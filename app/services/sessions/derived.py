@@ -28,6 +28,9 @@ from app.storage.repositories.session_values import (
     SessionRecord,
 )
 
+#: Relation of a session that goes on where another ended.
+EXTEND = "extend"
+
 
 def _markers_of(parent: SessionRecord) -> dict[str, Any]:
     """The scorers' endpoints of an older session, which its copies keep."""
@@ -111,7 +114,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             seed=parent.seed,
             parent_id=parent.id,
-            relation="extend",
+            relation=EXTEND,
             metadata=dict(metadata),
             provenance={
                 **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),

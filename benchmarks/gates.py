@@ -1,0 +1,161 @@
+"""How often a gate errs about releases stronger than all that its bank was learned from.
+
+    uv run python benchmarks/gates.py [--data ../shared/data/transfer] [--releases 500]
+
+Every response matrix of the folder (CSV, CSV.gz or Parquet; one row per model) is learned from
+without its strongest fifth: items, score curves and how far intervals hold. A release is one of
+that fifth. Its test of 50 items, answered from its own row, is held against two thresholds: its
+real score less half of the interval that 50 random items leave, for which the gate must not say no
+go, and its real score plus as much, for which it must not say go. Beside it the same decision by
+50 random items alone (Wilson's interval; t where scores are not 0 or 1).
+
+| gate | test |
+|---|---|
+| score, v_optimal | as a gate on the score tests: chosen for the score, then drawn by lot |
+| score, default | an ordinary session: the most informative items |
+| theta | the same session's ability; thresholds are about the ability by all items |
+| theta, stopped early | the same, ended as soon as the gate is decided |
+
+Half of theta's interval is that of 50 random items, too, and the gate beside it takes them.
+"""
+
+import argparse
+import os
+from collections import defaultdict
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from transfer import matrices, random_interval
+
+from app.calibration.multidimensional.curve_errors import learn_curves
+from app.calibration.multidimensional.score_curves import strongest_first
+from app.calibration.pipeline.abilities import task_targets
+from app.calibration.pipeline.ranking import bank_from, learned_from
+from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.inference.gate import gate
+from app.engine.responses import ResponseTable
+from app.engine.simulation.simulate import take
+from app.exchange.names import align
+
+N_ITEMS = 50
+#: A test of so many items, as every gate takes it.
+LENGTH = {"stopping": {"se": None, "min_items": 20, "max_items": N_ITEMS}}
+SCORE = {
+    "score, v_optimal": {"selection": {"criterion": "v_optimal"}, **LENGTH},
+    "score, default": LENGTH,
+}
+RANDOM = {"selection": {"criterion": "random"}, **LENGTH}
+
+
+class Known:
+    """What the weaker four fifths of a matrix teach."""
+
+    def __init__(self, scores):
+        names = tuple(f"m{i}" for i in range(len(scores)))
+        items = tuple(f"q{i}" for i in range(scores.shape[1]))
+        order = strongest_first(scores)
+        fifth = len(order) - int(0.8 * len(order))
+        known = np.sort(order[fifth:])
+        table = ResponseTable(tuple(names[i] for i in known), items, scores[known])
+        self.bank = bank_from(table)
+        mine = align(table, self.bank).scores
+        self.curves = learn_curves(mine, task_targets(self.bank.item_ids), np.random.default_rng(0))
+        design = Design.from_dict(LENGTH)
+        self.learned = learned_from(mine, self.bank, design, max_items=N_ITEMS, seed=0)
+        strongest = np.sort(order[:fifth])
+        table = ResponseTable(tuple(names[i] for i in strongest), items, scores[strongest])
+        self.rows = align(table, self.bank).scores
+        self.thetas, _ = whole_bank_abilities(self.bank, self.rows)
+
+    def test(self, document):
+        return Design.from_dict(document).build(self.bank, learned=self.learned, curves=self.curves)
+
+
+def outcomes(value, lo, hi, below, above, **more):
+    """Of the gates on both thresholds."""
+    return [gate(value, lo, hi, threshold=t, **more).outcome.value for t in (below, above)]
+
+
+def by_interval(lo, hi, below, above):
+    """The same by an interval alone."""
+    return ["go" if lo > t else "no_go" if hi < t else "inconclusive" for t in (below, above)]
+
+
+def score_gates(row, truth, seed, tests):
+    """Outcomes by way."""
+    rng = np.random.default_rng(seed)
+    seen = row[rng.choice(row.size, N_ITEMS, replace=False)][None]
+    _, lo, hi = random_interval(seen)
+    half = float(hi[0] - lo[0]) / 2
+    found = {"score, random items": by_interval(lo[0], hi[0], truth - half, truth + half)}
+    for name in SCORE:
+        state, _ = take(tests[name], row, seed=seed)
+        told = tests[name].predict(state)
+        found[name] = outcomes(told.value, told.lo, told.hi, truth - half, truth + half)
+    return found
+
+
+def theta_gates(known, row, theta, seed, tests):
+    """The same of ability."""
+    state, _ = take(tests["random"], row, seed=seed)
+    told = tests["random"].estimate(state)
+    half = (told.hi - told.lo) / 2
+    thresholds = theta - half, theta + half
+    found = {"theta, random items": outcomes(told.theta, told.lo, told.hi, *thresholds)}
+    state, _ = take(tests["score, default"], row, seed=seed)
+    told = tests["score, default"].estimate(state)
+    found["theta"] = outcomes(told.theta, told.lo, told.hi, *thresholds)
+    stopped = []
+    for threshold in thresholds:
+        cut = {"theta": threshold, "confidence": 0.95}
+        early = known.test({"stopping": {**LENGTH["stopping"], "cut_score": cut}})
+        state, _ = take(early, row, seed=seed)
+        told = early.estimate(state)
+        stopped += [gate(told.theta, told.lo, told.hi, threshold=threshold).outcome.value]
+    found["theta, stopped early"] = stopped
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
+    parser.add_argument("--releases", type=int, default=500)
+    arguments = parser.parse_args()
+    found = dict(matrices(arguments.data))
+    total = defaultdict(list)
+    for nth, (name, scores) in enumerate(found.items()):
+        known = Known(scores)
+        tests = {way: known.test(document) for way, document in {**SCORE, "random": RANDOM}.items()}
+        each = arguments.releases * (nth + 1) // len(found) - arguments.releases * nth // len(found)
+        mine = defaultdict(list)
+        for release in range(each):
+            at = release % len(known.rows)
+            row, seed = known.rows[at], [nth, release]
+            told = score_gates(row, float(np.nanmean(row)), seed, tests)
+            told |= theta_gates(known, row, float(known.thetas[at]), seed, tests)
+            for way, outcome in told.items():
+                mine[way].append(outcome)
+        print(f"\n{name}, {len(known.rows)} models, {each} releases")
+        show(mine)
+        for way, rows in mine.items():
+            total[way] += rows
+    print(f"\nall, {arguments.releases} releases")
+    show(total)
+
+
+def show(by_way):
+    print(f"{'gate':>22}  wrong go  wrong no-go  inconclusive")
+    for way, rows in by_way.items():
+        below, above = np.array(rows).T
+        open_ = np.mean([np.mean(side == "inconclusive") for side in (below, above)])
+        print(
+            f"{way:>22}  {np.mean(above == 'go'):8.1%}  {np.mean(below == 'no_go'):11.1%}  "
+            f"{open_:12.1%}"
+        )
+
+
+if __name__ == "__main__":
+    main()
