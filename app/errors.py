@@ -257,6 +257,12 @@ class EndpointRejectedError(ExamineeError):
     code = "endpoint_rejected"
 
 
+class NoLikelihoodsError(ExamineeError):
+    """The endpoint gives no log-probabilities of a prompt."""
+
+    code = "endpoint_no_likelihoods"
+
+
 class MalformedAnswerError(ExamineeError):
     """The reply is not JSON, or JSON of another shape."""
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from app.adapters.prompting import LAYOUT, Layout
 from app.calling import GenerationParams
 from app.items import FinishReason, Message
 
@@ -31,6 +32,7 @@ class CompletionRequest:
 
     Attributes:
         messages: The prompt.
+        layout: How they become one text, where the endpoint has no chat.
         params: Sampling settings; `None` takes those of the endpoint's configuration.
         hints: For simulated examinees.
         schema: JSON schema that the answer is to follow; a wish, which endpoints that know
@@ -38,6 +40,7 @@ class CompletionRequest:
     """
 
     messages: tuple[Message, ...]
+    layout: Layout = LAYOUT
     params: GenerationParams | None = None
     hints: SimulationHints | None = None
     schema: Mapping[str, Any] | None = None

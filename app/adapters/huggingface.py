@@ -3,28 +3,32 @@
 Both answer 503 while no replica is up ("scaled to zero"): that is a cold start, not a fault.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import JsonEndpoint, completion, json_endpoint, refuse_options
+from app.adapters.likelihood import (
+    Likelihood,
+    LikelihoodRequest,
+    continuation_logprob,
+    of_prefill,
+)
 from app.adapters.openai_compatible import OpenAIChat
 from app.adapters.probing import (
     PLAIN_PARAMS,
     PROBE_MESSAGES,
-    PROBE_PARAMS,
     PROBE_REQUEST,
     capabilities,
     failed,
     repeats,
     succeeded,
+    tells_likelihoods,
 )
-from app.adapters.prompting import FLAT_STOP, flatten
+from app.adapters.prompting import Layout, flatten
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ExamineeError
-from app.items import Message
+from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
 
 _ANY_MODEL = "tgi"
 """Model name that servers with one model accept."""
@@ -39,41 +43,79 @@ class TextGeneration:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once; see `Examinee.complete`."""
-        return (await self._ask(request.messages, request.params))[0]
+        return (await self._ask(request))[0]
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
+        parameters = {
+            "max_new_tokens": 1,
+            "do_sample": False,
+            "details": True,
+            "decoder_input_details": True,
+            "return_full_text": False,
+        }
+        text = request.context + request.continuation
+        reply = await self.endpoint.post({"inputs": text, "parameters": parameters})
+        if reply.status >= 300:
+            complaint = self.endpoint.complaint(reply)
+            error = self.endpoint.failure(reply, complaint)
+            words = complaint.words.lower()
+            if isinstance(error, EndpointRejectedError) and "decoder_input_details" in words:
+                raise self._mute(f" It says: {error.detail}") from error
+            raise error
+        found, details = self._answered(reply, [])
+        tokens = of_prefill(details)
+        if tokens is None:
+            raise self._mute("")
+        try:
+            logprob, n_tokens = continuation_logprob(tokens, request)
+        except ValueError as error:
+            raise self.endpoint.malformed(reply, str(error)) from error
+        return Likelihood(
+            logprob=logprob,
+            n_tokens=n_tokens,
+            tokens_in=len(tokens) if found.tokens_in is None else found.tokens_in,
+            tokens_out=found.tokens_out,
+            latency_s=found.latency_s,
+        )
+
+    def _mute(self, more: str) -> NoLikelihoodsError:
+        return NoLikelihoodsError(
+            f"{self.endpoint.where} gives no log-probabilities of a prompt "
+            "(decoder_input_details), so options cannot be compared by likelihood: ask with mode "
+            f"'generate'.{more}"
+        )
 
     async def probe(self) -> ProbeReport:
-        """Ask once with log-probabilities of the prompt, then once more without."""
+        """Ask twice with one seed, and for log-probabilities of a prompt."""
         try:
             try:
-                first, details = await self._ask(
-                    PROBE_MESSAGES, PROBE_PARAMS, with_prompt_logprobs=True
-                )
+                first, details = await self._ask(PROBE_REQUEST)
             except EndpointRejectedError as rejected:
-                plain, details = await self._ask(PROBE_MESSAGES, PLAIN_PARAMS)
-                note = f"A call for details of the prompt was rejected: {rejected.detail}"
-                found = capabilities(chat=False, logprobs=_has_logprobs(details.get("tokens")))
-                return succeeded(found, plain.latency_s, plain.model, note)
+                first, details = await self._ask(
+                    CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
+                )
+                note = f"A call with every feature was rejected: {rejected.detail}"
+                found = capabilities(
+                    chat=False,
+                    logprobs=_has_logprobs(details.get("tokens")),
+                    prompt_logprobs=await tells_likelihoods(self),
+                )
+                return succeeded(found, first.latency_s, first.model, note)
         except ExamineeError as exc:
             return failed(exc)
         found = capabilities(
             chat=False,
             logprobs=_has_logprobs(details.get("tokens")),
-            prompt_logprobs=_has_logprobs(details.get("prefill")),
+            prompt_logprobs=await tells_likelihoods(self),
             seed=await repeats(first, self.complete(PROBE_REQUEST)),
         )
         return succeeded(found, first.latency_s, first.model)
 
-    async def _ask(
-        self,
-        messages: Iterable[Message],
-        params: GenerationParams | None,
-        *,
-        with_prompt_logprobs: bool = False,
-    ) -> tuple[Completion, dict[str, Any]]:
-        parameters = _parameters(params or self.config.sampling)
-        if with_prompt_logprobs:
-            parameters["decoder_input_details"] = True
-        reply = await self.endpoint.post({"inputs": flatten(messages), "parameters": parameters})
+    async def _ask(self, request: CompletionRequest) -> tuple[Completion, dict[str, Any]]:
+        parameters = _parameters(request.params or self.config.sampling, request.layout)
+        inputs = flatten(request.messages, request.layout)
+        reply = await self.endpoint.post({"inputs": inputs, "parameters": parameters})
         if reply.status >= 300:
             raise self.endpoint.failure(reply, self.endpoint.complaint(reply))
         return self._answered(reply, parameters["stop"])
@@ -120,7 +162,7 @@ def hf_endpoint(config: EndpointConfig, transport: Transport) -> OpenAIChat:
     return OpenAIChat(replace(config, model=config.model or _ANY_MODEL), endpoint)
 
 
-def _parameters(params: GenerationParams) -> dict[str, Any]:
+def _parameters(params: GenerationParams, layout: Layout) -> dict[str, Any]:
     """TGI's names; it refuses temperature 0, which means "do not sample"."""
     given = {
         "max_new_tokens": params.max_tokens,
@@ -128,7 +170,7 @@ def _parameters(params: GenerationParams) -> dict[str, Any]:
         "temperature": params.temperature or None,
         "top_p": params.top_p if params.top_p != 1.0 else None,
         "seed": params.seed,
-        "stop": [*params.stop, FLAT_STOP],
+        "stop": [*params.stop, *layout.stop],
         "details": True,
         "return_full_text": False,
     }

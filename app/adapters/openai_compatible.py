@@ -2,8 +2,8 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from typing_extensions import override
@@ -17,21 +17,29 @@ from app.adapters.endpoint import (
     require_model,
 )
 from app.adapters.failures import Complaint
+from app.adapters.likelihood import (
+    Likelihood,
+    LikelihoodRequest,
+    PromptToken,
+    continuation_logprob,
+    of_completions,
+    of_vllm,
+)
 from app.adapters.probing import (
     PLAIN_PARAMS,
     PROBE_MESSAGES,
-    PROBE_PARAMS,
     PROBE_REQUEST,
     capabilities,
     failed,
     repeats,
     succeeded,
+    tells_likelihoods,
 )
-from app.adapters.prompting import FLAT_STOP, flatten
+from app.adapters.prompting import Layout, flatten
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ExamineeError
-from app.items import FinishReason, Message
+from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
+from app.items import FinishReason
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +57,8 @@ class _Dialect:
     """
 
     refused: set[str] = field(default_factory=set)
+    #: Ways to ask for log-probabilities of a prompt that gave none.
+    mute: set[str] = field(default_factory=set)
 
     def spoken(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
         """`sampling` in the words that the endpoint takes."""
@@ -89,16 +99,13 @@ class _OpenAICompatible(ABC):
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once; see `Examinee.complete`."""
-        return (await self._ask(request.messages, request.params)).completion
+        return (await self._ask(request)).completion
 
     async def _ask(
-        self,
-        messages: Iterable[Message],
-        params: GenerationParams | None,
-        extras: Mapping[str, Any] | None = None,
+        self, request: CompletionRequest, extras: Mapping[str, Any] | None = None
     ) -> _Answered:
-        prompt = {"model": self.config.model, **self._prompt(messages), **(extras or {})}
-        sampling = self._sampling(params or self.config.sampling)
+        prompt = {"model": self.config.model, **self._prompt(request), **(extras or {})}
+        sampling = self._sampling(request.params or self.config.sampling, request.layout)
         while True:
             sent = self.dialect.spoken(sampling)
             reply = await self.endpoint.post(prompt | sent)
@@ -135,10 +142,10 @@ class _OpenAICompatible(ABC):
         )
 
     @abstractmethod
-    def _prompt(self, messages: Iterable[Message]) -> dict[str, Any]: ...
+    def _prompt(self, request: CompletionRequest) -> dict[str, Any]: ...
 
     @abstractmethod
-    def _sampling(self, params: GenerationParams) -> dict[str, Any]: ...
+    def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]: ...
 
     @abstractmethod
     def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
@@ -157,7 +164,7 @@ class OpenAIChat(_OpenAICompatible):
         wanted = {"name": "answer", "strict": True, "schema": dict(request.schema)}
         extras = {_STRUCTURED: {"type": "json_schema", "json_schema": wanted}}
         try:
-            return (await self._ask(request.messages, request.params, extras)).completion
+            return (await self._ask(request, extras)).completion
         except EndpointRejectedError:
             # Servers refuse what they do not know in many words. If it was this, the plain call
             # goes through.
@@ -167,11 +174,11 @@ class OpenAIChat(_OpenAICompatible):
             return completion
 
     @override
-    def _prompt(self, messages: Iterable[Message]) -> dict[str, Any]:
-        return {"messages": [{"role": m.role, "content": m.content} for m in messages]}
+    def _prompt(self, request: CompletionRequest) -> dict[str, Any]:
+        return {"messages": [{"role": m.role, "content": m.content} for m in request.messages]}
 
     @override
-    def _sampling(self, params: GenerationParams) -> dict[str, Any]:
+    def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]:
         return _sampling(params, params.stop)
 
     @override
@@ -191,9 +198,7 @@ class OpenAIChat(_OpenAICompatible):
         """Ask with every feature, then the same again; or once plainly if that is rejected."""
         try:
             try:
-                first = await self._ask(
-                    PROBE_MESSAGES, PROBE_PARAMS, {"logprobs": True, "top_logprobs": 1}
-                )
+                first = await self._ask(PROBE_REQUEST, {"logprobs": True, "top_logprobs": 1})
             except EndpointRejectedError as rejected:
                 return await self._probe_plainly(rejected)
         except ExamineeError as exc:
@@ -208,7 +213,7 @@ class OpenAIChat(_OpenAICompatible):
         return succeeded(found, first.completion.latency_s, first.completion.model)
 
     async def _probe_plainly(self, rejected: EndpointRejectedError) -> ProbeReport:
-        plain = await self._ask(PROBE_MESSAGES[1:], PLAIN_PARAMS)
+        plain = await self._ask(CompletionRequest(messages=PROBE_MESSAGES[1:], params=PLAIN_PARAMS))
         words = rejected.detail.lower()
         found = capabilities(
             chat=True,
@@ -227,12 +232,12 @@ class OpenAICompletions(_OpenAICompatible):
     ROUTE: ClassVar = "/completions"
 
     @override
-    def _prompt(self, messages: Iterable[Message]) -> dict[str, Any]:
-        return {"prompt": flatten(messages)}
+    def _prompt(self, request: CompletionRequest) -> dict[str, Any]:
+        return {"prompt": flatten(request.messages, request.layout)}
 
     @override
-    def _sampling(self, params: GenerationParams) -> dict[str, Any]:
-        return _sampling(params, (*params.stop, FLAT_STOP))
+    def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]:
+        return _sampling(params, (*params.stop, *layout.stop))
 
     @override
     def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
@@ -240,29 +245,96 @@ class OpenAICompletions(_OpenAICompatible):
             raise self.endpoint.malformed(reply, "has a choice without text")
         return choice["text"], None, choice.get("finish_reason")
 
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
+        ways = [each for each in _PROMPT_LOGPROBS if each not in self.dialect.mute]
+        while True:
+            way = ways.pop(0)
+            try:
+                found = await self._likelihood(request, _PROMPT_LOGPROBS[way])
+            except NoLikelihoodsError:
+                if not ways:
+                    raise
+            else:
+                # Another way did it: what came before is not tried again.
+                before = list(_PROMPT_LOGPROBS)
+                self.dialect.mute.update(before[: before.index(way)])
+                return found
+
+    async def _likelihood(self, request: LikelihoodRequest, extras: dict[str, Any]) -> Likelihood:
+        text = request.context + request.continuation
+        # One token is written, for some servers refuse to write none; nobody reads it.
+        sent = {"model": self.config.model, "prompt": text, "max_tokens": 1, "temperature": 0}
+        reply = await self.endpoint.post(sent | extras)
+        if reply.status >= 300:
+            complaint = self.endpoint.complaint(reply)
+            error = self.endpoint.failure(reply, complaint)
+            if isinstance(error, EndpointRejectedError) and "logprobs" in complaint.words.lower():
+                raise self._mute(f" It says: {error.detail}") from error
+            raise error
+        answered = self._answered(reply)
+        tokens = self._prompt_tokens(answered, text)
+        if tokens is None:
+            raise self._mute("")
+        try:
+            logprob, n_tokens = continuation_logprob(tokens, request)
+        except ValueError as error:
+            raise self.endpoint.malformed(reply, str(error)) from error
+        found = answered.completion
+        return Likelihood(
+            logprob=logprob,
+            n_tokens=n_tokens,
+            tokens_in=found.tokens_in,
+            tokens_out=found.tokens_out,
+            latency_s=found.latency_s,
+            model=found.model,
+        )
+
+    def _prompt_tokens(self, answered: _Answered, text: str) -> list[PromptToken] | None:
+        if (tokens := of_vllm(answered.choice)) is not None:
+            return tokens
+        if text not in answered.choice["text"]:
+            return None  # `echo` was not heeded: what came are tokens of the answer
+        tokens, n_prompt = of_completions(answered.choice), answered.completion.tokens_in
+        if tokens is None:
+            return None
+        return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
+
+    def _mute(self, more: str) -> NoLikelihoodsError:
+        return NoLikelihoodsError(
+            f"{self.endpoint.where} gives no log-probabilities of a prompt, neither by echo with "
+            "logprobs nor by prompt_logprobs, so options cannot be compared by likelihood: ask "
+            f"with mode 'generate'.{more}"
+        )
+
     async def probe(self) -> ProbeReport:
-        """Ask once with log-probabilities of prompt and answer, then once more without."""
+        """Ask once with log-probabilities, once more without, and for those of a prompt."""
         try:
             try:
-                first = await self._ask(PROBE_MESSAGES, PROBE_PARAMS, {"logprobs": 1, "echo": True})
+                first = await self._ask(PROBE_REQUEST, {"logprobs": 1})
             except EndpointRejectedError as rejected:
-                plain = (await self._ask(PROBE_MESSAGES, PLAIN_PARAMS)).completion
-                note = f"A call with echo and logprobs was rejected: {rejected.detail}"
-                found = capabilities(chat=False, prompt_logprobs=False)
+                plain_request = CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
+                plain = (await self._ask(plain_request)).completion
+                note = f"A call with logprobs was rejected: {rejected.detail}"
+                found = capabilities(chat=False, prompt_logprobs=await tells_likelihoods(self))
                 return succeeded(found, plain.latency_s, plain.model, note)
         except ExamineeError as exc:
             return failed(exc)
-        prompt = flatten(PROBE_MESSAGES)
-        is_echoed = first.completion.raw.startswith(prompt)
-        answer = replace(first.completion, raw=first.completion.raw.removeprefix(prompt))
-        has_logprobs = _has_logprobs(first.choice)
+        answer = first.completion
         found = capabilities(
             chat=False,
-            logprobs=has_logprobs,
-            prompt_logprobs=has_logprobs and is_echoed,
+            logprobs=_has_logprobs(first.choice),
+            prompt_logprobs=await tells_likelihoods(self),
             seed=await repeats(answer, self.complete(PROBE_REQUEST)),
         )
         return succeeded(found, answer.latency_s, answer.model)
+
+
+#: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.
+_PROMPT_LOGPROBS: Mapping[str, dict[str, Any]] = {
+    "echo": {"echo": True, "logprobs": 1},
+    "prompt_logprobs": {"prompt_logprobs": 0},
+}
 
 
 def openai_chat(config: EndpointConfig, transport: Transport) -> OpenAIChat:

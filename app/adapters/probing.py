@@ -4,8 +4,9 @@ from collections.abc import Awaitable
 from typing import Final
 
 from app.adapters.base import Completion, CompletionRequest, ProbeReport
+from app.adapters.likelihood import LikelihoodRequest, TellsLikelihoods
 from app.calling import GenerationParams
-from app.errors import ExamineeError
+from app.errors import ExamineeError, NoLikelihoodsError
 from app.items import Message
 
 #: A question with many equally good answers: two equal ones at temperature 1 show that the seed
@@ -63,3 +64,14 @@ async def repeats(first: Completion, again: Awaitable[Completion]) -> bool | Non
     if not (first.raw or first.reasoning):
         return None
     return (first.raw, first.reasoning) == (second.raw, second.reasoning)
+
+
+async def tells_likelihoods(examinee: TellsLikelihoods) -> bool | None:
+    """Whether it says how likely a text is; `None` when the call failed for another reason."""
+    try:
+        await examinee.likelihood(LikelihoodRequest(context="One, two,", continuation=" three"))
+    except NoLikelihoodsError:
+        return False
+    except ExamineeError:
+        return None
+    return True

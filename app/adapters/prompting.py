@@ -3,8 +3,8 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Final, Literal, get_args
 
 from app.errors import FieldProblem, InvalidInputError
 from app.items import ItemContent, Message, choice_letter
@@ -16,10 +16,39 @@ CHOICE_INSTRUCTION: Final = "Answer with the letter of the right option only, fo
 FREE_INSTRUCTION: Final = (
     "Give the final answer on the last line, in the form `Answer: ...`, with nothing after it."
 )
-FLAT_STOP: Final = "\nQuestion:"
-"""Where a model that goes on after its answer begins to invent the next question."""
+Mode = Literal["generate", "loglikelihood"]
+Normalise = Literal["bytes", "none"]
+GENERATE: Final = "generate"
+LOGLIKELIHOOD: Final = "loglikelihood"
 
 _ROLES: Final = ("system", "user", "assistant")
+_MAX_STOPS: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How turns become one text, where an endpoint has no chat.
+
+    Attributes:
+        question: Before what is asked.
+        answer: Between what is asked and what is answered; the text of an item ends with it.
+        gap: Between that and the answer, or an option.
+        separator: Between an example and the next, and behind the system prompt.
+    """
+
+    question: str = "Question: "
+    answer: str = "\n\nAnswer:"
+    gap: str = " "
+    separator: str = "\n\n"
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        """Where a model that goes on after its answer begins to invent the next question."""
+        label = self.question.rstrip()
+        return (f"\n{label}",) if label else ()
+
+
+LAYOUT: Final = Layout()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +60,25 @@ class PromptStyle:
         prefix: Few-shot turns between the system prompt and the item.
         choice_instruction: Follows the options of a multiple-choice item; may be empty.
         free_instruction: Follows the prompt of a free-answer item; may be empty.
+        mode: `generate`: an answer is written and read; `loglikelihood`: the options of a
+            multiple-choice item are compared by how likely the endpoint finds them.
+        normalise: Likelihoods are divided by the options' lengths in bytes, or compared as they
+            are.
+        blank: A mark in the question that each option is put in place of; what follows it is what
+            is compared then. Empty: the options themselves are.
+        stop: Where answers end, beside the endpoint's own stop sequences.
+        layout: How turns become one text.
     """
 
     system: str = ""
     prefix: tuple[Message, ...] = ()
     choice_instruction: str = CHOICE_INSTRUCTION
     free_instruction: str = FREE_INSTRUCTION
+    mode: Mode = "generate"
+    normalise: Normalise = "bytes"
+    blank: str = ""
+    stop: tuple[str, ...] = ()
+    layout: Layout = LAYOUT
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PromptStyle":
@@ -45,18 +87,43 @@ class PromptStyle:
         Raises:
             InvalidInputError: Unknown keys or values of another type, each with its pointer.
         """
-        known = [field.name for field in fields(cls)]
+        known = [each.name for each in fields(cls)]
         problems = [
             FieldProblem(f"/{name}", f"Expected one of {', '.join(known)}.")
             for name in data
             if name not in known
         ]
-        texts = {name: data[name] for name in known if name in data and name != "prefix"}
+        texts = {name: data[name] for name in _TEXTS if name in data}
+        layout = data.get("layout", {})
+        parts = layout if isinstance(layout, Mapping) else {"": layout}
+        labels = [each.name for each in fields(Layout)]
         problems += [
-            FieldProblem(f"/{name}", f"Expected a string, got {type(value).__name__}.")
-            for name, value in texts.items()
+            FieldProblem(pointer, f"Expected a string, got {type(value).__name__}.")
+            for pointer, value in [
+                *((f"/{name}", value) for name, value in texts.items()),
+                *((f"/layout/{name}", value) for name, value in parts.items() if name in labels),
+            ]
             if not isinstance(value, str)
         ]
+        problems += [
+            FieldProblem(f"/layout/{name}", f"Expected one of {', '.join(labels)}.")
+            for name in parts
+            if name not in labels
+        ]
+        problems += [
+            FieldProblem(f"/{name}", f"Expected one of {', '.join(choices)}, got {data[name]!r}.")
+            for name, choices in (("mode", get_args(Mode)), ("normalise", get_args(Normalise)))
+            if name in data and data[name] not in choices
+        ]
+        stop = data.get("stop", [])
+        stops = (
+            tuple(mark for mark in stop if mark and isinstance(mark, str))
+            if isinstance(stop, list)
+            else None
+        )
+        if stops is None or len(stops) < len(stop) or len(stops) > _MAX_STOPS:
+            expected = f"Expected at most {_MAX_STOPS} texts, none empty."
+            problems.append(FieldProblem("/stop", expected))
         prefix = data.get("prefix", [])
         turns = prefix if isinstance(prefix, list) else [prefix]
         problems += [
@@ -66,24 +133,62 @@ class PromptStyle:
         ]
         if problems:
             raise InvalidInputError("The prompt style cannot be used.", problems=problems)
-        return cls(**texts, prefix=tuple(Message(t["role"], t["content"]) for t in turns))
+        return cls(
+            **texts,
+            **{name: data[name] for name in ("mode", "normalise") if name in data},
+            prefix=tuple(Message(t["role"], t["content"]) for t in turns),
+            stop=stops or (),
+            layout=Layout(**parts),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The style as JSON holds it."""
         return {
-            "system": self.system,
+            **{name: getattr(self, name) for name in (*_TEXTS, "mode", "normalise")},
             "prefix": [{"role": turn.role, "content": turn.content} for turn in self.prefix],
-            "choice_instruction": self.choice_instruction,
-            "free_instruction": self.free_instruction,
+            "stop": list(self.stop),
+            "layout": asdict(self.layout),
         }
+
+    @property
+    def shots(self) -> int:
+        """How many examples stand before each item."""
+        return sum(turn.role == "assistant" for turn in self.prefix)
+
+    def with_shots(self, shots: int) -> "PromptStyle":
+        """The same with the first so many of its examples.
+
+        Raises:
+            InvalidInputError: It has fewer.
+        """
+        if shots > self.shots:
+            detail = f"expected at most the {self.shots} examples of the bank's prompt, got {shots}"
+            raise InvalidInputError(
+                f"shots: {detail}.", problems=[FieldProblem("/prompt/shots", detail)]
+            )
+        kept: list[Message] = []
+        for turn in self.prefix:
+            if sum(each.role == "assistant" for each in kept) == shots:
+                break
+            kept.append(turn)
+        return replace(self, prefix=tuple(kept))
 
     @property
     def template_hash(self) -> str:
         """SHA-256 of everything but the item that decides how a prompt reads."""
-        canonical = json.dumps(
-            [TEMPLATE_VERSION, self.to_dict()], ensure_ascii=False, sort_keys=True
-        )
+        usual = PromptStyle().to_dict()
+        # What a style leaves as usual has no part in it: fields that came later change no hash.
+        parts = {
+            name: value
+            for name, value in self.to_dict().items()
+            if name in _ALWAYS_HASHED or value != usual[name]
+        }
+        canonical = json.dumps([TEMPLATE_VERSION, parts], ensure_ascii=False, sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+_ALWAYS_HASHED: Final = ("system", "prefix", "choice_instruction", "free_instruction")
+_TEXTS: Final = ("system", "choice_instruction", "free_instruction", "blank")
 
 
 def _is_turn(turn: object) -> bool:
@@ -102,14 +207,17 @@ def build_messages(item: ItemContent, style: PromptStyle) -> tuple[Message, ...]
     `A. ...` and asks for the letter; a free-answer item asks for a last line that holds the
     answer. An item that brings its own messages keeps them as they are, with options and
     instruction added to the last user turn only when it has options; the style's system prompt
-    stands aside when the item has one.
+    stands aside when the item has one. Where likelihoods of the options are compared, the question
+    stands alone.
     """
     turns = item.messages or (Message("user", item.prompt or ""),)
     has_system = any(turn.role == "system" for turn in turns)
     opening = (Message("system", style.system),) if style.system and not has_system else ()
     own_system = tuple(turn for turn in turns if turn.role == "system")
     asked = [turn for turn in turns if turn.role != "system"]
-    if item.choices:
+    if style.mode == LOGLIKELIHOOD:
+        pass
+    elif item.choices:
         options = "\n".join(
             f"{choice_letter(position)}. {text}" for position, text in enumerate(item.choices)
         )
@@ -130,10 +238,22 @@ def _append(turns: list[Message], text: str) -> None:
     turns.append(Message("user", text))
 
 
-def flatten(messages: Iterable[Message]) -> str:
-    """One text for endpoints without chat: `Question: ...`, `Answer: ...` and an open `Answer:`.
+def flatten(messages: Iterable[Message], layout: Layout = LAYOUT) -> str:
+    """One text for endpoints without chat; by default `Question: ...`, `Answer: ...`, `Answer:`.
 
-    System turns stand unlabelled where they are. Answers are cut at `FLAT_STOP`.
+    System turns stand unlabelled where they are. Answers are cut at `layout.stop`.
     """
-    labels = {"system": "", "user": "Question: ", "assistant": "Answer: "}
-    return "\n\n".join([*(labels[turn.role] + turn.content for turn in messages), "Answer:"])
+    return join_turns(messages, layout) + layout.answer
+
+
+def join_turns(messages: Iterable[Message], layout: Layout) -> str:
+    """The same without the open answer."""
+    text = ""
+    for turn in messages:
+        if turn.role == "assistant":
+            answer = layout.answer if text else layout.answer.lstrip()
+            text += answer + layout.gap + turn.content
+        else:
+            label = layout.question if turn.role == "user" else ""
+            text += (layout.separator if text else "") + label + turn.content
+    return text

@@ -432,7 +432,7 @@ class TestProbe:
         assert report.capabilities["prompt_logprobs"] is True
         assert report.capabilities["seed"] is True
         assert report.capabilities["chat"] is False
-        assert len(faults.calls) == 2
+        assert len(faults.calls) == 3
 
     async def test_a_feature_that_is_rejected_by_name_is_missing_and_the_rest_still_told(
         self, examinee_of: Callable[..., Examinee], faults: FaultServer

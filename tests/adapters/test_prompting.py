@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from app.adapters.prompting import (
     CHOICE_INSTRUCTION,
     FREE_INSTRUCTION,
+    Layout,
     PromptStyle,
     build_messages,
     flatten,
@@ -94,6 +95,10 @@ STYLES = st.builds(
     ).map(tuple),
     choice_instruction=st.text(max_size=5),
     free_instruction=st.text(max_size=5),
+    mode=st.sampled_from(["generate", "loglikelihood"]),
+    blank=st.text(max_size=1),
+    stop=st.lists(st.text(min_size=1, max_size=2), max_size=2).map(tuple),
+    layout=st.builds(Layout, question=st.text(max_size=2)),
 )
 
 
@@ -125,9 +130,47 @@ def test_an_empty_object_is_the_default_style() -> None:
             "/prefix/1",
         ),
         ({"prefix": [{"role": "user"}]}, "/prefix/0"),
+        ({"mode": "guess"}, "/mode"),
+        ({"normalise": ["bytes"]}, "/normalise"),
+        ({"stop": "."}, "/stop"),
+        ({"stop": [""]}, "/stop"),
+        ({"layout": "plain"}, "/layout/"),
+        ({"layout": {"label": ""}}, "/layout/label"),
+        ({"layout": {"gap": 1}}, "/layout/gap"),
     ],
 )
 def test_a_style_that_cannot_be_used_names_the_place(data: dict[str, object], pointer: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         PromptStyle.from_dict(data)
     assert [problem.pointer for problem in caught.value.problems] == [pointer]
+
+
+def test_what_a_style_leaves_as_usual_has_no_part_in_its_hash() -> None:
+    """Hashes of sessions and versions stored before a field came stay comparable."""
+    first = "0b4867f9"
+    assert PLAIN.template_hash.startswith(first)
+
+
+SHOTS = (
+    Message("user", "1 + 1?"),
+    Message("assistant", "2"),
+    Message("user", "1 + 2?"),
+    Message("assistant", "3"),
+)
+
+
+def test_fewer_examples_are_the_first_ones_and_more_than_there_are_is_refused() -> None:
+    style = PromptStyle(prefix=SHOTS)
+    assert style.shots == 2
+    assert style.with_shots(1).prefix == SHOTS[:2]
+    assert style.with_shots(0).prefix == ()
+    assert style.with_shots(2) == style
+    with pytest.raises(InvalidInputError, match="at most the 2 examples"):
+        style.with_shots(3)
+
+
+def test_a_plain_layout_adds_nothing_to_what_was_asked() -> None:
+    layout = Layout(question="", answer="", gap=" ", separator="\n\n")
+    turns = (*SHOTS[:2], Message("user", "A cat sat on"))
+    assert flatten(turns, layout) == "1 + 1? 2\n\nA cat sat on"
+    assert layout.stop == ()

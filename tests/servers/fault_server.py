@@ -21,6 +21,7 @@ import asyncio
 import gzip
 import hashlib
 import json
+import re
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -169,6 +170,11 @@ def _written(prompt: str) -> str:
     return "ABCD"[hashlib.sha256(prompt.encode()).digest()[0] % 4]
 
 
+def _tokens(text: str) -> list[str]:
+    """Words with the blanks before them, the last one with those behind it."""
+    return re.findall(r"\s*\S+(?:\s+\Z)?", text)
+
+
 def good_answer(route: str, body: dict[str, Any], prompt: str) -> Response:
     """A well-formed answer in the form that belongs to `route`."""
     text = _written(prompt)
@@ -191,12 +197,15 @@ def good_answer(route: str, body: dict[str, Any], prompt: str) -> Response:
         }
         return JSONResponse(common | {"object": "chat.completion", "choices": [choice]})
     if route.endswith("completions"):
-        echoed = [prompt, text] if body.get("echo") else [text]
+        tokens = _tokens(prompt) if body.get("echo") else []
+        usage["prompt_tokens"] = len(tokens) or tokens_in
+        echoed = [*tokens, text]
+        logprobs = [-0.1] * len(echoed)
         choice = {
             "index": 0,
             "text": "".join(echoed),
             "finish_reason": "stop",
-            "logprobs": {"tokens": echoed, "token_logprobs": [-0.1] * len(echoed)}
+            "logprobs": {"tokens": echoed, "token_logprobs": [None, *logprobs[1:]]}
             if body.get("logprobs")
             else None,
         }
@@ -217,7 +226,10 @@ def _text_generation(route: str, body: dict[str, Any], text: str, tokens_in: int
         text, finish = text + str(parameters["stop"][-1]), "stop_sequence"
     answer: dict[str, Any] = {"generated_text": text}
     if parameters.get("details"):
-        prefill = [{"id": 1, "text": "Q", "logprob": -1.0}]
+        prefill: list[dict[str, Any]] = [
+            {"id": 1, "text": token, "logprob": -0.1 if place else None}
+            for place, token in enumerate(_tokens(str(body.get("inputs", ""))))
+        ]
         answer["details"] = {
             "finish_reason": finish,
             "generated_tokens": 1,

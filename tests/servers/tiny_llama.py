@@ -110,6 +110,9 @@ def main() -> None:
         parameters.model_alias = {"tiny"}
         parameters.n_ctx = 4 * CONTEXT
         parameters.n_parallel = 4
+        # In full precision: log-probabilities are compared with those of another implementation.
+        parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.warmup = False
         parameters.cpuparams.n_threads = 1
         parameters.port = arguments.port or _free_port()

@@ -5,7 +5,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
-from app.adapters.prompting import CHOICE_INSTRUCTION, FREE_INSTRUCTION
+from app.adapters.prompting import (
+    CHOICE_INSTRUCTION,
+    FREE_INSTRUCTION,
+    LAYOUT,
+    Mode,
+    Normalise,
+)
 from app.api.schemas.common import ABSENT, Input, Metadata, Output, Text
 from app.api.schemas.versions import (
     MAX_LISTED,
@@ -79,6 +85,17 @@ class Turn(Input):
     content: LongText
 
 
+class LayoutModel(Input):
+    """How turns become one text, for endpoints without chat."""
+
+    question: LongText = Field(default=LAYOUT.question, description="Before what is asked.")
+    answer: LongText = Field(
+        default=LAYOUT.answer, description="Between what is asked and what is answered."
+    )
+    gap: LongText = Field(default=LAYOUT.gap, description="Before an answer, or an option.")
+    separator: LongText = Field(default=LAYOUT.separator, description="Between examples.")
+
+
 class PromptModel(Input):
     """How items are put to a language model."""
 
@@ -88,6 +105,25 @@ class PromptModel(Input):
     )
     choice_instruction: LongText = CHOICE_INSTRUCTION
     free_instruction: LongText = FREE_INSTRUCTION
+    mode: Mode = Field(
+        default="generate",
+        description="`loglikelihood`: the options of an item are compared by how likely the "
+        "endpoint finds them. Endpoints that cannot tell are asked for the letter, and the result "
+        "says so.",
+    )
+    normalise: Normalise = Field(
+        default="bytes", description="Log-likelihoods are divided by the options' lengths, or not."
+    )
+    blank: LongText = Field(
+        default="",
+        description="A mark in the question that each option stands in for; the likelihood of what "
+        "follows it is compared. Empty: that of the options.",
+    )
+    stop: Annotated[
+        list[Annotated[Text, StringConstraints(min_length=1, max_length=200)]],
+        Field(max_length=16),
+    ] = Field(default_factory=list, description="Where answers end, beside the endpoint's own.")
+    layout: LayoutModel = Field(default_factory=LayoutModel)
 
 
 class BankCreate(Input):

@@ -1,0 +1,203 @@
+"""How likely an endpoint finds a text after another: read from the log-probabilities of a prompt.
+
+A tokenizer may cut `context + continuation` otherwise than `context` alone. So tokens are laid
+along the text that was sent, and every token that holds a part of the continuation counts, whole: a
+token across the seam is the same in kind for all options of an item.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+#: How vocabularies write a blank and a line break, where a server shows tokens as they are.
+_MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n", "ĉ": "\t"})
+_REPLACEMENT = "�"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelihoodRequest:
+    """A text, and the one that it follows."""
+
+    context: str
+    continuation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likelihood:
+    """How likely the continuation is, and what it took to find out.
+
+    Attributes:
+        logprob: Sum over the tokens that hold a part of the continuation, natural logarithm.
+        n_tokens: How many these are.
+        tokens_in: Prompt tokens as reported; `None` when the endpoint does not say.
+        tokens_out: Completion tokens as reported: servers write one, though nobody reads it.
+        latency_s: Seconds from request to complete reply.
+        model: The model name that the endpoint echoed.
+    """
+
+    logprob: float
+    n_tokens: int
+    tokens_in: int | None = None
+    tokens_out: int | None = None
+    latency_s: float = 0.0
+    model: str | None = None
+
+
+@runtime_checkable
+class TellsLikelihoods(Protocol):
+    """An examinee that says how likely texts are: one attempt a call, many calls at once."""
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """Ask once.
+
+        Raises:
+            NoLikelihoodsError: The endpoint gives no log-probabilities of the prompt.
+            ExamineeError: Any other failure, classified.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PromptToken:
+    """A token of the prompt; the first one has no log-probability, for nothing is before it."""
+
+    text: str
+    logprob: float | None
+
+
+def continuation_logprob(
+    tokens: Sequence[PromptToken], request: LikelihoodRequest
+) -> tuple[float, int]:
+    """Sum of the log-probabilities of the continuation's tokens, and their number.
+
+    Args:
+        tokens: All of the prompt, in order; special ones may stand before it.
+        request: What was sent.
+
+    Raises:
+        ValueError: The tokens are not those of the text that was sent, or one that counts has no
+            log-probability.
+    """
+    seam, text = len(request.context), request.context + request.continuation
+    counted = [tokens[at] for at in _holding(tokens, text, seam)]
+    logprobs = [token.logprob for token in counted if token.logprob is not None]
+    if len(logprobs) < len(counted):
+        raise ValueError("gives no log-probability of some tokens of the option")
+    return math.fsum(logprobs), len(counted)
+
+
+def _holding(tokens: Sequence[PromptToken], text: str, seam: int) -> list[int]:
+    """Which tokens hold a part of `text` from `seam` on; laid from its end, where that part is.
+
+    Of parts of characters, which servers show as no text of their own, a whole run is laid at once.
+    """
+    found: list[int] = []
+    place, at = len(text), len(tokens) - 1
+    while place > seam:
+        if at < 0:
+            raise ValueError("shows fewer tokens than the prompt has")
+        first = at
+        if not _is_part(tokens[at].text):
+            place, end = _laid(text, place, tokens[at].text)
+            if end <= seam:
+                break
+        else:
+            while first > 0 and _is_part(tokens[first - 1].text):
+                first -= 1
+            end, place = place, _start_of_parts(tokens, first, text, place)
+            if place < seam:
+                parts, n_bytes = at + 1 - first, len(text[place:end].encode())
+                # One byte each: then it is known whose they are. Else all of the run counts.
+                if parts == n_bytes:
+                    first = at + 1 - len(text[seam:end].encode())
+        found += range(first, at + 1)
+        at = first - 1
+    return found
+
+
+def _is_part(text: str) -> bool:
+    """Whether a token is shown as no text of its own: a part of a character, or nothing."""
+    return not text or _REPLACEMENT in text or text.startswith(("bytes:", "<0x"))
+
+
+def _laid(text: str, place: int, token: str) -> tuple[int, int]:
+    """Where the token that ends at `place` begins and ends; servers may leave out blanks around it.
+
+    Raises:
+        ValueError: It does not stand there.
+    """
+    bare = place  # blanks behind it belong to the next token
+    while bare > 0 and text[bare - 1].isspace():
+        bare -= 1
+    for shown in (token, token.translate(_MARKS), token.strip()):
+        for end in (place, bare):
+            if shown and text.endswith(shown, 0, end):
+                return end - len(shown), end
+    raise ValueError(f"shows a token {token[:40]!r} where the prompt has none such")
+
+
+def _start_of_parts(tokens: Sequence[PromptToken], first: int, text: str, place: int) -> int:
+    """Where a run of parts begins that ends at `place`: where the whole token before it ends."""
+    start = place
+    while start > 0 and not text[start - 1].isascii():
+        start -= 1
+    if first == 0:
+        return start
+    shown = tokens[first - 1].text.translate(_MARKS)
+    found = text.rfind(shown, start, place)  # a token that is no ASCII, and whole
+    return start if found < 0 else found + len(shown)
+
+
+def of_completions(choice: Mapping[str, Any]) -> list[PromptToken] | None:
+    """The tokens in a choice of OpenAI's completions, asked with `echo` and `logprobs`.
+
+    Behind those of the prompt stand those that were written. None where it has none.
+    """
+    found = choice.get("logprobs")
+    if not isinstance(found, Mapping):
+        return None
+    texts, logprobs = found.get("tokens"), found.get("token_logprobs")
+    if not isinstance(texts, list) or not isinstance(logprobs, list):
+        return None
+    return [
+        PromptToken(str(text), _number(logprob))
+        for text, logprob in zip(texts, logprobs, strict=False)
+    ]
+
+
+def of_vllm(choice: Mapping[str, Any]) -> list[PromptToken] | None:
+    """The same of vLLM's own `prompt_logprobs`: of each position its token stands first."""
+    found = choice.get("prompt_logprobs")
+    if not isinstance(found, list):
+        return None
+    tokens = []
+    for entry in found:
+        chosen = next(iter(entry.values()), None) if isinstance(entry, Mapping) else None
+        if isinstance(chosen, Mapping):
+            tokens.append(
+                PromptToken(str(chosen.get("decoded_token") or ""), _number(chosen.get("logprob")))
+            )
+        elif not tokens:  # the first token has nothing before it: null
+            continue
+        else:
+            return None
+    return tokens or None
+
+
+def of_prefill(details: Mapping[str, Any]) -> list[PromptToken] | None:
+    """The same of Text Generation Inference, asked for `decoder_input_details`."""
+    found = details.get("prefill")
+    if not isinstance(found, list) or not found:
+        return None
+    return [
+        PromptToken(str(token.get("text") or ""), _number(token.get("logprob")))
+        for token in found
+        if isinstance(token, Mapping)
+    ]
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

@@ -1,0 +1,271 @@
+"""Likelihoods of options, against a model whose log-probabilities are read one by one."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.adapters import EndpointConfig, Transport, build
+from app.adapters.likelihood import (
+    LikelihoodRequest,
+    PromptToken,
+    TellsLikelihoods,
+    continuation_logprob,
+)
+from app.errors import MalformedAnswerError, NoLikelihoodsError
+from tests.contracts.examinees import SECRET
+from tests.servers import serving
+from tests.servers.echo_llama import EchoLlama, TinyModel
+from tests.servers.tiny_llama import write_model
+
+WORDS = ("Ada", "the", "bird", "there", "is", "A", "cat", "naïve", "größer", "C", "日本", "that")
+
+
+@pytest.fixture(scope="module")
+def echo(
+    llama_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[EchoLlama, str]]:
+    path = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    write_model(path)
+    server = EchoLlama(TinyModel(path), llama_url, SECRET)
+    with serving(server.app) as url:
+        yield server, url
+    server.close()
+
+
+@pytest.fixture
+def teller(
+    echo: tuple[EchoLlama, str], transport: Transport
+) -> Callable[[str, str], TellsLikelihoods]:
+    echo[0].calls.clear()
+
+    def make(kind: str, behaviour: str) -> TellsLikelihoods:
+        route = f"/{behaviour}/v1" if kind == "openai_completions" else f"/{behaviour}"
+        config = EndpointConfig(kind=kind, base_url=echo[1] + route, model="tiny", timeout_s=60.0)
+        examinee = build(config, transport)
+        assert isinstance(examinee, TellsLikelihoods)
+        return examinee
+
+    return make
+
+
+class Llama:
+    """The reference: llama.cpp asked for each next token with all its alternatives."""
+
+    def __init__(self, url: str) -> None:
+        self._client = httpx2.AsyncClient(
+            base_url=url, headers={"authorization": f"Bearer {SECRET}"}, timeout=60.0
+        )
+        self._known: dict[tuple[int, ...], dict[int, float]] = {}
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _post(self, route: str, body: dict[str, Any]) -> Any:
+        return (await self._client.post(route, json=body)).raise_for_status().json()
+
+    async def logprob(self, context: str, continuation: str) -> tuple[float, int]:
+        """Sum over the tokens that hold bytes of the continuation, and their number."""
+        text = context + continuation
+        found = await self._post("/tokenize", {"content": text, "with_pieces": True})
+        ids = [token["id"] for token in found["tokens"]]
+        sizes = [
+            len(token["piece"].encode()) if isinstance(token["piece"], str) else len(token["piece"])
+            for token in found["tokens"]
+        ]
+        assert sum(sizes) == len(text.encode())
+        ends = np.cumsum(sizes)
+        counted = np.flatnonzero(ends > len(context.encode())).tolist()
+        logprobs = await asyncio.gather(*(self._next(ids[:at], ids[at]) for at in counted))
+        return math.fsum(logprobs), len(counted)
+
+    async def _next(self, before: list[int], token: int) -> float:
+        key = tuple(before)
+        if key not in self._known:
+            # What is written is settled, so that no mark of the end leaves the answer empty; the
+            # log-probabilities are those before that.
+            body = {"prompt": before, "n_predict": 1, "n_probs": 4096, "logit_bias": [[102, 99]]}
+            (one,) = (await self._post("/completion", body))["completion_probabilities"]
+            self._known[key] = {each["id"]: each["logprob"] for each in one["top_logprobs"]}
+        return self._known[key][token]
+
+
+@pytest.fixture
+async def llama(llama_url: str) -> AsyncIterator[Llama]:
+    reference = Llama(llama_url)
+    yield reference
+    await reference.aclose()
+
+
+def items(n: int, seed: int) -> list[list[LikelihoodRequest]]:
+    """Questions with options; with some the seam goes through a token or a character's parts."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in range(n):
+        question = " ".join(rng.choice(WORDS, 3))
+        context, gap = [
+            (f"{question}:", " "),
+            (f"{question} t", ""),  # "t" + "he" is cut as "the"
+            (f"{question} ", ""),  # " " + "A" is cut as " A"
+            (f"{question} ö", ""),
+        ][number % 4]
+        options = {
+            gap + ("he " if number % 4 == 1 else "") + " ".join(rng.choice(WORDS, k))
+            for k in (1, 1, 2)
+        }
+        made.append([LikelihoodRequest(context=context, continuation=o) for o in sorted(options)])
+    return made
+
+
+async def compare(
+    teller: TellsLikelihoods, llama: Llama, asked: list[list[LikelihoodRequest]]
+) -> None:
+    for options in asked:
+        ours = await asyncio.gather(*map(teller.likelihood, options))
+        theirs = [await llama.logprob(o.context, o.continuation) for o in options]
+        for our, (logprob, n_tokens) in zip(ours, theirs, strict=True):
+            assert our.n_tokens == n_tokens
+            assert our.logprob == pytest.approx(logprob, abs=1e-3)
+        lengths = [len(option.continuation.strip().encode()) for option in options]
+        for sizes in (np.ones(len(options)), lengths):
+            mine = np.argmax([our.logprob / n for our, n in zip(ours, sizes, strict=True)])
+            assert mine == np.argmax([t[0] / n for t, n in zip(theirs, sizes, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "behaviour"),
+    [
+        ("openai_completions", "vllm"),
+        ("openai_completions", "vllm_only"),
+        ("hf_tgi", "tgi"),
+    ],
+)
+async def test_sums_are_those_that_the_real_model_gives_token_by_token(
+    teller: Callable[[str, str], TellsLikelihoods], llama: Llama, kind: str, behaviour: str
+) -> None:
+    await compare(teller(kind, behaviour), llama, items(8, seed=1))
+
+
+@pytest.mark.slow
+async def test_on_500_items_the_same_options_are_chosen(
+    teller: Callable[[str, str], TellsLikelihoods], llama: Llama
+) -> None:
+    await compare(teller("openai_completions", "vllm"), llama, items(500, seed=2))
+
+
+async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
+    teller: Callable[[str, str], TellsLikelihoods], echo: tuple[EchoLlama, str]
+) -> None:
+    examinee = teller("openai_completions", "vllm_only")
+    for _ in range(2):
+        await examinee.likelihood(LikelihoodRequest(context="One, two,", continuation=" three"))
+    ways = [{"echo", "prompt_logprobs"} & call.keys() for call in echo[0].calls]
+    assert ways == [{"echo"}, {"prompt_logprobs"}, {"prompt_logprobs"}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "behaviour"),
+    [
+        ("openai_completions", "ignores"),
+        ("openai_completions", "refuses"),
+        ("hf_tgi", "ignores"),
+    ],
+)
+async def test_an_endpoint_without_log_probabilities_of_a_prompt_is_told_of_in_one_sentence(
+    teller: Callable[[str, str], TellsLikelihoods], kind: str, behaviour: str
+) -> None:
+    examinee = teller(kind, behaviour)
+    with pytest.raises(NoLikelihoodsError, match="no log-probabilities of a prompt") as refused:
+        await examinee.likelihood(LikelihoodRequest(context="A:", continuation=" b"))
+    assert "mode 'generate'" in refused.value.detail
+    assert not refused.value.retryable
+
+
+async def test_llama_cpp_itself_has_none_and_says_so(llama_url: str, transport: Transport) -> None:
+    config = EndpointConfig(
+        kind="openai_completions", base_url=f"{llama_url}/v1", model="tiny", api_key=SECRET
+    )
+    examinee = build(config, transport)
+    assert isinstance(examinee, TellsLikelihoods)
+    with pytest.raises(NoLikelihoodsError):
+        await examinee.likelihood(LikelihoodRequest(context="A:", continuation=" b"))
+
+
+def tokens(*texts: str) -> list[PromptToken]:
+    """Tokens whose log-probabilities are -1, -2, -4, ...: a sum says which were counted."""
+    return [PromptToken(text, -(2.0**at) if at else None) for at, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "context", "continuation", "counted"),
+    [
+        (["<s>", "Q", ":", " Pa", "ris"], "Q:", " Paris", [3, 4]),
+        (["Q", ":", "▁Pa", "ris"], "Q:", " Paris", [2, 3]),
+        (["Q", ":", "Pa", "ris"], "Q:", " Paris", [2, 3]),
+        (["Q", "ĊA", "ĠB"], "Q\nA", " B", [2]),
+        (["a", " t", "he", " end"], "a th", "e end", [2, 3]),
+        (["a", "�", "�", "b"], "aö", "b", [3]),
+        (["a", "�", "�", "�", "�"], "aö", "ü", [3, 4]),
+        (["a", "ö", "�", "�"], "aö", "ü", [2, 3]),
+        (["a", "�", "�"], "aö", "日", [1, 2]),
+        (["x", " ha", " ha"], "x ha", " ha", [2]),
+    ],
+)
+def test_the_tokens_that_hold_a_part_of_the_option_count(
+    shown: list[str], context: str, continuation: str, counted: list[int]
+) -> None:
+    request = LikelihoodRequest(context=context, continuation=continuation)
+    logprob, n_tokens = continuation_logprob(tokens(*shown), request)
+    assert (logprob, n_tokens) == (-sum(2.0**at for at in counted), len(counted))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [["Q", ":", " Lima"], ["ris"], ["Q", ":", " Pa", "ris", "</s>"], [" Paris"]],
+    ids=["others", "too few", "one behind", "without log-probability"],
+)
+def test_tokens_of_another_text_are_never_summed(shown: list[str]) -> None:
+    request = LikelihoodRequest(context="Q:", continuation=" Paris")
+    with pytest.raises(ValueError, match=r"shows|no log-probability"):
+        continuation_logprob(tokens(*shown), request)
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), min_size=1), min_size=2),
+    st.data(),
+)
+def test_a_text_cut_anywhere_counts_what_lies_behind_the_seam(
+    parts: list[str], data: st.DataObject
+) -> None:
+    if any("�" in part or part.startswith(("bytes:", "<0x")) for part in parts):
+        return
+    text = "".join(parts)
+    seam = data.draw(st.integers(len(parts[0]), len(text) - 1))
+    shown = [PromptToken(part, -1.0) for part in parts]
+    ends = np.cumsum([len(part) for part in parts])
+    request = LikelihoodRequest(context=text[:seam], continuation=text[seam:])
+    _, n_tokens = continuation_logprob(shown, request)
+    assert n_tokens == int((ends > seam).sum())
+
+
+async def test_tokens_that_are_not_the_prompts_are_a_malformed_answer(
+    examinee_of: Callable[..., Any], faults: Any
+) -> None:
+    body = {
+        "choices": [
+            {
+                "text": "Q: Lima!",
+                "logprobs": {"tokens": ["Q", ":", " Rom"], "token_logprobs": [None, -1.0, -1.0]},
+            }
+        ],
+        "usage": {"prompt_tokens": 3},
+    }
+    examinee = examinee_of("openai_completions", faults.canned("others", body))
+    with pytest.raises(MalformedAnswerError, match="shows a token ' Rom'"):
+        await examinee.likelihood(LikelihoodRequest(context="Q:", continuation=" Lima"))
