@@ -107,6 +107,11 @@ def report(session: dict[str, Any]) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
+    if session["status"] in ("failed", "cancelled"):
+        ended = {"failed": "failed", "cancelled": "was cancelled"}[session["status"]]
+        table.add_row(
+            "caution", f"The test {ended}: what follows rests on the answers that came until then."
+        )
     if estimate["reason"] is None:
         table.add_row(
             "ability",
@@ -129,6 +134,10 @@ def report(session: dict[str, Any]) -> None:
         )
     if (stands := estimate.get("extrapolation")) is not None:
         table.add_row("caution" if stands["caution"] else "standing", stands["detail"])
+    if accuracy is not None and (never := session["bank"]["n_never_asked"]):
+        table.add_row(
+            "", f"{never} quarantined items are never asked; the whole bank's score counts them"
+        )
     for name, text in _profile(session["profile"]):
         table.add_row(name, text)
     table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")

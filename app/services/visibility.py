@@ -45,6 +45,9 @@ _TOLD_PROVENANCE = frozenset(
         "response_model",
         "provisional",
         "n_items",
+        "n_never_asked",
+        "reachable_se",
+        "unparsed_when_calibrated",
         "prompt_template_hash",
         "endpoint",
         "private_endpoints",
@@ -56,6 +59,8 @@ _TOLD_ASKING = frozenset({"bank_revision", "unparsed_policy"})
 #: Wherever they stand in figures and events: texts out of answers, and sentences that quote them.
 _QUOTES = frozenset({"extracted", "reason"})
 _SENTENCES = frozenset({"detail", "stop_detail", "left_behind"})
+#: Made of numbers alone, their sentences included.
+_NUMBERS = frozenset({"estimate", "extrapolation"})
 #: Of these reasons to stop, the sentence beside them quotes an answer, an endpoint or a scorer.
 _QUOTING_REASONS = frozenset(
     {StopReason.TOO_MANY_FAILURES, StopReason.BUDGET_EXHAUSTED, StopReason.CUSTOM}
@@ -230,6 +235,10 @@ def _told(value: Any) -> Any:
 
 def _told_field(owner: Mapping[str, Any], name: str) -> Any:
     value = owner[name]
+    if name in _NUMBERS:
+        return value
+    if name in _QUOTES and "rank_lo" in owner:  # why a member has no rank: it counts its answers
+        return value
     if name in _QUOTES:
         return UNTOLD if "until" in owner else None  # why a session waits is always told
     if name in _SENTENCES and isinstance(value, str):

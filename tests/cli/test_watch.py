@@ -20,7 +20,8 @@ SESSION: dict[str, Any] = {
     "progress": {"items": 20, "scored": 20, "in_flight": 0},
     "outcomes": {"scored": 20, "unparsed": 0, "refused": 0, "error": 0, "truncated": 0},
     "usage": {"calls": 20, "tokens_in": 1, "tokens_out": 1, "usd": 0.0, "seconds": 1.0},
-    "bank": {"n_items": 360, "provisional": False},
+    "bank": {"n_items": 360, "n_never_asked": 0, "provisional": False},
+    "status": "completed",
     "pretest": None,
     "person_fit": None,
     "unparsed": {"policy": "missing", "when_calibrated": None, "caution": None},
@@ -95,6 +96,18 @@ def test_an_interval_that_the_error_does_not_give_is_explained(
         assert "the interval is" not in text
     else:
         assert word in text
+
+
+def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    usual = said(capsys)
+    assert "quarantined" not in usual
+    assert "rests on" not in usual
+    assert "3 quarantined items are never asked" in said(capsys, bank={"n_never_asked": 3})
+    report(copy.deepcopy(SESSION) | {"status": "failed"})
+    text = " ".join(capsys.readouterr().out.split())
+    assert "The test failed: what follows rests on the answers that came until then" in text
 
 
 def test_what_ends_the_test_is_told_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,6 +162,9 @@ def test_the_summary_speaks_plainly() -> None:
     assert "It took 20 calls, 980 tokens for $0.0024 and 4.2 seconds." in said
     assert "stopped because the ability was known as exactly as was asked for." in said
     assert "theta" not in said
+    assert "quarantined" not in said
+    wider = " ".join(summary(binary(n_never_asked=2)))
+    assert "That counts 2 quarantined questions, too, which no test asks" in wider
 
 
 def test_models_below_are_counted_among_those_calibrated_on() -> None:

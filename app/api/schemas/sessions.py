@@ -176,7 +176,11 @@ class SessionBank(Output):
     name: str
     version: int
     version_id: str
-    n_items: int
+    n_items: int = Field(description="Items that tests may ask.")
+    n_never_asked: int = Field(
+        description="Quarantined items: no test asks them, and the predicted score of the whole "
+        "bank counts them by what the others tell."
+    )
     scale: str
     provisional: bool
 
@@ -252,6 +256,7 @@ class SessionRead(Output):
                     "version": record.bank_version,
                     "version_id": record.bank_version_id,
                     "n_items": provenance["n_items"],
+                    "n_never_asked": provenance.get("n_never_asked", 0),
                     "scale": provenance["scale"],
                     "provisional": provenance["provisional"],
                 },

@@ -14,6 +14,7 @@ class SessionIdentity:
     Attributes:
         examinee: Who was tested, in a few words.
         n_items: Items that tests may ask.
+        n_never_asked: Quarantined ones; the score of the whole bank counts them all the same.
         n_calibrated_on: Models that the bank was calibrated on; None where nobody knows.
         relation: What it is of `parent_id`: `extend`, `replay` or `rescore`.
         design: As stored with the session.
@@ -34,6 +35,7 @@ class SessionIdentity:
     scale: str
     provisional: bool
     n_items: int
+    n_never_asked: int = 0
     n_calibrated_on: int | None = None
     parameters_hash: str | None = None
     parent_id: str | None = None

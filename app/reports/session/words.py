@@ -79,7 +79,19 @@ def _result(report: SessionReport) -> list[str]:
     return [
         f"On {scored_on(score)} it is expected to score {percent(score.value)} "
         f"({interval(score.lo, score.hi)}).",
+        *_never_asked(report, score),
         *_compared(report, score),
+    ]
+
+
+def _never_asked(report: SessionReport, score: Score) -> list[str]:
+    """That the headline's questions are more than those that tests ask."""
+    n = report.identity.n_never_asked
+    if not n or score.of:
+        return []
+    return [
+        f"That counts {count(n, 'quarantined question')}, too, which no test asks: what is "
+        "expected of them follows from the others."
     ]
 
 

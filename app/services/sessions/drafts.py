@@ -259,6 +259,7 @@ class SessionDrafts:
             "response_model": version.response_model,
             "provisional": version.provisional,
             "n_items": int(version.active.sum()),
+            "n_never_asked": int((~version.active).sum()),
             "asking": version.asking(),
             "unparsed_when_calibrated": version.unparsed_when_calibrated,
             "prompt_template_hash": version.prompt_style.template_hash,

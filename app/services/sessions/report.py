@@ -102,6 +102,7 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         scale=version.scale,
         provisional=version.provisional,
         n_items=provenance["n_items"],
+        n_never_asked=provenance.get("n_never_asked", 0),
         n_calibrated_on=calibration.get("n_examinees"),
         parameters_hash=version.parameters_hash,
         parent_id=record.parent_id,

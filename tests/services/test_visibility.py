@@ -1,0 +1,30 @@
+"""What a caller who may not see a withheld bank's texts is told of figures."""
+
+from app.services.visibility import UNTOLD, Sight
+from app.storage.repositories.session_values import SessionEvent
+
+
+def test_sentences_made_of_numbers_are_told_and_others_are_not() -> None:
+    stands = {"standing": "above", "detail": "This examinee is stronger than all."}
+    estimate = {"theta": None, "reason": "No answer is marked.", "extrapolation": stands}
+    member = {"rank_lo": 1, "reason": "Only 3 answers are marked.", "left_behind": "It said: 42"}
+    told = (
+        Sight(is_whole=False)
+        .event(
+            SessionEvent(
+                "session.failed",
+                {
+                    "estimate": estimate,
+                    "order": [member | {"extrapolation": stands}],
+                    "detail": "It said: 42",
+                    "reason": "No number in 'It said: 42'.",
+                },
+            ),
+            withheld=True,
+        )
+        .data
+    )
+    assert told["estimate"] == estimate
+    (entry,) = told["order"]
+    assert (entry["extrapolation"], entry["reason"]) == (stands, member["reason"])
+    assert (entry["left_behind"], told["detail"], told["reason"]) == (UNTOLD, UNTOLD, None)
