@@ -14,28 +14,27 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+import gc
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import count
 from pathlib import Path
 
-import psycopg
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
-from sqlalchemy import make_url
 
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
+from tests.databases import SharedDatabase, keep_what_empties, new_database
 from tests.demo_bank import keep_demo_bank
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 _NOT_FOR_TESTS = ("DATABASE_URL",)
-_numbers = count(1)
+_IN_MEMORY = Path("/dev/shm")
+_ROOM_BYTES = 2 << 30
 
 # How long an example takes says something about the machine, not about the code.
 hypothesis_settings.register_profile(
@@ -43,38 +42,28 @@ hypothesis_settings.register_profile(
 )
 hypothesis_settings.load_profile("sextant")
 
-#: Names of all columns, and where the migrations stand.
-_SCHEMA = """
-    SELECT md5(string_agg(concat_ws('.', table_schema, table_name, column_name), ' ' ORDER BY
-        table_schema, table_name, column_name)), (SELECT max(version_num) FROM alembic_version)
-    FROM information_schema.columns WHERE table_schema IN ('public', 'procrastinate')
-"""
-# As when a database is dropped: whoever is left in it holds no lock.
-_ALONE = """
-    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = current_database() AND pid <> pg_backend_pid()
-"""
-# Foreign keys are not looked at while everything goes.
-_EMPTY_ALL_TABLES = """
-    DO $$ DECLARE name text; BEGIN
-        SET LOCAL session_replication_role = replica;
-        FOR name IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
-            WHERE schemaname IN ('public', 'procrastinate') AND tablename <> 'alembic_version'
-        LOOP EXECUTE 'DELETE FROM ' || name; END LOOP;
-    END $$
-"""
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all that is loaded by now, which stays until the end."""
+    gc.collect()
+    gc.freeze()
 
 
-@contextmanager
-def _new_database(server_url: str, template: str) -> Iterator[str]:
-    name = f"test_{next(_numbers)}"
-    server = make_url(server_url).set(database="postgres")
-    libpq = server.set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(libpq, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE {name} TEMPLATE "{template}" STRATEGY file_copy')
-    yield server.set(database=name).render_as_string(hide_password=False)
-    with psycopg.connect(libpq, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+def _new_directory() -> Path:
+    """An empty directory that the server's unprivileged user can reach, in memory if it can be.
+
+    Some file systems search long for the place of a new file where many were deleted lately, and a
+    cluster has a thousand. Memory will not do where programs cannot be run from it, or is scarce.
+    """
+    place = "/tmp"
+    if _IN_MEMORY.is_dir():
+        status = os.statvfs(_IN_MEMORY)
+        has_room = status.f_bavail * status.f_frsize >= _ROOM_BYTES
+        if has_room and not status.f_flag & os.ST_NOEXEC:
+            place = str(_IN_MEMORY)
+    directory = Path(tempfile.mkdtemp(prefix="sx-", dir=place))
+    directory.chmod(0o755)
+    return directory
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,8 +79,7 @@ def _clean_environment() -> Iterator[None]:
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """An empty directory that the server's unprivileged user can reach, unlike `tmp_path`."""
-    directory = Path(tempfile.mkdtemp(prefix="sx-", dir="/tmp"))
-    directory.chmod(0o755)
+    directory = _new_directory()
     yield directory
     shutil.rmtree(directory)
 
@@ -99,8 +87,7 @@ def scratch() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[EmbeddedPostgres]:
     """A server for this run (under xdist: for this worker), without durability."""
-    directory = Path(tempfile.mkdtemp(prefix="sx-", dir="/tmp"))
-    directory.chmod(0o755)
+    directory = _new_directory()
     try:
         with EmbeddedPostgres(directory, durable=False) as server:
             yield server
@@ -113,76 +100,36 @@ def template_url(postgres_server: EmbeddedPostgres) -> str:
     """A database made by the migrations. Nobody may be connected to it: it is cloned."""
     upgrade(postgres_server.url)
     keep_demo_bank(postgres_server.url)
+    keep_what_empties(postgres_server.url)
     return postgres_server.url
 
 
 @pytest.fixture
 def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
     """A database without any table."""
-    with _new_database(postgres_server.url, "template0") as url:
+    with new_database(postgres_server.url, "template0") as url:
         yield url
 
 
-class _Shared:
-    """The database that tests of this process have one after the other, made when it is needed."""
-
-    def __init__(self, template_url: str) -> None:
-        self._template_url = template_url
-        self._open = ExitStack()
-        self._url: str | None = None
-        self._schema: object = None
-
-    @property
-    def url(self) -> str:
-        if self._url is None:
-            template = str(make_url(self._template_url).database)
-            self._url = self._open.enter_context(_new_database(self._template_url, template))
-            with self._connected() as connection:
-                self._schema = connection.execute(_SCHEMA).fetchone()
-        return self._url
-
-    def empty(self) -> None:
-        """Take out what a test has left; a database with other tables is given up."""
-        with self._connected() as connection:
-            connection.execute(_ALONE)
-            try:
-                whole = connection.execute(_SCHEMA).fetchone() == self._schema
-            except psycopg.errors.UndefinedTable:
-                whole = False
-            if whole:
-                connection.execute(_EMPTY_ALL_TABLES)
-        if not whole:
-            self.close()
-
-    def close(self) -> None:
-        self._open.close()
-        self._url = None
-
-    def _connected(self) -> "psycopg.Connection":
-        libpq = make_url(self.url).set(drivername="postgresql")
-        return psycopg.connect(libpq.render_as_string(hide_password=False), autocommit=True)
-
-
 @pytest.fixture(scope="session")
-def _shared_database(template_url: str) -> Iterator[_Shared]:
-    shared = _Shared(template_url)
+def _shared_database(template_url: str) -> Iterator[SharedDatabase]:
+    shared = SharedDatabase(template_url)
     yield shared
     shared.close()
 
 
 @pytest.fixture
-def database_url(_shared_database: _Shared) -> Iterator[str]:
+def database_url(_shared_database: SharedDatabase) -> Iterator[str]:
     """A migrated, empty database of this test alone, `postgresql+psycopg://...`."""
     yield _shared_database.url
     _shared_database.empty()
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    """The same as a `Database`; closed at the end."""
-    database = Database(database_url, pool_size=5)
-    yield database
-    await database.dispose()
+async def database(database_url: str, _shared_database: SharedDatabase) -> AsyncIterator[Database]:
+    """The same as a `Database`; its connections are closed at the end."""
+    yield _shared_database.database
+    await _shared_database.database.dispose()
 
 
 @pytest.fixture
@@ -197,3 +144,12 @@ def shared_data() -> Path:
     if not _SHARED_DATA.is_dir():
         pytest.skip(f"the validation data are not at {_SHARED_DATA}")
     return _SHARED_DATA
+
+
+@pytest.fixture
+def fits_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrations need no process of their own, and the same one is reckoned once."""
+    from app.services.calibrations import runner
+    from tests.services.fits import fit_here
+
+    monkeypatch.setattr(runner, "fit_in_process", fit_here)

@@ -1,0 +1,122 @@
+"""The databases of the tests: one that is emptied after each test, and new ones beside it.
+
+Emptying costs a hundredth of making a new one: what does it is a function of the database itself,
+called over one connection whose plans are made once.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+
+import psycopg
+from sqlalchemy import make_url
+
+from app.storage.database import Database
+
+_numbers = count(1)
+
+#: Removes all rows and ends all other connections, so that whoever is left in it holds no lock.
+#: Foreign keys are not looked at while everything goes.
+_MAKE_EMPTYING = """
+    DO $$
+    DECLARE deletions text;
+    BEGIN
+        SELECT string_agg(format(
+                'IF EXISTS (SELECT FROM %1$I.%2$I) THEN DELETE FROM %1$I.%2$I; END IF;',
+                schemaname, tablename), ' ')
+            INTO deletions FROM pg_tables
+            WHERE schemaname IN ('public', 'procrastinate') AND tablename <> 'alembic_version';
+        EXECUTE format($make$
+            CREATE FUNCTION kept.make_empty() RETURNS void LANGUAGE plpgsql
+            SET session_replication_role = replica AS $body$
+            BEGIN
+                PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+                    WHERE datname = current_database() AND pid <> pg_backend_pid();
+                %s
+            END $body$ $make$, deletions);
+    END $$
+"""
+#: All columns, and where the migrations stand.
+_SCHEMA = """
+    SELECT md5(string_agg(attrelid || '.' || attname, ' ' ORDER BY attrelid, attnum)),
+        (SELECT max(version_num) FROM alembic_version)
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+    WHERE relnamespace IN ('public'::regnamespace, 'procrastinate'::regnamespace) AND attnum > 0
+"""
+
+
+def libpq(url: str) -> str:
+    """The same database for psycopg."""
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def keep_what_empties(url: str) -> None:
+    """Put the function that `SharedDatabase` calls into a database with all its tables."""
+    with psycopg.connect(libpq(url)) as connection:
+        connection.execute("CREATE SCHEMA IF NOT EXISTS kept")
+        connection.execute(_MAKE_EMPTYING)
+
+
+@contextmanager
+def new_database(server_url: str, template: str) -> Iterator[str]:
+    """A copy of a database to which nobody is connected; gone at the end."""
+    name = f"test_{next(_numbers)}"
+    server = make_url(server_url).set(database="postgres")
+    address = libpq(server.render_as_string(hide_password=False))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE {name} TEMPLATE "{template}" STRATEGY file_copy')
+    yield server.set(database=name).render_as_string(hide_password=False)
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+class SharedDatabase:
+    """The database that tests of this process have one after the other, made when it is needed."""
+
+    def __init__(self, template_url: str) -> None:
+        self._template_url = template_url
+        self._open = ExitStack()
+        self._url: str | None = None
+        self._schema: object = None
+        self._connection: psycopg.Connection | None = None
+        self._database: Database | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is, `postgresql+psycopg://...`."""
+        if self._url is None:
+            template = str(make_url(self._template_url).database)
+            self._url = self._open.enter_context(new_database(self._template_url, template))
+            self._schema = self._connected().execute(_SCHEMA).fetchone()
+        return self._url
+
+    @property
+    def database(self) -> Database:
+        """The same, opened: what it has learned of Postgres and of our statements stays."""
+        if self._database is None:
+            self._database = Database(self.url, pool_size=5)
+        return self._database
+
+    def empty(self) -> None:
+        """Take out what a test has left; a database with other tables is given up."""
+        connection = self._connected()
+        try:
+            is_whole = connection.execute(_SCHEMA).fetchone() == self._schema
+        except psycopg.errors.UndefinedTable:
+            is_whole = False
+        if is_whole:
+            connection.execute("SELECT kept.make_empty()")
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Remove the database; the next one is new."""
+        if self._connection is not None:
+            self._connection.close()
+        self._open.close()
+        self._url = self._database = self._connection = None
+
+    def _connected(self) -> psycopg.Connection:
+        if self._connection is None or self._connection.broken:
+            self._connection = psycopg.connect(libpq(self.url), autocommit=True)
+        return self._connection
