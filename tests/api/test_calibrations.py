@@ -18,6 +18,8 @@ from tests.api.by_hand import answered
 from tests.api.conftest import Client, NewClient
 from tests.services.calibrations import answers, csv_of
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 URL = "/v1/calibrations"
 
 

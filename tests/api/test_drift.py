@@ -1,10 +1,13 @@
 """Drift over HTTP: a look at it, and calibrations that flag it."""
 
+import pytest
 from fastapi import FastAPI
 
 from tests.api.conftest import Client
 from tests.services.calibrations import driven
 from tests.services.test_recalibration import world
+
+pytestmark = pytest.mark.usefixtures("fits_here")
 
 
 async def test_drift_is_judged_by_the_answers_of_a_set(client: Client, app: FastAPI) -> None:

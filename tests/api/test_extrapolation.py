@@ -10,6 +10,8 @@ from app.engine.bank import FloatArray
 from tests.api.conftest import Client
 from tests.api.test_calibrations import URL, recorded, run, started
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 N_ITEMS = 60
 
 

@@ -14,6 +14,8 @@ from app.storage.database import Database
 from tests.services.sessions import opened
 from tests.services.test_recalibration import MOVED, world
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 Run = Callable[..., Result]
 
 

@@ -26,6 +26,8 @@ from tests.calibration.simulated import answer, draw_items
 from tests.services.calibrations import answers, completed, driven, imported
 from tests.services.sessions import opened
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 
 

@@ -22,6 +22,8 @@ from tests.calibration.simulated import simulate
 from tests.services.calibrations import answers, csv_of, driven, imported, run, runner_of
 from tests.services.sessions import opened
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 IN_PARTS = CalibrationPlan(partition_size=100, seed=3)
 
 

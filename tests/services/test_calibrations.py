@@ -31,6 +31,8 @@ from app.storage.repositories.calibration_values import COLUMNS
 from tests.services.calibrations import answers, completed, csv_of, driven, imported, runner_of
 from tests.services.sessions import opened
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 PLAN = CalibrationPlan()
 KEEP_ALL = CalibrationPlan(filters=FilterSettings.none())
 

@@ -15,6 +15,8 @@ from app.storage.repositories.endpoints import EndpointSettings, Price
 from tests.services.rankings import contest
 from tests.services.sessions import opened, scripted
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 PAGE = PageRequest(limit=20, after=None, descending=True)
 
 

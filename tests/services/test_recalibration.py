@@ -28,6 +28,8 @@ from tests.calibration.simulated import adaptive, draw_items
 from tests.services.calibrations import driven, imported
 from tests.services.sessions import opened
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 N_OLD, N_NEW = 80, 8
 MOVED = ("q1", "q2", "q3", "q4", "q5", "q6")
 #: Has parameters in the old version, and nobody was asked it.

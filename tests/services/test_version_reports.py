@@ -13,6 +13,8 @@ from app.storage.database import Database
 from tests.services.calibrations import completed
 from tests.services.sessions import opened
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 
 @pytest.fixture
 async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:

@@ -31,6 +31,8 @@ from tests.servers import serving
 from tests.services.calibrations import ended, imported
 from tests.services.sessions import spec, until
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 N_ITEMS, THETA, WORDS = 40, 0.8, 20
 RNG = np.random.default_rng(1)
 TRUE = ItemBank.from_difficulties(

@@ -21,6 +21,8 @@ from tests.services.living import some_of
 from tests.services.sessions import spec, until
 from tests.worker.test_live_sessions import model_at
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 N_MODELS = 60
 N_ITEMS = 60
 #: Free-form items of middling difficulty.

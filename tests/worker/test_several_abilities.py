@@ -27,6 +27,8 @@ from app.settings import Settings
 from app.storage.repositories.api_keys import Scope
 from tests.servers import serving
 
+pytestmark = pytest.mark.usefixtures("fits_here")
+
 TASKS = ("law", "maths")
 STRONG, WEAK = 1.0, -1.0
 SEEDS = range(5)

@@ -82,20 +82,12 @@ async def fit_in_process(
         if process.stdin is None or process.stdout is None:
             raise RuntimeError("a process without pipes")
         with contextlib.suppress(ConnectionError):  # it ended: its output says so
-            process.stdin.write(_header(matrix, plan, part, parts))
+            process.stdin.write(header(matrix, plan, part, parts))
             process.stdin.write(matrix.scores.tobytes())
             await process.stdin.drain()
         async for line in process.stdout:
-            match json.loads(line):
-                case {"progress": progress}:
-                    await report(progress)
-                case {"failed": detail, "problems": problems}:
-                    raise CalibrationError(detail, problems=[FieldProblem(*p) for p in problems])
-                case {"done": figures, "columns": columns, "knowledge": knowledge, "abilities": of}:
-                    abilities = of and ExamineeAbilities(*(np.array(column) for column in of))
-                    return Fitted(figures, _arrays(columns), knowledge, abilities)
-                case other:
-                    raise RuntimeError(f"a reply of another shape: {other!r:.80}")
+            if (fitted := await taken(line, report)) is not None:
+                return fitted
         raise SextantError(
             f"The process that calibrates ended without a result (exit {await process.wait()}). "
             "It may have been out of memory: see the worker's log."
@@ -106,13 +98,31 @@ async def fit_in_process(
         await process.wait()
 
 
-def _header(
+async def taken(
+    line: bytes | str, report: Callable[[dict[str, Any]], Awaitable[None]]
+) -> Fitted | None:
+    """What one line of the process brings: the result, or None after progress was reported."""
+    match json.loads(line):
+        case {"progress": progress}:
+            await report(progress)
+            return None
+        case {"failed": detail, "problems": problems}:
+            raise CalibrationError(detail, problems=[FieldProblem(*p) for p in problems])
+        case {"done": figures, "columns": columns, "knowledge": knowledge, "abilities": of}:
+            abilities = of and ExamineeAbilities(*(np.array(column) for column in of))
+            return Fitted(figures, _arrays(columns), knowledge, abilities)
+        case other:
+            raise RuntimeError(f"a reply of another shape: {other!r:.80}")
+
+
+def header(
     matrix: ScoreMatrix | ResponseTable,
     plan: CalibrationPlan,
     part: int | None,
     parts: Sequence[FittedPart],
 ) -> bytes:
-    header = {
+    """The first line of what goes down to the process; the scores' bytes follow."""
+    described = {
         "examinees": matrix.examinees,
         "items": matrix.items,
         "plan": plan.to_dict(),
@@ -121,7 +131,7 @@ def _header(
         "parts": [[fitted.keys, fitted.figures, _lists(fitted.columns)] for fitted in parts],
         "target_se": None if plan.target_se is None else plan.target_se.tolist(),
     }
-    return json.dumps(header).encode() + b"\n"
+    return json.dumps(described).encode() + b"\n"
 
 
 def _bank_to_json(bank: ItemBank) -> dict[str, Any]:
@@ -135,18 +145,23 @@ def main() -> None:
     os.nice(_NICENESS)
     with os.fdopen(os.dup(1), "w") as replies:
         os.dup2(2, 1)  # whatever a library prints must not look like a reply
-        work = _read(sys.stdin.buffer)
+        work = read(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()
-        try:
-            fitted = work(_Reporter(replies))
-        except SextantError as error:
-            problems = [(problem.pointer, problem.detail) for problem in error.problems]
-            _send(replies, {"failed": error.detail, "problems": problems})
-        else:
-            columns = _lists(fitted.columns)
-            abilities = fitted.abilities and [column.tolist() for column in fitted.abilities]
-            done = {"done": fitted.figures, "columns": columns, "knowledge": fitted.knowledge}
-            _send(replies, {**done, "abilities": abilities})
+        answer(work, replies)
+
+
+def answer(work: Callable[[Report], Fitted], replies: TextIO) -> None:
+    """Write all lines that go up for a piece of work."""
+    try:
+        fitted = work(_Reporter(replies))
+    except SextantError as error:
+        problems = [(problem.pointer, problem.detail) for problem in error.problems]
+        _send(replies, {"failed": error.detail, "problems": problems})
+    else:
+        columns = _lists(fitted.columns)
+        abilities = fitted.abilities and [column.tolist() for column in fitted.abilities]
+        done = {"done": fitted.figures, "columns": columns, "knowledge": fitted.knowledge}
+        _send(replies, {**done, "abilities": abilities})
 
 
 def _lists(columns: Mapping[str, FloatArray]) -> dict[str, list[float]]:
@@ -157,27 +172,28 @@ def _arrays(columns: Mapping[str, list[float]]) -> dict[str, FloatArray]:
     return {name: np.array(values) for name, values in columns.items()}
 
 
-def _read(stream: BinaryIO) -> Callable[[Report], Fitted]:
-    header = json.loads(stream.readline())
-    shape = len(header["examinees"]), len(header["items"])
-    target = header["target"] and ItemBank.from_intercepts(**header["target"])
-    errors = header["target_se"]
+def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
+    """The work that went down."""
+    given = json.loads(stream.readline())
+    shape = len(given["examinees"]), len(given["items"])
+    target = given["target"] and ItemBank.from_intercepts(**given["target"])
+    errors = given["target_se"]
     plan = replace(
-        CalibrationPlan.from_dict(header["plan"]),
+        CalibrationPlan.from_dict(given["plan"]),
         target=target,
         target_se=None if errors is None else np.array(errors),
     )
     if plan.model == CONTINUOUS_SCORES:
         scores = np.frombuffer(stream.read(8 * shape[0] * shape[1]), np.float64).reshape(shape)
-        table = ResponseTable(tuple(header["examinees"]), tuple(header["items"]), scores)
+        table = ResponseTable(tuple(given["examinees"]), tuple(given["items"]), scores)
         return lambda report: _with_card(table, plan, fit(table, plan, report), report)
     codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
-    matrix = ScoreMatrix.of(codes, examinees=header["examinees"], items=header["items"])
-    if header["part"] is not None:
-        return partial(fit_part, matrix, plan, header["part"])
+    matrix = ScoreMatrix.of(codes, examinees=given["examinees"], items=given["items"])
+    if given["part"] is not None:
+        return partial(fit_part, matrix, plan, given["part"])
     whole = partial(fit, matrix, plan)
-    if header["parts"]:
-        parts = [FittedPart(tuple(k), f, _arrays(columns)) for k, f, columns in header["parts"]]
+    if given["parts"]:
+        parts = [FittedPart(tuple(k), f, _arrays(columns)) for k, f, columns in given["parts"]]
         whole = partial(fit_joined, matrix, plan, parts)
     return lambda report: _with_card(matrix, plan, whole(report), report)
 
