@@ -7,12 +7,13 @@ Use `structlog.get_logger(__name__)`; bind `request_id` or `session_id` with
 import logging
 import re
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Histogram, generate_latest
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from app.printable import printable
 
@@ -29,6 +30,8 @@ _SECRET_TEXTS = (
     re.compile(r"(?i)(?<=\bbearer )\s*[^\s\"',;]+"),
     re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"),  # user:password in a URL
 )
+#: Exceptions, by the names of their classes, whose words are the system's own.
+_TELLING = frozenset(("OSError", "DatabaseUnavailableError"))
 # Say every job, request or migration step at level info.
 _CHATTY = ("alembic", "httpx2", "httpcore2", "procrastinate", "uvicorn")
 
@@ -80,9 +83,9 @@ def configure_logging(settings: LogSettings) -> None:
     ]
     renderer: list[Processor]
     if settings.log_format == "json":
-        renderer = [structlog.processors.format_exc_info, redact_event, _json()]
+        renderer = [_exceptions, redact_event, _json()]
     else:
-        renderer = [structlog.processors.format_exc_info, redact_event, _console()]
+        renderer = [_exceptions, redact_event, _console()]
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -108,6 +111,32 @@ def configure_logging(settings: LogSettings) -> None:
     root.setLevel(level)
     for name in _CHATTY:
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else logging.WARNING)
+
+
+def without_values(exc_info: ExcInfo) -> str:
+    """An exception as it is logged: its type and where it was raised, and what led to it.
+
+    The words of an unexpected one may quote the item or the answer that was worked on, which are
+    nobody's to read in a log. Only those of the system and of a lost database are kept.
+    """
+    return "\n".join(_told(exc_info[1]))
+
+
+_exceptions = structlog.processors.ExceptionRenderer(without_values)
+
+
+def _told(error: BaseException) -> Iterator[str]:
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before is not None:
+        yield from _told(before)
+        yield "That led to:"
+    yield from (line.rstrip("\n") for line in traceback.format_tb(error.__traceback__))
+    kinds = type(error).__mro__
+    words = f": {error}" if any(kind.__name__ in _TELLING for kind in kinds) else ""
+    yield f"{type(error).__module__}.{type(error).__qualname__}{words}"
+    if isinstance(error, BaseExceptionGroup):
+        for one in error.exceptions:
+            yield from _told(one)
 
 
 def redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -6,7 +6,7 @@ memory (PSS) of the server and its children, Postgres left out. Every attack has
 longest answer of `/healthz` below 250 ms and the memory below 1.5 GB. The probe asks an idle server
 of nothing as well: where that one is slow too, the machine is busy, and the figure says little.
 
-    uv run python benchmarks/attacks.py [--only NAME] [--seconds 20] [--list]
+    uv run python benchmarks/attacks.py [--only NAME ...] [--seconds 20] [--list]
 
 An attack is a coroutine function in `ATTACKS`: add one with `@attack("name")`.
 """
@@ -412,11 +412,13 @@ def ends_under(one: Attack, url: str, running: "subprocess.Popen[bytes]") -> boo
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="attacks whose name holds this")
+    parser.add_argument(
+        "--only", nargs="*", default=[""], help="attacks whose name holds one of these"
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="then clients hang up")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    chosen = [one for one in ATTACKS if options.only in one.name]
+    chosen = [one for one in ATTACKS if any(part in one.name for part in options.only)]
     if options.list:
         print(*(one.name for one in chosen), sep="\n")
         return 0

@@ -107,3 +107,22 @@ def test_figures_appear_in_prometheus_format() -> None:
     assert b'sextant_outcomes_total{outcome="scored"}' in body
     assert b"sextant_items_asked_total" in body
     assert b"sextant_endpoint_latency_seconds_bucket" in body
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+def test_an_exception_is_logged_without_words_that_may_quote_an_answer(
+    capsys: Capture, form: Literal["console", "json"]
+) -> None:
+    configure_logging(_Settings(log_format=form))
+    answer = "Paris, of course"
+    try:
+        try:
+            int(answer)
+        except ValueError as error:
+            raise OSError("no space left") from error
+    except OSError:
+        structlog.get_logger("app").exception("failed")
+    shown = capsys.readouterr().err
+    assert "Paris" not in shown
+    for told in ("builtins.ValueError", "OSError: no space left", "test_observability.py"):
+        assert told in shown

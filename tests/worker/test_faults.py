@@ -9,11 +9,21 @@ import pytest
 from procrastinate.exceptions import ConnectorException
 
 from app import scorers
-from app.errors import DatabaseUnavailableError, InvalidStateError
+from app.adapters import CompletionRequest
+from app.errors import DatabaseUnavailableError, EndpointUnauthorizedError, InvalidStateError
+from app.items import Message
 from app.services.container import Services
+from app.services.endpoints import rate_limited
+from app.services.endpoints.rate_limited import RateLimited
+from app.services.endpoints.service import EndpointChange, EndpointSpec
 from app.services.sessions.failure_limits import MIN_ITEMS_FOR_SHARE
 from app.services.sessions.manual import ManualAnswer
-from app.storage.repositories.endpoints import EndpointRepository, Limits, Price
+from app.storage.repositories.endpoints import (
+    EndpointRepository,
+    EndpointSettings,
+    Limits,
+    Price,
+)
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
 from app.worker import loop
@@ -257,3 +267,26 @@ async def test_a_worker_stops_even_if_the_queue_cannot_be_left_in_good_order(
     stopped, _ = await asyncio.wait([worker], timeout=60)
 
     assert stopped
+
+
+async def test_a_new_key_holds_for_the_next_call_and_the_model_stays(
+    services: Services, faults: FaultServer, faults_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limited, "LOOK_EVERY_S", 0.0)
+    faults.api_key = "new"
+    settings = EndpointSettings(
+        name="mine", kind="openai_chat", model="one", base_url=f"{faults_url}/ok/v1"
+    )
+    made = await services.endpoints.create(EndpointSpec(settings=settings, api_key="old"))
+    ready = await services.endpoints.ready(made.id)
+    called = RateLimited(ready, services.endpoints, services.transport)
+    request = CompletionRequest(messages=(Message("user", "?"),))
+    with pytest.raises(EndpointUnauthorizedError):
+        await called.complete(request)
+
+    change = EndpointChange(settings={"model": "two"}, api_key="new")
+    await services.endpoints.update(made.id, change, expected_revision=made.revision)
+    await called.complete(request)
+
+    assert faults.calls[-1].headers["authorization"] == "Bearer new"
+    assert faults.calls[-1].body["model"] == "one"

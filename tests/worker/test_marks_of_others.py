@@ -1,27 +1,26 @@
 """Who asks for other marks changes nobody else's: answers are marked as their session says."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from app.items import Answer, ScorerSpec
 from app.scorers import Scored, build
 from app.services.banks.spec import item_scorer
-from app.services.container import Services, open_services
+from app.services.container import Services
 from app.services.endpoints.service import EndpointSpec
 from app.services.marking.closing import hash_of
 from app.settings import Settings
-from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.storage.repositories.endpoints import EndpointSettings
 from app.storage.repositories.session_values import SessionRecord
 from app.worker.loop import running_worker
-from app.worker.queue import JobQueue
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank
 from tests.services.living import BANK, living_bank
 from tests.services.sessions import scripted, spec, until
+from tests.worker.test_recovery import worker_process
 
 PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 12}, "concurrency": 3}
 ANYTHING = ScorerSpec("pattern", {"pattern": "(?s).*"})
@@ -39,15 +38,6 @@ def marker() -> FaultServer:
 def marker_url(marker: FaultServer) -> Iterator[str]:
     with serving(marker.app) as url:
         yield f"{url}/mark"
-
-
-@pytest.fixture
-async def elsewhere(
-    services: Services, settings: Settings, database: Database
-) -> AsyncIterator[Services]:
-    """The services of another process on the same database."""
-    async with open_services(settings, database, JobQueue(database)) as others:
-        yield others
 
 
 async def measured(services: Services, bank: str = "judged", **changes: object) -> SessionRecord:
@@ -106,18 +96,20 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
     await assert_marked_as_told(working, theirs)
 
 
-async def test_nor_does_one_of_another_process(services: Services, elsewhere: Services) -> None:
+async def test_nor_does_one_of_another_process(services: Services, settings: Settings) -> None:
     await judged_bank(services, "includes")
-    async with running_worker(services):
+    with worker_process(settings):
         theirs = await measured(services)
-    await changed(elsewhere)
-    made = await elsewhere.derived_sessions.rescore(theirs.id, ANYTHING, {})
-    async with running_worker(elsewhere):
-        await until(elsewhere, made.id)
-        await assert_marked_as_told(elsewhere, await measured(elsewhere))
-
+        await changed(services)
+        made = await services.derived_sessions.rescore(theirs.id, ANYTHING, {})
+        assert (await until(services, made.id)).summary["rescore"]["mean_after"] == 1.0
+        there = await measured(services)
     async with running_worker(services):
-        await assert_marked_as_told(services, await measured(services))
+        here = await measured(services)
+
+    for later in (there, here):
+        assert later.summary["estimate"]["theta"] == theirs.summary["estimate"]["theta"]
+        await assert_marked_as_told(services, later)
 
 
 async def test_a_session_keeps_the_scorer_it_was_made_with(working: Services) -> None:

@@ -15,7 +15,13 @@ from app.adapters.endpoint import require_public_url
 from app.adapters.guard import AddressGuard, literal_address
 from app.adapters.transport import Transport, parse_endpoint_url
 from app.calling import GenerationParams, RetryPolicy
-from app.errors import BlockedAddressError, ExamineeError, FieldProblem, InvalidInputError
+from app.errors import (
+    BlockedAddressError,
+    ExamineeError,
+    FieldProblem,
+    InvalidInputError,
+    SecretsError,
+)
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -179,7 +185,10 @@ class EndpointService:
     async def update(
         self, endpoint_id: str, change: EndpointChange, *, expected_revision: int
     ) -> Endpoint:
-        """Change an endpoint. Sessions under way take the change with their next call.
+        """Change an endpoint.
+
+        Sessions under way take a changed address, key, header, timeout or limit with their next
+        call; the model and how it is asked stay for them, unless they are taken up again.
 
         Secrets that stay are neither read nor written: this works also with a lost key.
 
@@ -241,6 +250,30 @@ class EndpointService:
             config=_config(self._opened(endpoint)),
             slots=self._slots_of(endpoint),
         )
+
+    async def renewed(self, ready: ReadyEndpoint) -> ReadyEndpoint:
+        """The same endpoint, reached as it is to be reached by now: with its present secrets.
+
+        The model and how it is asked stay: answers of two would not be one measurement.
+
+        Returns:
+            `ready` itself where nothing has changed, or the present secrets cannot be read.
+        """
+        endpoint = await self.get(ready.endpoint.id, archived=True)
+        if endpoint.revision == ready.endpoint.revision:
+            return ready
+        try:
+            present = _config(self._opened(endpoint))
+        except SecretsError:
+            return ready
+        config = replace(
+            ready.config,
+            base_url=present.base_url,  # secrets go to the host that they were given for
+            api_key=present.api_key,
+            headers=present.headers,
+            timeout_s=present.timeout_s,
+        )
+        return ReadyEndpoint(endpoint=endpoint, config=config, slots=self._slots_of(endpoint))
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits allow `request`, over all sessions and workers."""

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 import structlog
 
-from app import adapters, scorers
+from app import scorers
 from app.adapters.base import CompletionRequest
 from app.adapters.callback import CallbackEndpoint
 from app.adapters.embeddings import embed
@@ -186,7 +186,7 @@ class AnswerMarker:
             ready = await once_readable(lambda: self._endpoints.ready(endpoint_id), on_wait)
             found = (
                 ready,
-                RateLimited(adapters.build(ready.config, self.transport), ready, self._endpoints),
+                RateLimited(ready, self._endpoints, self.transport),
             )
             self._opened[endpoint] = found
         return found
@@ -220,7 +220,7 @@ class _Tools:
         made = await self._call(
             ready,
             lambda: rate_limited.in_turn(
-                size, lambda: embed(ready.config, self._marker.transport, texts)
+                size, lambda: embed(rate_limited.config, self._marker.transport, texts)
             ),
         )
         self._settle(ready, made.tokens_in, None)
@@ -228,13 +228,15 @@ class _Tools:
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         ready, rate_limited = await self._marker.open(endpoint, self._on_wait)
-        callback = rate_limited.examinee
-        if not isinstance(callback, CallbackEndpoint):
-            raise EndpointRejectedError(f"Endpoint {endpoint!r} is not of kind 'callback'.")
+
+        async def send() -> Mapping[str, Any]:
+            callback = rate_limited.examinee
+            if not isinstance(callback, CallbackEndpoint):
+                raise EndpointRejectedError(f"Endpoint {endpoint!r} is not of kind 'callback'.")
+            return await callback.send(payload)
+
         size = CompletionRequest(messages=(), params=_NOTHING_WRITTEN)
-        return await self._call(
-            ready, lambda: rate_limited.in_turn(size, lambda: callback.send(payload))
-        )
+        return await self._call(ready, lambda: rate_limited.in_turn(size, send))
 
     async def _call(self, ready: ReadyEndpoint, attempt: Callable[[], Awaitable[T]]) -> T:
         async def counted() -> T:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import numpy as np
 import structlog
 
-from app import adapters, scorers
+from app import scorers
 from app.adapters.base import Completion, CompletionRequest, Examinee, SimulationHints
 from app.adapters.prompting import PromptStyle, build_messages
 from app.adapters.retry import OnWait, Waiting
@@ -195,11 +195,7 @@ class SessionRunner:
             run=run,
             version=version,
             endpoint=endpoint,
-            examinee=RateLimited(
-                adapters.build(endpoint.config, self._networks.of(record)),
-                endpoint,
-                self._endpoints,
-            ),
+            examinee=RateLimited(endpoint, self._endpoints, self._networks.of(record)),
             marker=AnswerMarker(
                 endpoints=self._endpoints,
                 transport=self._networks.of(record),
