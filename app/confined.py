@@ -71,11 +71,13 @@ class Lane:
 
     Args:
         width: Pieces of work at a time.
+        waiting: Pieces that may wait.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, waiting: int = MAX_WAITING) -> None:
         self._lock = threading.Lock()
         self._free = width
+        self._max_waiting = waiting
         self._waiting: deque[Future[None]] = deque()
 
     @asynccontextmanager
@@ -90,10 +92,10 @@ class Lane:
             if self._free:
                 self._free -= 1
             else:
-                if len(self._waiting) >= MAX_WAITING:
+                if len(self._waiting) >= self._max_waiting:
                     raise BusyError(
-                        f"{MAX_WAITING} other requests of this kind are waiting already: try again "
-                        "in a moment."
+                        f"{self._max_waiting} other requests of this kind are waiting already: try "
+                        "again in a moment."
                     )
                 ticket = Future()
                 self._waiting.append(ticket)

@@ -22,6 +22,7 @@ from typing_extensions import override
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed
 from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
+from app.api.turns import turn_of
 from app.deps import authenticate
 from app.errors import (
     BusyError,
@@ -96,6 +97,9 @@ class ApiRoute(APIRoute):
             body = Body(request, self._max_body_bytes)
             try:
                 prepared = await self._prepared(request, body)
+                if request.method == "GET":
+                    async with turn_of(caller.key_id):
+                        return await run(prepared)
                 key = prepared.headers.get("idempotency-key") if self._idempotent else None
                 if key is None:
                     return await run(prepared)

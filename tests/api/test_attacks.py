@@ -7,7 +7,9 @@ from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
 
 from app.api.presence import entered_while_connected
+from app.api.turns import AT_A_TIME
 from app.confined import Lane
+from app.errors import NotFoundError
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
 from tests.test_confined import until
@@ -125,3 +127,25 @@ async def test_who_hangs_up_leaves_the_line() -> None:
         assert lane.n_waiting == 0
     async with lane.turn():
         assert lane.n_waiting == 0
+
+
+async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(
+    app: FastAPI, client_with: NewClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release = 0, asyncio.Event()
+
+    async def slow(*_: object) -> None:
+        nonlocal begun
+        begun += 1
+        await release.wait()
+        raise NotFoundError("bank", "none")
+
+    monkeypatch.setattr(app.state.services.banks, "get_bank", slow)
+    greedy, other = await client_with("read"), await client_with("read")
+    asked = [asyncio.create_task(greedy.get("/v1/banks/none")) for _ in range(AT_A_TIME + 3)]
+    await until(lambda: begun == AT_A_TIME)
+    assert (await other.get("/v1/banks")).status_code == 200
+    assert begun == AT_A_TIME
+    release.set()
+    assert {answer.status_code for answer in await asyncio.gather(*asked)} == {404}
+    assert begun == AT_A_TIME + 3

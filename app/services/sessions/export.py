@@ -1,5 +1,7 @@
 """Ended sessions as files of other tools."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,9 +16,10 @@ from app.exchange.every_eval_ever import (
 )
 from app.items import ItemContent
 from app.reports.figures import unmarked
+from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
 from app.services.sessions.result import score_in
-from app.services.sessions.service import SessionService
+from app.services.sessions.service import AskedAnswer, SessionService
 from app.services.visibility import Sight
 from app.storage.repositories.session_values import ENDED, SessionRecord
 
@@ -82,11 +85,21 @@ async def export_session(
         and asked.administration.closing is not None
         and asked.administration.closing.score is not None
     ]
-    items = {}
+    items: dict[int, BankItem] = {}
     if sight.shows(withheld=record.withheld):
         positions = sorted({asked.administration.position for asked in answers})
         items = await versions.items_at(version, positions)
-    test = _test(record)
+    # Of thousands of answers this is a second, in which nobody else is to wait.
+    content = await asyncio.to_thread(_content, _test(record), answers, items, file_format)
+    return SessionFile(f"{record.id}.{file_format.suffix}", file_format.media_type, content)
+
+
+def _content(
+    test: EvaluatedTest,
+    answers: Sequence[AskedAnswer],
+    items: Mapping[int, BankItem],
+    file_format: SessionFormat,
+) -> bytes:
     evaluated = []
     for asked in answers:
         closing = asked.administration.closing
@@ -112,7 +125,7 @@ async def export_session(
     content = instance_lines(test, evaluated)
     if file_format is SessionFormat.EEE:
         content = aggregate(test, content)
-    return SessionFile(f"{record.id}.{file_format.suffix}", file_format.media_type, content)
+    return content
 
 
 def _test(record: SessionRecord) -> EvaluatedTest:

@@ -55,18 +55,20 @@ class SessionReports:
             items = await self._versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
+        ended = Ended(
+            reason=record.stop_reason,
+            detail=record.stop_detail,
+            precision_reached=record.precision_reached,
+            failure=record.failure,
+        )
         return await asyncio.to_thread(
-            session_report,
-            _identity(record, stored),
-            record.summary,
-            [_asked(asked, version, texts) for asked in answers],
-            Ended(
-                reason=record.stop_reason,
-                detail=record.stop_detail,
-                precision_reached=record.precision_reached,
-                failure=record.failure,
-            ),
-            known,
+            lambda: session_report(
+                _identity(record, stored),
+                record.summary,
+                [_asked(asked, version, texts) for asked in answers],
+                ended,
+                known,
+            )
         )
 
     async def _known(

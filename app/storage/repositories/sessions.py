@@ -1,5 +1,6 @@
 """Test sessions: their row, their items and events, and the lease of who runs them."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from typing import Any
 from sqlalchemy import (
     Boolean,
     ColumnElement,
+    Row,
     Select,
     bindparam,
     cast,
@@ -368,12 +370,17 @@ class SessionRepository:
     ) -> list[Administration]:
         """Items of a session with step above `after`, in order of asking."""
         query = (
-            select(AdministrationRow)
+            select(*AdministrationRow.__table__.columns)
             .where(AdministrationRow.session_id == session_id, AdministrationRow.step > after)
             .order_by(AdministrationRow.step)
             .limit(limit)
         )
-        return [_administration(row) for row in (await self._db.execute(query)).scalars()]
+        rows = (await self._db.execute(query)).all()
+        found: list[Administration] = []
+        for start in range(0, len(rows), _AT_ONCE):
+            found += map(_administration, rows[start : start + _AT_ONCE])
+            await asyncio.sleep(0)  # a session may have thousands: between them others run
+        return found
 
     async def copy_administrations(
         self, target_id: str, administrations: Sequence[Administration]
@@ -463,6 +470,8 @@ _JOINED: dict[str, Any] = {
     "bank_visibility": BankRow.visibility,
     "withheld": _WITHHELD,
 }
+#: Answers that are made of rows in one go.
+_AT_ONCE = 200
 _OWN = [f.name for f in fields(SessionRecord) if f.name not in {*_JOINED, "metadata"}]
 # Built once: putting a statement together costs more than sending it.
 _SESSIONS: Select[Any] = (
@@ -479,7 +488,7 @@ _SESSION = _SESSIONS.where(SessionRow.id == bindparam("wanted"))
 _LOCKED_SESSION = _SESSION.with_for_update(of=SessionRow)
 
 
-def _administration(row: AdministrationRow) -> Administration:
+def _administration(row: Row[Any]) -> Administration:
     closing = None
     if row.outcome is not None:
         closing = Closing(**{f.name: getattr(row, f.name) for f in fields(Closing)})

@@ -1,0 +1,27 @@
+"""Requests that read, a few of each caller at a time.
+
+Each is a few milliseconds of the one event loop: a hundred at once would keep all others, the look
+at the server's health too, waiting for the sum of them. Who sends them waits in a line of its own.
+"""
+
+from contextlib import AbstractAsyncContextManager
+from weakref import WeakValueDictionary
+
+from app.confined import Lane
+
+#: Requests of one key that are worked on at a time, and that may wait.
+AT_A_TIME, WAITING = 4, 256
+
+_lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()
+
+
+def turn_of(key_id: str) -> AbstractAsyncContextManager[None]:
+    """The next turn of a key, which lasts until the block ends.
+
+    Raises:
+        BusyError: On entering, too many of its requests are waiting.
+    """
+    lane = _lanes.get(key_id)
+    if lane is None:
+        lane = _lanes[key_id] = Lane(AT_A_TIME, WAITING)
+    return lane.turn()
