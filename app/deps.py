@@ -17,6 +17,7 @@ from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
 from app.services.calibrations.drift import DriftService
 from app.services.calibrations.service import CalibrationService
+from app.services.catalog.service import CatalogService
 from app.services.container import Services
 from app.services.endpoints.service import EndpointService
 from app.services.marker_guard import MarkerGuard
@@ -78,6 +79,7 @@ ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
 BankExportsDep = Annotated[BankExports, _service(lambda opened: opened.bank_exports)]
 Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
 Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
+Catalog = Annotated[CatalogService, _service(lambda opened: opened.catalog)]
 Comparisons = Annotated[ComparisonService, _service(lambda opened: opened.comparisons)]
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
 Forms = Annotated[FormService, _service(lambda opened: opened.forms)]

@@ -33,6 +33,7 @@ SextantError
 │   ├── MalformedAnswerError     not JSON, or JSON of another shape
 │   ├── AnswerTooLargeError      body above the cap
 │   └── BlockedAddressError      the outbound guard refused the address
+├── DownloadError                a file of the catalogue that could not be fetched
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
 ├── BusyError                    too much work of this kind is waiting already
 ├── DatabaseUnavailableError     Postgres cannot be reached
@@ -280,6 +281,20 @@ class BlockedAddressError(ExamineeError):
     """The outbound guard refused the address."""
 
     code = "endpoint_address_blocked"
+
+
+class DownloadError(SextantError):
+    """A file of the catalogue did not come; the sentence says what to do.
+
+    Attributes:
+        unreachable: Nobody answered: a machine without a network, most likely.
+    """
+
+    code = "download_failed"
+
+    def __init__(self, detail: str, *, unreachable: bool = False) -> None:
+        super().__init__(detail)
+        self.unreachable = unreachable
 
 
 class ScorerBudgetError(SextantError):

@@ -82,6 +82,10 @@ class Settings(BaseSettings):
     import_memory_bytes: int = Field(default=640 * 1024 * 1024, ge=256 * 1024 * 1024)
     """Memory that reading one import may take, bytes; one such import is read at a time."""
 
+    catalog: Path | None = None
+    """Folder of your own entries of the catalogue, TOML files that stand beside those that Sextant
+    brings along; one of the same name stands before ours."""
+
     heartbeat_s: float = Field(default=3.0, gt=0, le=300)
     """Seconds between two signs of life of a session's worker."""
 

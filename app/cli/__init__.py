@@ -17,7 +17,7 @@ COMMANDS = {
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",
     "keys": "Create, list and revoke API keys.",
-    "banks": "Import, list, show, lint, export and recalibrate item banks.",
+    "banks": "Install, import, list, show, lint, export and recalibrate item banks.",
     "response-sets": "Import, collect, list, show and export recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",
@@ -31,7 +31,11 @@ COMMANDS = {
 
 #: Commands of a group that have a module of their own, which loads a fraction of what the group
 #: does.
-_ALONE = {("banks", "list"): "app.cli.bank_list"}
+_ALONE = {
+    ("banks", "list"): "app.cli.bank_list",
+    ("banks", "catalog"): "app.cli.catalog",
+    ("banks", "install"): "app.cli.catalog",
+}
 
 
 def build(wanted: str | None, command: str | None = None) -> typer.Typer:

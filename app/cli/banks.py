@@ -7,7 +7,7 @@ from typing import Annotated, BinaryIO, Literal, Protocol, TypeVar
 
 import typer
 
-from app.cli import bank_list, recalibration
+from app.cli import bank_list, catalog, recalibration
 from app.cli.console import err, fail_clearly, out
 from app.cli.files import write_async_blocks
 from app.cli.runtime import runtime
@@ -23,7 +23,7 @@ from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.unparsed import UNPARSED_POLICY
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import BankVersion, VersionItem
+from app.storage.repositories.bank_values import QUARANTINED, BankVersion, VersionItem
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -33,7 +33,8 @@ _PAGE = 1000
 _SHOWN = 10
 
 app = typer.Typer(
-    no_args_is_help=True, help="Import, list, show, lint, export and recalibrate item banks."
+    no_args_is_help=True,
+    help="Install, import, list, show, lint, export and recalibrate item banks.",
 )
 
 
@@ -113,14 +114,24 @@ def import_bank(
 def show(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -> None:
     """Show a bank and its versions."""
 
-    async def read(services: Services) -> tuple[BankOverview, list[BankVersion]]:
-        return await services.banks.get_bank(name), await _all(
+    async def read(
+        services: Services,
+    ) -> tuple[BankOverview, list[BankVersion], list[VersionItem]]:
+        versions = await _all(
             lambda request: services.versions.list_page(name, request),
             lambda version: version.id,
         )
+        quarantined: list[VersionItem] = []
+        if versions:
+            first = PageRequest(limit=_SHOWN, descending=False)
+            page = await services.versions.items(name, versions[-1].id, first, status=QUARANTINED)
+            quarantined = list(page.items)
+        return await services.banks.get_bank(name), versions, quarantined
 
-    overview, versions = _with(read)
+    overview, versions, quarantined = _with(read)
     bank = overview.bank
+    if quarantined:
+        catalog.show_quarantine(versions[-1].lint["items"][QUARANTINED], quarantined)
     facts = {
         "id": bank.id,
         "description": bank.description or "-",
@@ -199,6 +210,8 @@ def export(
 
 
 app.command("list")(bank_list.list_banks)
+app.command("catalog")(catalog.catalog)
+app.command("install")(catalog.install)
 app.command("drift")(recalibration.drift)
 app.command("recalibrate")(recalibration.recalibrate)
 

@@ -16,6 +16,7 @@ from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
 from app.services.calibrations.drift import DriftService
 from app.services.calibrations.service import CalibrationService
+from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
 from app.services.marker_guard import MarkerGuard
 from app.services.marking.trials import ScorerTrials
@@ -55,6 +56,7 @@ class Services:
     items: ItemService
     versions: VersionService
     bank_exports: BankExports
+    catalog: CatalogService
     version_reports: VersionReports
     forms: FormService
     session_reports: SessionReports
@@ -121,6 +123,13 @@ async def open_services(
                 items=ItemService(database, reader),
                 versions=versions,
                 bank_exports=BankExports(database, versions),
+                catalog=CatalogService(
+                    database=database,
+                    banks=banks,
+                    queue=queue,
+                    guard=guard,
+                    folder=settings.catalog,
+                ),
                 version_reports=VersionReports(database, versions),
                 forms=FormService(versions),
                 session_reports=SessionReports(database, versions, sessions),

@@ -16,6 +16,7 @@ from app.storage.repositories.collected import CollectedRepository
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.gates import GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
+from app.storage.repositories.installations import InstallationRepository
 from app.storage.repositories.items import ItemRepository
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
@@ -62,6 +63,7 @@ class UnitOfWork:
         self.response_sets = ResponseSetRepository(self._db)
         self.collected = CollectedRepository(self._db)
         self.calibrations = CalibrationRepository(self._db)
+        self.installations = InstallationRepository(self._db)
         return self
 
     async def __aexit__(

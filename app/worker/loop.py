@@ -22,16 +22,26 @@ from procrastinate.jobs import Status
 from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
 from app.services.calibrations.runner import CalibrationRunner
+from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
 from app.storage.repositories.calibration_values import CalibrationRecord
+from app.storage.repositories.installations import InstallationRecord
 from app.storage.repositories.rankings import RankingRecord
 from app.storage.repositories.session_values import SessionRecord
 from app.worker.alone import run_alone
 from app.worker.fleet import Alone, Fleet, Leased
-from app.worker.queue import CALIBRATION, RANKING, SESSION, JobKind, JobQueue, queue_app
+from app.worker.queue import (
+    CALIBRATION,
+    INSTALLATION,
+    RANKING,
+    SESSION,
+    JobKind,
+    JobQueue,
+    queue_app,
+)
 
 logger = structlog.get_logger(__name__)
 
@@ -46,6 +56,8 @@ _STALLED_WORKER_S = 60.0
 _RANKINGS = 8
 #: Calibrations of one worker process at a time: each takes all the cores and memory it can use.
 _CALIBRATIONS = 1
+#: Installations of one worker process at a time: they wait for others most of the time.
+_INSTALLATIONS = 2
 #: Seconds between two removals of old Idempotency-Keys.
 _PURGE_S = 3600.0
 
@@ -69,11 +81,12 @@ async def running_worker(services: Services) -> AsyncIterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleets:
-    """The three kinds of work of one process."""
+    """The kinds of work of one process."""
 
     sessions: Fleet[SessionRecord]
     rankings: Fleet[RankingRecord]
     calibrations: Fleet[CalibrationRecord]
+    installations: Fleet[InstallationRecord]
 
 
 @contextlib.asynccontextmanager
@@ -126,30 +139,43 @@ async def open_fleets(
             worker_id=worker_id,
             lease=lease,
         )
+        installer = InstallationRunner(
+            database=services.database,
+            catalog=services.catalog,
+            banks=services.banks,
+            worker_id=worker_id,
+            lease=lease,
+        )
         fleets = Fleets(
             sessions=Fleet(runner=runner, leases=lambda uow: uow.sessions, alone=alone, **common),
             rankings=Fleet(runner=ranker, leases=lambda uow: uow.rankings, alone=alone, **common),
             calibrations=Fleet(runner=calibrator, leases=lambda uow: uow.calibrations, **common),
+            installations=Fleet(runner=installer, leases=lambda uow: uow.installations, **common),
         )
         try:
             yield fleets
         finally:
             await asyncio.gather(
-                fleets.sessions.stop(), fleets.rankings.stop(), fleets.calibrations.stop()
+                fleets.sessions.stop(),
+                fleets.rankings.stop(),
+                fleets.calibrations.stop(),
+                fleets.installations.stop(),
             )
 
 
 async def work(services: Services) -> None:
-    """Run sessions, rankings and calibrations until cancelled."""
+    """Run sessions, rankings, calibrations and installations until cancelled."""
     alone = partial(run_alone, services)
     async with open_fleets(services, alone=alone) as fleets, asyncio.TaskGroup() as tasks:
         n_sessions = services.settings.worker_concurrency
         tasks.create_task(_take_jobs(services, SESSION, fleets.sessions, n_sessions))
         tasks.create_task(_take_jobs(services, RANKING, fleets.rankings, _RANKINGS))
         tasks.create_task(_take_jobs(services, CALIBRATION, fleets.calibrations, _CALIBRATIONS))
+        tasks.create_task(_take_jobs(services, INSTALLATION, fleets.installations, _INSTALLATIONS))
         tasks.create_task(fleets.sessions.keep_leases())
         tasks.create_task(fleets.rankings.keep_leases())
         tasks.create_task(fleets.calibrations.keep_leases())
+        tasks.create_task(fleets.installations.keep_leases())
         tasks.create_task(_rescue(services, JobQueue(services.database)))
 
 
@@ -204,6 +230,7 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
                 stalled = await uow.sessions.stalled(grace=grace, counts=counts)
                 stalled += await uow.rankings.stalled(grace=grace, counts=counts)
                 stalled += await uow.calibrations.stalled(grace=grace, counts=counts)
+                stalled += await uow.installations.stalled(grace=grace, counts=counts)
             for resource_id in stalled:
                 logger.info("rescued", id=resource_id)
                 await queue.enqueue_again(resource_id)

@@ -25,8 +25,9 @@ class JobKind:
 SESSION = JobKind("sextant.run_session", "sessions")
 CALIBRATION = JobKind("sextant.run_calibration", "calibrations")
 RANKING = JobKind("sextant.run_ranking", "rankings")
+INSTALLATION = JobKind("sextant.run_installation", "installations")
 #: By what the prefix of an id names.
-_KIND_OF = {"ses": SESSION, "cal": CALIBRATION, "rnk": RANKING}
+_KIND_OF = {"ses": SESSION, "cal": CALIBRATION, "rnk": RANKING, "ins": INSTALLATION}
 
 #: Connections of one worker to the queue: listener, heartbeat, fetch, and some for finishing jobs.
 _POOL_SIZE = 6

@@ -14,6 +14,7 @@ OF_A_SERVER = {
 OF_FEW = {
     *("alembic", "mako", "pyarrow", "scipy.optimize", "scipy.interpolate", "scipy.stats"),
     *("scipy.spatial", "sacrebleu", "math_verify", "sympy", "app.demo.model_server"),
+    "huggingface_hub",
 }
 
 
@@ -39,9 +40,10 @@ def command(*words: str) -> str:
     [
         command("--help"),
         command("banks", "list", "--server", "http://127.0.0.1:9"),
+        command("banks", "catalog"),
         "import app.cli.run, app.cli.gate, app.cli.rank, app.cli.sessions",
     ],
-    ids=["help", "banks list", "clients"],
+    ids=["help", "banks list", "banks catalog", "clients"],
 )
 def test_whoever_only_talks_to_a_server_does_not_load_one(code: str) -> None:
     assert loaded_by(code) & OF_A_SERVER == set()

@@ -1,0 +1,87 @@
+"""The catalogue: banks that can be installed by name, and their installations."""
+
+from typing import Annotated
+
+from fastapi import Path, Query, Response
+
+from app.api.errors import errors
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.catalog import (
+    CatalogEntryRead,
+    CatalogRead,
+    InstallationRead,
+    InstallationStatus,
+)
+from app.api.schemas.common import ListRead
+from app.deps import Catalog, caller
+from app.errors import InvalidStateError, NotFoundError
+
+router = make_router("", tag="catalog")
+
+EntryName = Annotated[
+    str,
+    Path(pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$", examples=["gsm8k"], description="Of an entry."),
+]
+InstallationId = Annotated[
+    str, Path(pattern=r"^ins_[0-9a-z]{26}$", examples=["ins_01jd0000000000000000000000"])
+]
+
+
+@router.get("/catalog", dependencies=[caller("read")])
+async def list_catalog(catalog: Catalog) -> CatalogRead:
+    """The banks that can be installed by name: where they come from, and how they were asked."""
+    return CatalogRead(data=[CatalogEntryRead.of(offer) for offer in await catalog.entries()])
+
+
+@router.get("/catalog/{name}", dependencies=[caller("read")])
+async def get_catalog_entry(name: EntryName, catalog: Catalog) -> CatalogEntryRead:
+    """One bank that can be installed."""
+    return CatalogEntryRead.of(await catalog.entry(name))
+
+
+@router.post(
+    "/catalog/{name}:install",
+    status_code=202,
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+)
+async def install(name: EntryName, response: Response, catalog: Catalog) -> InstallationRead:
+    """Install a bank: fetch its files, check and join them, and make the bank in one step.
+
+    It runs in a worker; poll the installation. Where a file comes from is said by the operator's
+    catalogue alone. What was fetched stays in the cache: after a failure the same call goes on from
+    there. An installation of this entry that is under way is given instead of another.
+    """
+    started = await catalog.start(name)
+    response.headers["Location"] = f"/v1/installations/{started.id}"
+    return InstallationRead.of(started)
+
+
+@router.get("/installations", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def list_installations(
+    page: Paging,
+    catalog: Catalog,
+    status: Annotated[InstallationStatus | None, Query()] = None,
+) -> ListRead[InstallationRead]:
+    """Installations, the newest first."""
+    found = await catalog.list_page(page, status=status)
+    return list_of(found, InstallationRead.of, identify=lambda record: record.id)
+
+
+@router.get("/installations/{installation_id}", dependencies=[caller("read")])
+async def get_installation(installation_id: InstallationId, catalog: Catalog) -> InstallationRead:
+    """Where an installation stands, and what came out of it."""
+    return InstallationRead.of(await catalog.get(installation_id))
+
+
+@router.post(
+    "/installations/{installation_id}:cancel",
+    dependencies=[caller("banks:write")],
+    responses=errors(InvalidStateError),
+)
+async def cancel_installation(
+    installation_id: InstallationId, catalog: Catalog
+) -> InstallationRead:
+    """End an installation; its worker stops within seconds, and no bank is made."""
+    return InstallationRead.of(await catalog.cancel(installation_id))

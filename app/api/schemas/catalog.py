@@ -1,0 +1,198 @@
+"""The catalogue and installations as JSON."""
+
+from datetime import datetime
+from typing import Any, Literal, Self
+
+from pydantic import Field
+
+from app.api.schemas.common import FieldError, Output
+from app.exchange.catalog.entry import Source
+from app.services.catalog.service import Offer
+from app.storage.repositories.installations import InstallationRecord
+
+InstallationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
+
+
+class SourceRead(Output):
+    """One place of a file: a URL, or a path in a dataset of the hub."""
+
+    name: str
+    origin: str
+    git_blob: str | None
+    sha256: str | None
+
+    @classmethod
+    def of(cls, source: Source) -> Self:
+        """The outgoing shape."""
+        return cls(
+            name=source.names[-1],
+            origin=source.origin,
+            git_blob=source.git_blob,
+            sha256=source.sha256,
+        )
+
+
+class AskedRead(Output):
+    """How the answers were got that the parameters were estimated from."""
+
+    mode: Literal["generate", "loglikelihood"]
+    shots: int
+    normalised: Literal["none", "characters", "bytes"] | None
+    of: Literal["option", "rest"] | None
+    unparsed: Literal["wrong", "missing"] | None
+    scorer: str
+    source: str
+
+
+class CatalogEntryRead(Output):
+    """A bank that can be installed by name."""
+
+    name: str
+    object: Literal["catalog_entry"] = "catalog_entry"
+    title: str
+    description: str
+    licence: str
+    parameters_licence: str | None
+    homepage: str | None
+    rows: int = Field(description="Of the split that its questions are from.")
+    split: str
+    items: int = Field(description="With published parameters.")
+    few_shot: int = Field(description="Worked examples before each question.")
+    asked: AskedRead
+    own: bool = Field(description="From the operator's own folder.")
+    files: dict[str, list[SourceRead]] = Field(
+        description="By group; the same content in each of the places."
+    )
+    bank_id: str | None = Field(description="Bank of this name, if there is one.")
+
+    @classmethod
+    def of(cls, offer: Offer) -> Self:
+        """The outgoing shape."""
+        entry = offer.listed.entry
+        return cls(
+            name=entry.name,
+            title=entry.title,
+            description=entry.description,
+            licence=entry.licence,
+            parameters_licence=entry.parameters_licence,
+            homepage=entry.homepage,
+            rows=entry.questions.rows,
+            split=entry.questions.split,
+            items=entry.parameters.items,
+            few_shot=0 if entry.few_shot is None else entry.few_shot.number,
+            asked=AskedRead(**entry.asked.model_dump()),
+            own=offer.listed.own,
+            files={
+                group: [SourceRead.of(source) for source in files.files]
+                for group, files, _ in entry.groups()
+            },
+            bank_id=offer.bank_id,
+        )
+
+
+class CatalogRead(Output):
+    """All entries, by name."""
+
+    object: Literal["list"] = "list"
+    data: list[CatalogEntryRead]
+
+
+class InstallationProgressRead(Output):
+    """How far an installation is; null where its phase has no such figure."""
+
+    phase: Literal["fetching", "joining", "writing"] | None = None
+    file: str | None = None
+    bytes: int | None = Field(default=None, description="Of the file, so far.")
+    of_bytes: int | None = None
+
+
+class FewShotRead(Output):
+    """Where the worked examples come from: never from items of the bank."""
+
+    number: int
+    wanted: int
+    origin: Literal["training_file", "rows_without_parameters", "none"]
+    rows: list[int] = Field(description="Of that file, from 0.")
+    why: str | None = Field(description="The training file is missing.")
+
+
+class InstalledFileRead(Output):
+    """A file as it was used."""
+
+    name: str
+    origin: str
+    sha256: str
+    checked_by: Literal["git_blob", "sha256", "nothing"]
+
+
+class InstallationResult(Output):
+    """What became of an installation."""
+
+    bank_id: str
+    bank_version_id: str
+    bank_version: int
+    parameters_hash: str
+    items: dict[str, int] = Field(description="By state: active, quarantined, pretest.")
+    findings: dict[str, int] = Field(description="Lint findings by code.")
+    rows: int
+    few_shot: FewShotRead
+    files: dict[str, InstalledFileRead]
+    n_left_out: int = Field(description="Rows with parameters that are no items.")
+    was_there: bool = Field(description="The bank was installed already.")
+
+    @classmethod
+    def of(cls, result: dict[str, Any]) -> Self:
+        """The outgoing shape."""
+        examples = result["few_shot"]
+        return cls.model_validate(
+            {
+                **result,
+                "few_shot": {
+                    "number": examples["number"],
+                    "wanted": examples["wanted"],
+                    "origin": examples["from"],
+                    "rows": examples["rows"],
+                    "why": examples.get("why"),
+                },
+            }
+        )
+
+
+class InstallationFailure(Output):
+    """Why nothing was installed."""
+
+    code: str
+    detail: str
+    errors: list[FieldError]
+
+
+class InstallationRead(Output):
+    """An installation: poll it until `finished_at` is set."""
+
+    id: str
+    object: Literal["installation"] = "installation"
+    entry: str
+    status: InstallationStatus
+    progress: InstallationProgressRead
+    result: InstallationResult | None
+    failure: InstallationFailure | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, record: InstallationRecord) -> Self:
+        """The outgoing shape."""
+        return cls(
+            id=record.id,
+            entry=record.entry,
+            status=record.status,
+            progress=InstallationProgressRead.model_validate(record.progress),
+            result=None if record.result is None else InstallationResult.of(record.result),
+            failure=None
+            if record.failure is None
+            else InstallationFailure.model_validate(record.failure),
+            created_at=record.created_at,
+            started_at=record.started_at,
+            finished_at=record.finished_at,
+        )

@@ -1,0 +1,245 @@
+"""From the files of an entry to the items, parameters and examples of its bank. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.errors import InvalidInputError
+from app.exchange.catalog.entry import Entry, ItemForm
+from app.exchange.catalog.order import rows_of_parameters
+from app.exchange.catalog.rows import read_rows
+from app.exchange.catalog.templates import Template, field_of, filter_of
+from app.exchange.item_record import ItemRecord, parse_item
+from app.exchange.parameters import read_parameters
+from app.items import ItemContent, choice_letter
+
+TRAINING = "training_file"
+WITHOUT_PARAMETERS = "rows_without_parameters"
+NO_EXAMPLES = "none"
+#: Rows of a training file that are looked at for examples.
+_LOOKED_AT = 1000
+_PARAMETERS = ("a", "intercept", "c", "d")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A file of an entry, checked."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A row that has parameters and is no item."""
+
+    name: str
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One worked example.
+
+    Attributes:
+        row: Of the file that it comes from, from 0.
+        content: What is asked, and the right answer.
+        answer: How it is answered.
+    """
+
+    row: int
+    content: ItemContent
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """What becomes of an entry.
+
+    Attributes:
+        items: Fields of the items with their parameters, as a file of items has them, in the order
+            of the parameters.
+        rows: Row of the split of each, from 0.
+        examples: Worked examples.
+        examples_from: `training_file`, `rows_without_parameters` or `none`.
+        n_rows: Of the split.
+        left_out: Rows with parameters that are no items.
+    """
+
+    items: Sequence[Mapping[str, Any]]
+    rows: Sequence[int]
+    examples: Sequence[Example]
+    examples_from: str
+    n_rows: int
+    left_out: Sequence[LeftOut]
+
+
+def build_bank(
+    entry: Entry, questions: GivenFile, parameters: GivenFile, training: GivenFile | None = None
+) -> Built:
+    """Join questions and parameters, and take examples that are no items.
+
+    Raises:
+        InvalidInputError: Another number of rows or parameters than the entry says, fields that
+            are not there, names that fit no row.
+    """
+    rows = read_rows(questions.content, questions.name)
+    if len(rows) != entry.questions.rows:
+        raise InvalidInputError(
+            f"{questions.name} has {len(rows)} rows: expected the {entry.questions.rows} of the "
+            f"{entry.questions.split} split, because their order joins them to the parameters."
+        )
+    table = read_parameters(parameters.content, name=parameters.name)
+    if table.n_items != entry.parameters.items:
+        raise InvalidInputError(
+            f"{parameters.name} has parameters of {table.n_items} items: expected "
+            f"{entry.parameters.items}."
+        )
+    form = _Form(entry.item)
+    row_of = rows_of_parameters(entry.join, table.item_ids, len(rows))
+    items: list[Mapping[str, Any]] = []
+    places: list[int] = []
+    contents: set[str] = set()
+    left_out: list[LeftOut] = []
+    for at, name in enumerate(table.item_ids):
+        row = row_of[name]
+        values = {column: float(getattr(table, column)[at]) for column in _PARAMETERS}
+        fields = form.item(rows[row], name, row, questions.name)
+        try:
+            record = parse_item({**fields, **values})
+        except InvalidInputError as fault:
+            detail = fault.problems[0].detail if fault.problems else fault.detail
+            left_out.append(LeftOut(name=name, row=row, reason=detail))
+            continue
+        items.append({**fields, **values})
+        places.append(row)
+        contents.add(_asked(record.content))
+    if not items:
+        raise InvalidInputError(
+            f"No row of {questions.name} becomes an item; the first fault: {left_out[0].reason}."
+        )
+    examples, origin = _examples(entry, form, rows, set(row_of.values()), contents, training)
+    return Built(
+        items=items,
+        rows=places,
+        examples=examples,
+        examples_from=origin,
+        n_rows=len(rows),
+        left_out=left_out,
+    )
+
+
+def _examples(
+    entry: Entry,
+    form: "_Form",
+    rows: Sequence[Mapping[str, Any]],
+    with_parameters: set[int],
+    contents: set[str],
+    training: GivenFile | None,
+) -> tuple[list[Example], str]:
+    """Worked examples that ask nothing that an item asks, and where they come from."""
+    number = 0 if entry.few_shot is None else entry.few_shot.number
+    if not number:
+        return [], NO_EXAMPLES
+    places: list[tuple[str, Iterator[tuple[int, Mapping[str, Any]]]]] = []
+    if training is not None:
+        listed = read_rows(training.content, training.name, _LOOKED_AT)
+        places.append((TRAINING, iter(enumerate(listed))))
+    free = ((row, rows[row]) for row in range(len(rows)) if row not in with_parameters)
+    places.append((WITHOUT_PARAMETERS, free))
+    for origin, candidates in places:
+        found: list[Example] = []
+        for row, fields in candidates:
+            example = form.example(fields, row)
+            if example is not None and _asked(example.content) not in contents:
+                found.append(example)
+            if len(found) == number:
+                break
+        if found:
+            return found, origin
+    return [], NO_EXAMPLES
+
+
+def _asked(content: ItemContent) -> str:
+    """What makes two items the same question, however it is spaced."""
+    return " ".join((content.prompt or "").split())
+
+
+class _Form:
+    """Fills the form of an entry's items."""
+
+    def __init__(self, form: ItemForm) -> None:
+        self._form = form
+        self._prompt = Template(form.prompt)
+        self._target = None if form.target is None else Template(form.target)
+        self._answer = None if form.example is None else Template(form.example)
+        self._tags = [Template(tag) for tag in form.tags]
+        self._clean = None if form.clean is None else filter_of(form.clean)
+
+    def item(self, row: Mapping[str, Any], key: str, place: int, file: str) -> dict[str, Any]:
+        """Fields of the item of a row.
+
+        Raises:
+            InvalidInputError: The row has other fields than the form.
+        """
+        try:
+            return {"key": key, **self._content(row)}
+        except InvalidInputError as fault:
+            raise InvalidInputError(f"{file}, row {place}: {fault.detail}") from None
+
+    def example(self, row: Mapping[str, Any], place: int) -> Example | None:
+        """The row as a worked example; None where it is no item."""
+        try:
+            record: ItemRecord = parse_item({"key": "example", **self._content(row)})
+            if not record.content.target:
+                return None
+            if self._answer is not None:
+                answer = self._answer.fill(row)
+            elif record.content.choices:
+                right = record.content.target[0]
+                answer = choice_letter(record.content.choices.index(right))
+            else:
+                answer = record.content.target[0]
+        except InvalidInputError:
+            return None
+        return Example(row=place, content=record.content, answer=answer)
+
+    def _content(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        fields: dict[str, Any] = {"prompt": self._prompt.fill(row)}
+        if self._target is not None:
+            fields["target"] = self._target.fill(row)
+        else:
+            fields["choices"], right = self._choices(row)
+            fields["target"] = fields["choices"][right]
+        if self._tags:
+            fields["tags"] = [tag for tag in (part.fill(row) for part in self._tags) if tag.strip()]
+        return fields
+
+    def _choices(self, row: Mapping[str, Any]) -> tuple[list[str], int]:
+        form = self._form
+        if isinstance(form.choices, str):
+            listed = field_of(row, form.choices)
+            if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+                raise InvalidInputError(f"Expected a list of texts in field {form.choices!r}.")
+        else:
+            listed = [Template(text).fill(row) for text in form.choices or ()]
+        if self._clean is not None:
+            listed = [self._clean(text) for text in listed]
+        answer = field_of(row, form.answer or "")
+        if form.labels is not None:
+            labels = field_of(row, form.labels)
+            if answer not in labels:
+                raise InvalidInputError(f"Expected one of {labels!r:.80}, got {answer!r:.80}.")
+            return listed, labels.index(answer)
+        try:
+            right = int(answer) - form.first
+        except (TypeError, ValueError):
+            right = -1
+        if not 0 <= right < len(listed):
+            last = len(listed) - 1 + form.first
+            raise InvalidInputError(
+                f"Expected the number of an option, {form.first} to {last}, in field "
+                f"{form.answer!r}, got {answer!r:.80}."
+            )
+        return listed, right

@@ -1,0 +1,348 @@
+"""Entries of the catalogue: a TOML file says where a bank's questions and parameters lie.
+
+One file an entry. A group of files (`questions`, `parameters`, `few_shot`, `answers`) lists the
+places where the same content can be had; the first that can be reached is taken.
+"""
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import unquote, urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic import model_validator as pydantic_model_validator
+
+from app.errors import FieldProblem, InvalidInputError, UnknownNameError
+from app.exchange.catalog.templates import Template
+
+_BUILT_IN = Path(__file__).parent / "entries"
+#: Bytes of one entry; the largest of ours has three thousand.
+_MAX_BYTES = 256 * 1024
+#: What a URL without TLS may name: whoever tests against a server on this machine.
+_LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+
+Hex = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]+$")]
+Sha1 = Annotated[Hex, StringConstraints(min_length=40, max_length=40)]
+Sha256 = Annotated[Hex, StringConstraints(min_length=64, max_length=64)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=20_000)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$")]
+
+
+def _inside(path: str) -> str:
+    if ".." in path:
+        raise ValueError(f"expected a path that stays where it begins, got {path!r}")
+    return path
+
+
+#: Of a repository of the hub, or a path in one.
+RelativePath = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./ -]{0,499}$"),
+    AfterValidator(_inside),
+]
+
+
+class _Part(BaseModel):
+    """Unknown fields are faults: a misspelt one would silently mean nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class Source(_Part):
+    """One place of a file: a URL, a file of a dataset of the hub, or a file beside the entry.
+
+    Attributes:
+        url: `https`, or `http` to this machine.
+        dataset: Repository of the hub, `owner/name`, with `revision` (a commit) and `path` in it.
+        file: Path relative to the folder of the entry.
+        git_blob: SHA-1 that git gives the content.
+        sha256: Of the content.
+    """
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=2000)] | None = None
+    dataset: RelativePath | None = None
+    revision: Sha1 | None = None
+    path: RelativePath | None = None
+    file: RelativePath | None = None
+    git_blob: Sha1 | None = None
+    sha256: Sha256 | None = None
+
+    @pydantic_model_validator(mode="after")
+    def _one_place(self) -> Self:
+        given = [name for name in ("url", "dataset", "file") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"expected exactly one of url, dataset, file, got {given or 'none'}")
+        if (self.dataset is None) != (self.path is None) or (
+            (self.dataset is None) != (self.revision is None)
+        ):
+            raise ValueError("dataset, revision and path come together")
+        if self.url is not None:
+            parts = urlsplit(self.url)
+            if parts.scheme != "https" and parts.hostname not in _LOCAL_HOSTS:
+                raise ValueError(f"expected an https URL, got {self.url!r}")
+            if not self.git_blob and not self.sha256:
+                raise ValueError("a URL needs a hash of its content: git_blob or sha256")
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Under which it may lie in a folder, the most exact first."""
+        whole = self.path or self.file or unquote(urlsplit(self.url or "").path)
+        last = PurePosixPath(whole).name
+        return (last,) if self.url else tuple(dict.fromkeys((whole, last)))
+
+    @property
+    def origin(self) -> str:
+        """Where a person gets it."""
+        if self.dataset is not None:
+            return f"{self.path} of dataset {self.dataset} at {self.revision}"
+        return self.url or str(self.file)
+
+
+class Files(_Part):
+    """The same content in one or several places."""
+
+    files: Annotated[tuple[Source, ...], Field(min_length=1, strict=False)]
+
+
+class Questions(Files):
+    """The split whose rows are asked; `rows` is how many it has."""
+
+    rows: Annotated[int, Field(ge=1, le=1_000_000)]
+    split: Text
+
+
+class Parameters(Files):
+    """Published item parameters: of how many items, and on which theta scale."""
+
+    items: Annotated[int, Field(ge=1, le=200_000)]
+    scale: Text | None = None
+    response_model: Literal["1pl", "2pl", "3pl", "4pl"] | None = None
+
+
+class Join(_Part):
+    """Which row of the split a parameter belongs to.
+
+    Attributes:
+        name: What parameters are called; `{place}` stands for a number.
+        first: Of the numbers.
+        order: Place to row: `rows` as they stand, or `shuffled` as Python's
+            `random.Random(seed).shuffle` orders the list of all rows.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[^{}]*\{place\}[^{}]*$")] = "{place}"
+    first: Literal[0, 1] = 1
+    order: Literal["rows", "shuffled"] = "rows"
+    seed: int | None = None
+    evidence: Text | None = None
+
+    @pydantic_model_validator(mode="after")
+    def _seeded(self) -> Self:
+        if (self.order == "shuffled") != (self.seed is not None):
+            raise ValueError("a seed belongs to the order `shuffled`, and to no other")
+        return self
+
+
+class Scorer(_Part):
+    """Who marks the items."""
+
+    name: Text
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+def _scorer(value: object) -> object:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class ItemForm(_Part):
+    """From a row to an item; texts are templates over its fields.
+
+    Attributes:
+        prompt: What is asked.
+        target: The right answer of an item without options.
+        choices: Templates of the options, or the name of a field that lists them.
+        clean: Filter that each listed option goes through.
+        answer: Field that names the right option: by its label, or by its number from `first`.
+        labels: Field that lists the options' labels.
+        example: How a few-shot example is answered; by default the right option or target.
+    """
+
+    prompt: Text
+    target: Text | None = None
+    choices: Annotated[tuple[Text, ...], Field(strict=False, min_length=2)] | Text | None = None
+    clean: Text | None = None
+    answer: Text | None = None
+    labels: Text | None = None
+    first: Literal[0, 1] = 0
+    example: Text | None = None
+    tags: Annotated[tuple[Text, ...], Field(strict=False)] = ()
+    scorer: Annotated[Scorer | None, BeforeValidator(_scorer)] = None
+    free_instruction: str | None = None
+    choice_instruction: str | None = None
+
+    @pydantic_model_validator(mode="after")
+    def _of_one_kind(self) -> Self:
+        if (self.choices is None) == (self.target is None):
+            raise ValueError("expected either a target, or choices with an answer")
+        if (self.choices is None) != (self.answer is None):
+            raise ValueError("choices and answer come together")
+        for name in ("prompt", "target", "example"):
+            if (text := getattr(self, name)) is not None:
+                Template(text)
+        return self
+
+
+class FewShot(Files):
+    """Worked examples before each question: how many, and the file they are taken from first.
+
+    Attributes:
+        number: Of the examples.
+        rows: Of the training file, where that is known.
+    """
+
+    files: Annotated[tuple[Source, ...], Field(strict=False)] = ()
+    number: Annotated[int, Field(ge=0, le=100)]
+    rows: Annotated[int, Field(ge=1)] | None = None
+
+
+class Asked(_Part):
+    """How the answers were got that the parameters were estimated from.
+
+    Attributes:
+        mode: `generate`: a text that is marked; `loglikelihood`: the likeliest option.
+        normalised: What the log-likelihood of an option was divided by.
+        of: Whose log-likelihood: that of the option, or of the rest of the sentence behind it.
+        unparsed: What an answer that nobody could read counted as.
+    """
+
+    mode: Literal["generate", "loglikelihood"]
+    shots: Annotated[int, Field(ge=0)]
+    normalised: Literal["none", "characters", "bytes"] | None = None
+    of: Literal["option", "rest"] | None = None
+    unparsed: Literal["wrong", "missing"] | None = None
+    scorer: Text
+    source: Text
+
+
+class Entry(_Part):
+    """A bank of the catalogue."""
+
+    name: Name
+    title: Text
+    description: str = ""
+    licence: Text
+    parameters_licence: Text | None = None
+    homepage: Text | None = None
+    visibility: Literal["open", "withheld"] = "open"
+    questions: Questions
+    parameters: Parameters
+    join: Join
+    item: ItemForm
+    few_shot: FewShot | None = None
+    answers: Files | None = None
+    asked: Asked
+
+    def groups(self) -> Iterator[tuple[str, Files, bool]]:
+        """Name, files and whether they are needed, of each group that has any."""
+        yield "questions", self.questions, True
+        yield "parameters", self.parameters, True
+        if self.few_shot is not None and self.few_shot.files:
+            yield "few_shot", self.few_shot, False
+        if self.answers is not None:
+            yield "answers", self.answers, False
+
+
+class Listed(BaseModel):
+    """An entry and the file it stands in."""
+
+    model_config = ConfigDict(frozen=True)
+
+    entry: Entry
+    folder: Path
+    own: bool
+
+
+def read_entry(content: bytes, name: str) -> Entry:
+    """Read an entry.
+
+    Args:
+        content: TOML.
+        name: How faults name the file.
+
+    Raises:
+        InvalidInputError: No TOML, or an entry with faults, each with its place.
+    """
+    if len(content) > _MAX_BYTES:
+        raise InvalidInputError(f"{name}: expected at most {_MAX_BYTES} bytes, got {len(content)}.")
+    try:
+        fields = tomllib.loads(content.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as exc:
+        raise InvalidInputError(f"{name}: expected TOML, got a fault: {exc}.") from None
+    try:
+        return Entry.model_validate(fields)
+    except ValidationError as exc:
+        problems = [
+            FieldProblem("/".join(map(str, ("", *fault["loc"]))), fault["msg"])
+            for fault in exc.errors(include_url=False, include_input=False)
+        ]
+        first = problems[0]
+        raise InvalidInputError(
+            f"{name} is no entry of a catalogue: {first.pointer or '/'}: {first.detail}.",
+            problems=problems,
+        ) from None
+
+
+def entry_of(fields: Any) -> Entry:
+    """An entry that `Entry.model_dump(mode="json")` gave."""
+    return Entry.model_validate(fields, strict=False)
+
+
+def read_catalogue(own: Path | None = None) -> dict[str, Listed]:
+    """All entries by name; one of an operator's own folder stands before ours of the same name.
+
+    Raises:
+        InvalidInputError: The folder is none, or has a file that is no entry.
+    """
+    found: dict[str, Listed] = {}
+    for folder in (_BUILT_IN, own):
+        if folder is None:
+            continue
+        try:
+            files = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+            entries = [read_entry(path.read_bytes(), path.name) for path in files]
+        except OSError as exc:
+            raise InvalidInputError(
+                f"SEXTANT_CATALOG: {exc.filename or folder} cannot be read: {exc.strerror}."
+            ) from exc
+        names: set[str] = set()
+        for path, entry in zip(files, entries, strict=True):
+            if entry.name in names:
+                raise InvalidInputError(f"{path.name}: {entry.name!r} is in this folder twice.")
+            names.add(entry.name)
+            found[entry.name] = Listed(entry=entry, folder=folder, own=folder is not _BUILT_IN)
+    return dict(sorted(found.items()))
+
+
+def pick(catalogue: dict[str, Listed], name: str) -> Listed:
+    """The entry of a name.
+
+    Raises:
+        UnknownNameError: There is none.
+    """
+    if name not in catalogue:
+        raise UnknownNameError("entry of the catalogue", name, catalogue)
+    return catalogue[name]
+
+
+def wanted_files(files: Sequence[Source]) -> str:
+    """What a person is to bring: `NAME (from PLACE), or NAME (from PLACE)`."""
+    return ", or ".join(f"{source.names[-1]} (from {source.origin})" for source in files)

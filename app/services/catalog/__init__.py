@@ -1,0 +1,1 @@
+"""Banks installed by name: fetched, joined, checked, and made in one transaction."""

@@ -1,0 +1,178 @@
+"""The files of an entry: from a folder, beside the entry, or fetched; each checked by its hash."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.adapters.downloads import Progress, RemoteFile, download
+from app.adapters.guard import AddressGuard
+from app.errors import DownloadError, InvalidInputError
+from app.exchange.catalog.entry import Entry, Files, Listed, Source, wanted_files
+from app.exchange.catalog.hashes import check
+
+#: Of one file: the largest of ours has 50 MB.
+MAX_BYTES = 512 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A file of an entry.
+
+    Attributes:
+        name: Of the file.
+        content: Its bytes.
+        origin: Where it came from.
+        sha256: Of its content.
+        checked_by: `git_blob`, `sha256`, or `nothing` where no hash of it is known.
+    """
+
+    name: str
+    content: bytes
+    origin: str
+    sha256: str
+    checked_by: str
+
+    def to_dict(self) -> dict[str, str]:
+        """What is kept of it with the version."""
+        return {
+            "name": self.name,
+            "origin": self.origin,
+            "sha256": self.sha256,
+            "checked_by": self.checked_by,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFiles:
+    """The files of an entry by group, and why an optional one is missing."""
+
+    found: Mapping[str, FoundFile]
+    missing: Mapping[str, str]
+
+
+async def files_in_folder(listed: Listed, folder: Path) -> FoundFiles:
+    """The files of an entry as a person brought them, under the names of their sources.
+
+    Raises:
+        InvalidInputError: No folder, a needed file that is not in it, or one of another hash.
+    """
+    return await asyncio.to_thread(_in_folder, listed.entry, folder)
+
+
+async def fetched_files(
+    listed: Listed, guard: AddressGuard, report: Callable[[Progress], None]
+) -> FoundFiles:
+    """The files of an entry, downloaded into the hub's cache unless they are there.
+
+    Raises:
+        DownloadError: A needed file did not come; without a network it lists what to bring.
+        InvalidInputError: A file of another hash.
+    """
+    found: dict[str, FoundFile] = {}
+    missing: dict[str, str] = {}
+    for group, files, needed in listed.entry.groups():
+        beside = await asyncio.to_thread(_beside, listed.folder, files)
+        if beside is not None:
+            found[group] = beside
+            continue
+        try:
+            found[group] = await _fetched(files, guard, report)
+        except DownloadError as error:
+            if not needed:
+                missing[group] = error.detail
+            elif error.unreachable:
+                raise DownloadError(
+                    f"{error.detail} {to_bring(listed.entry)}", unreachable=True
+                ) from None
+            else:
+                raise
+    return FoundFiles(found, missing)
+
+
+def to_bring(entry: Entry) -> str:
+    """What whoever has no network is to bring, in one sentence."""
+    needed = [wanted_files(files.files) for _, files, needed in entry.groups() if needed]
+    return (
+        f"Without a network, put {'; and '.join(needed)} into a folder and install with `sextant "
+        f"banks install {entry.name} --from FOLDER`."
+    )
+
+
+async def _fetched(
+    files: Files, guard: AddressGuard, report: Callable[[Progress], None]
+) -> FoundFile:
+    sources = [source for source in files.files if source.file is None]
+    if not sources:
+        names = ", ".join(source.names[-1] for source in files.files)
+        raise DownloadError(f"No {names} lies beside the entry.")
+    name = sources[0].names[-1]
+    places = [
+        RemoteFile(url=s.url, dataset=s.dataset, revision=s.revision, path=s.path) for s in sources
+    ]
+    got = await download(name, places, guard, report)
+    source = sources[got.place]
+
+    def checked() -> FoundFile:
+        content = _content(got.path)
+        try:
+            return _checked(content, source, source.names[-1])
+        except InvalidInputError:
+            # Or the next installation would find it in the cache and fail for ever.
+            os.unlink(got.path.resolve())  # noqa: PTH108  the file itself, not the link to it
+            got.path.unlink(missing_ok=True)
+            raise
+
+    return await asyncio.to_thread(checked)
+
+
+def _in_folder(entry: Entry, folder: Path) -> FoundFiles:
+    if not folder.is_dir():
+        raise InvalidInputError(f"There is no folder {str(folder)!r}. {to_bring(entry)}")
+    found: dict[str, FoundFile] = {}
+    missing: dict[str, str] = {}
+    for group, files, needed in entry.groups():
+        lying = _lying(folder, files.files)
+        if lying is not None:
+            found[group] = lying
+        elif needed:
+            raise InvalidInputError(
+                f"There is no {wanted_files(files.files)} in {str(folder)!r}: put it there."
+            )
+        else:
+            missing[group] = f"The folder has no {wanted_files(files.files)}."
+    return FoundFiles(found, missing)
+
+
+def _beside(folder: Path, files: Files) -> FoundFile | None:
+    return _lying(folder, [source for source in files.files if source.file is not None])
+
+
+def _lying(folder: Path, sources: Sequence[Source]) -> FoundFile | None:
+    for source in sources:
+        for name in source.names:
+            path = folder / name
+            if path.is_file():
+                return _checked(_content(path), source, path.name)
+    return None
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise InvalidInputError(f"{path.name}: expected at most {MAX_BYTES >> 20} MB.")
+        return path.read_bytes()
+    except OSError as exc:
+        raise InvalidInputError(f"{path} cannot be read: {exc.strerror}.") from exc
+
+
+def _checked(content: bytes, source: Source, name: str) -> FoundFile:
+    found = check(content, source, name)
+    return FoundFile(
+        name=name,
+        content=content,
+        origin=source.origin,
+        sha256=found.sha256,
+        checked_by=found.by,
+    )

@@ -1,0 +1,173 @@
+"""The catalogue: what can be installed, and installations asked for, watched and ended."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from app.adapters.guard import AddressGuard
+from app.errors import AlreadyExistsError, NotFoundError, UnknownNameError
+from app.exchange.catalog.entry import Listed, pick, read_catalogue
+from app.services.banks.service import BankService
+from app.services.catalog.installing import Prepared, Report, prepare, write
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.bank_values import BankVersion
+from app.storage.repositories.installations import InstallationRecord
+from app.storage.unit_of_work import UnitOfWork
+
+
+class InstallationQueue(Protocol):
+    """Whoever brings installations to the workers."""
+
+    def enqueue(self, uow: UnitOfWork, installation_id: str) -> Awaitable[None]:
+        """Ask for an installation to be run, within the given transaction."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An entry of the catalogue, and the bank of its name if there is one."""
+
+    listed: Listed
+    bank_id: str | None
+
+
+class CatalogService:
+    """Use cases of the catalogue. Running installations is `InstallationRunner`'s.
+
+    Args:
+        database: Where banks and installations are.
+        banks: Makes banks.
+        queue: Brings installations to the workers.
+        guard: Decides which addresses downloads may call.
+        folder: The operator's own entries.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        banks: BankService,
+        queue: InstallationQueue,
+        guard: AddressGuard,
+        folder: Path | None,
+    ) -> None:
+        self._database = database
+        self._banks = banks
+        self._queue = queue
+        self._guard = guard
+        self._folder = folder
+
+    async def entries(self) -> list[Offer]:
+        """All entries, by name.
+
+        Raises:
+            InvalidInputError: A file of the operator's own folder is no entry.
+        """
+        catalogue = await asyncio.to_thread(read_catalogue, self._folder)
+        async with self._database.reading() as uow:
+            return [Offer(listed, await _bank_of(uow, name)) for name, listed in catalogue.items()]
+
+    async def entry(self, name: str) -> Offer:
+        """One entry.
+
+        Raises:
+            NotFoundError: There is none of that name.
+        """
+        listed = await self._found(name)
+        async with self._database.reading() as uow:
+            return Offer(listed, await _bank_of(uow, name))
+
+    async def _found(self, name: str) -> Listed:
+        try:
+            return await self.listed(name)
+        except UnknownNameError:
+            raise NotFoundError("entry of the catalogue", name) from None
+
+    async def listed(self, name: str) -> Listed:
+        """One entry as it is now.
+
+        Raises:
+            UnknownNameError: There is none of that name.
+        """
+        return pick(await asyncio.to_thread(read_catalogue, self._folder), name)
+
+    async def start(self, name: str) -> InstallationRecord:
+        """Queue an installation; one that is under way already is given instead.
+
+        Raises:
+            NotFoundError: No entry of that name.
+        """
+        listed = await self._found(name)
+        async with self._database.unit_of_work() as uow:
+            underway = await uow.installations.underway(listed.entry.name)
+            if underway is not None:
+                return underway
+            made = await uow.installations.add(new_id("ins"), listed.entry.name)
+            await self._queue.enqueue(uow, made.id)
+            return made
+
+    async def get(self, installation_id: str) -> InstallationRecord:
+        """One installation.
+
+        Raises:
+            NotFoundError: No such installation.
+        """
+        async with self._database.reading() as uow:
+            return await uow.installations.get(installation_id)
+
+    async def list_page(
+        self, request: PageRequest, *, status: str | None = None
+    ) -> Page[InstallationRecord]:
+        """One page of installations."""
+        async with self._database.reading() as uow:
+            return await uow.installations.list_page(request, status=status)
+
+    async def cancel(self, installation_id: str) -> InstallationRecord:
+        """End an installation; nothing of it stays but what was fetched.
+
+        Raises:
+            NotFoundError: No such installation.
+            InvalidStateError: It has ended.
+        """
+        async with self._database.unit_of_work() as uow:
+            return await uow.installations.cancel(installation_id)
+
+    async def install_now(
+        self, name: str, report: Report, folder: Path | None = None
+    ) -> tuple[BankVersion, Mapping[str, Any]]:
+        """Install an entry here, without a worker.
+
+        Args:
+            name: Of the entry.
+            report: Told of progress.
+            folder: Where its files lie; None: fetch them.
+
+        Raises:
+            UnknownNameError: No entry of that name.
+            DownloadError: A file did not come.
+            InvalidInputError: Files that are not the entry's.
+            ConflictError: There is another bank of that name.
+        """
+        prepared = await self.prepared(name, report, folder)
+        report({"phase": "writing"})
+        try:
+            async with self._database.unit_of_work() as uow:
+                return await write(uow, self._banks, prepared)
+        except AlreadyExistsError:  # somebody made it meanwhile
+            async with self._database.unit_of_work() as uow:
+                return await write(uow, self._banks, prepared)
+
+    async def prepared(self, name: str, report: Report, folder: Path | None = None) -> Prepared:
+        """All that an installation needs, before anything is written; as `install_now`."""
+        return await prepare(await self.listed(name), self._guard, report, folder)
+
+
+async def _bank_of(uow: UnitOfWork, name: str) -> str | None:
+    try:
+        return (await uow.banks.find(name)).id
+    except NotFoundError:
+        return None

@@ -1,0 +1,104 @@
+"""A server that speaks the hub's protocol, and gives plain files, well or badly on demand.
+
+Files of datasets are asked for by HEAD, whose headers tell commit, hash and size, and fetched from
+another path by redirect, as the hub's storage does. What misbehaves is set per path.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from fastapi import FastAPI, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+DATASET = "someone/questions"
+
+
+@dataclass(slots=True, kw_only=True)
+class Hub:
+    """State of the server; `app` is the ASGI application.
+
+    Attributes:
+        files: Path in the dataset, or name of a plain file, to content.
+        token: Without it the dataset is not given.
+        cuts: How often the connection of a path breaks half-way before it holds.
+        held: Paths whose second half never comes.
+        asked: Requests by method and path.
+        ranges: Ranges that were asked for, by path.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    token: str | None = None
+    cuts: Counter[str] = field(default_factory=Counter)
+    held: set[str] = field(default_factory=set)
+    asked: Counter[str] = field(default_factory=Counter)
+    ranges: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def app(self) -> FastAPI:
+        app = FastAPI()
+        resolve = f"/datasets/{DATASET}/resolve/{{revision}}/{{path:path}}"
+        app.add_api_route(resolve, self._resolve, methods=["HEAD", "GET"])
+        app.add_api_route("/plain/{path:path}", self._content, methods=["GET"])
+        app.add_api_route("/moved/{path:path}", self._moved, methods=["GET"])
+        return app
+
+    async def _resolve(self, request: Request, revision: str, path: str) -> Response:
+        self.asked[f"{request.method} {path}"] += 1
+        if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
+            return _refusal(401, "GatedRepo", "Access to this dataset is restricted.")
+        if revision != COMMIT:
+            return _refusal(404, "RevisionNotFound", "Invalid rev id.")
+        if path not in self.files:
+            return _refusal(404, "EntryNotFound", "Entry not found.")
+        content = self.files[path]
+        headers = {
+            "X-Repo-Commit": COMMIT,
+            "X-Linked-Etag": f'"{hashlib.sha256(content).hexdigest()}"',
+            "X-Linked-Size": str(len(content)),
+            "ETag": f'"{hashlib.sha1(content).hexdigest()}"',
+        }
+        # On another host, as the hub's: one on the same is followed before the headers are read.
+        storage = str(request.base_url.replace(path=f"/plain/{path}", hostname="localhost"))
+        return RedirectResponse(storage, status_code=302, headers=headers)
+
+    async def _moved(self, request: Request, path: str) -> Response:
+        return RedirectResponse(str(request.base_url.replace(path=f"/plain/{path}")), 302)
+
+    async def _content(self, request: Request, path: str) -> Response:
+        self.asked[f"{request.method} /plain/{path}"] += 1
+        if path not in self.files:
+            return Response(status_code=404)
+        content, start, headers = self.files[path], 0, {"Accept-Ranges": "bytes"}
+        if wanted := request.headers.get("range"):
+            self.ranges.append((path, wanted))
+            start = int(wanted.removeprefix("bytes=").rstrip("-"))
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        left = content[start:]
+        headers["Content-Length"] = str(len(left))
+        cut = self.cuts[path] > 0
+        self.cuts[path] -= cut
+        body = _part(left[: (len(left) + 1) // 2]) if cut or path in self.held else _part(left)
+        if path in self.held and not cut:
+            body = _held(body, request)
+        status = 206 if wanted else 200
+        return StreamingResponse(body, status, headers)
+
+
+async def _part(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+async def _held(body: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
+    async for chunk in body:
+        yield chunk
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _refusal(status: int, code: str, message: str) -> Response:
+    return JSONResponse(
+        {"error": message}, status, headers={"X-Error-Code": code, "X-Error-Message": message}
+    )

@@ -1,0 +1,70 @@
+"""A small entry of the catalogue with its files, for tests that install it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+ROWS = [{"q": f"What is {n} + {n}?", "a": f"{n} + {n} = {2 * n}"} for n in range(8)]
+QUESTIONS = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
+PARAMETERS = (
+    "X,a1,d,g,u\n" + "".join(f"X{n},{1.5 if n < 6 else -1},{n / 4},0,1\n" for n in range(1, 7))
+).encode()
+_ENTRY = """
+name = "small"
+title = "Small"
+licence = "MIT"
+parameters_licence = "CC0"
+[questions]
+split = "test"
+rows = 8
+files = [{questions}]
+[parameters]
+items = 6
+files = [{parameters}]
+[join]
+name = "X{{place}}"
+order = "shuffled"
+seed = 42
+[item]
+prompt = "{{q}}"
+target = "{{a|after:=|strip}}"
+scorer = "numeric"
+free_instruction = ""
+[few_shot]
+number = 2
+[asked]
+mode = "generate"
+shots = 2
+unparsed = "wrong"
+scorer = "numeric"
+source = "made up"
+"""
+
+
+def write_entry(folder: Path, questions: str | None = None, parameters: str | None = None) -> Path:
+    """An entry in a new folder, whose sources are files beside it unless they are given."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = _ENTRY.format(
+        questions=questions or f'{{file = "test.jsonl", sha256 = "{sha256(QUESTIONS)}"}}',
+        parameters=parameters or f'{{file = "irt.csv", sha256 = "{sha256(PARAMETERS)}"}}',
+    )
+    (folder / "small.toml").write_text(text)
+    return folder
+
+
+def write_files(folder: Path) -> Path:
+    """The files of the entry under their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "test.jsonl").write_bytes(QUESTIONS)
+    (folder / "irt.csv").write_bytes(PARAMETERS)
+    return folder
+
+
+def at(url: str, content: bytes, name: str) -> str:
+    """A plain URL as a source."""
+    return f'{{url = "{url}/plain/{name}", sha256 = "{sha256(content)}"}}'
+
+
+def sha256(content: bytes) -> str:
+    """Of a file."""
+    return hashlib.sha256(content).hexdigest()

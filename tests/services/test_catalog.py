@@ -1,0 +1,99 @@
+"""Installing by name from a folder: all of a bank, or nothing."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.errors import ConflictError, InvalidInputError, NotFoundError
+from app.services.container import Services, open_services
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from app.worker.queue import JobQueue
+from tests.services.catalog import QUESTIONS, ROWS, write_entry, write_files
+
+
+@pytest.fixture
+async def services(
+    database_url: str, database: Database, tmp_path: Path
+) -> AsyncIterator[Services]:
+    settings = Settings(
+        database_url=database_url, data_dir=tmp_path, catalog=write_entry(tmp_path / "catalog")
+    )
+    async with open_services(settings, database, JobQueue(database)) as services:
+        yield services
+
+
+async def banks(services: Services) -> list[str]:
+    page = await services.banks.list_banks(PageRequest(limit=10))
+    return [overview.bank.name for overview in page.items]
+
+
+async def test_a_bank_is_made_of_the_files_in_a_folder(services: Services, tmp_path: Path) -> None:
+    phases: list[str] = []
+    version, result = await services.catalog.install_now(
+        "small", lambda told: phases.append(told["phase"]), write_files(tmp_path / "from")
+    )
+    assert phases == ["fetching", "joining", "writing"]
+    assert result["items"] == {"active": 5, "quarantined": 1, "pretest": 0}
+    assert result["few_shot"]["from"] == "rows_without_parameters"
+    assert {file["checked_by"] for file in result["files"].values()} == {"sha256"}
+    loaded = await services.versions.load(version.id)
+    assert loaded.default_scorer.name == "numeric"
+    assert loaded.unparsed_policy == "wrong"
+    assert version.knowledge["asked"]["shots"] == 2
+    examples = [turn.content for turn in loaded.prompt_style.prefix]
+    assert len(examples) == 4
+    asked = {
+        item.content.prompt
+        for item in (await services.versions.items_at(loaded, range(6))).values()
+    }
+    assert asked | set(examples[::2]) == {row["q"] for row in ROWS}
+    assert not asked & set(examples)
+
+
+async def test_what_is_installed_already_stays_as_it_is(services: Services, tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "from")
+    first, _ = await services.catalog.install_now("small", lambda _: None, folder)
+    again, result = await services.catalog.install_now("small", lambda _: None, folder)
+    assert result["was_there"]
+    assert again.id == first.id
+
+
+async def test_another_bank_of_that_name_is_not_touched(services: Services, tmp_path: Path) -> None:
+    from app.services.banks.spec import BankSpec
+
+    await services.banks.create_bank(BankSpec(name="small"))
+    with pytest.raises(ConflictError, match="There is a bank 'small' already"):
+        await services.catalog.install_now("small", lambda _: None, write_files(tmp_path / "from"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("no folder", r"There is no folder .* put test\.jsonl"),
+        ("no file", r"There is no test\.jsonl \(from test\.jsonl\) in "),
+        ("another file", r"test\.jsonl is not the file that the catalogue means: expected sha256"),
+    ],
+)
+async def test_what_is_missing_or_another_is_one_sentence_and_leaves_nothing(
+    services: Services, tmp_path: Path, change: str, said: str
+) -> None:
+    folder = tmp_path / "from"
+    if change != "no folder":
+        write_files(folder)
+    if change == "no file":
+        (folder / "test.jsonl").unlink()
+    if change == "another file":
+        (folder / "test.jsonl").write_bytes(QUESTIONS + b"\n")
+    with pytest.raises(InvalidInputError, match=said) as fault:
+        await services.catalog.install_now("small", lambda _: None, folder)
+    assert "\n" not in fault.value.detail
+    assert await banks(services) == []
+
+
+async def test_an_entry_that_is_not_there_is_no_resource(services: Services) -> None:
+    with pytest.raises(NotFoundError, match="no entry of the catalogue 'smal'"):
+        await services.catalog.start("smal")
+    assert await banks(services) == []

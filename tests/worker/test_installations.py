@@ -1,0 +1,162 @@
+"""Installations in a worker: fetched, watched, cancelled, taken over, and never half."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from app.main import create_app
+from app.services.api_keys import ApiKeyService
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.servers import serving
+from tests.servers.hub import COMMIT, DATASET, Hub
+from tests.services.catalog import PARAMETERS, QUESTIONS, at, sha256, write_entry
+
+Client = httpx2.AsyncClient
+
+
+@pytest.fixture
+def hub() -> Hub:
+    return Hub(files={"test.jsonl": QUESTIONS, "main/test.jsonl": QUESTIONS, "irt.csv": PARAMETERS})
+
+
+@pytest.fixture
+def url(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with serving(hub.app) as url:
+        monkeypatch.setenv("HF_ENDPOINT", url)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        write_entry(
+            tmp_path / "catalog",
+            questions=f'{{dataset = "{DATASET}", revision = "{COMMIT}", path = "main/test.jsonl", '
+            f'sha256 = "{sha256(QUESTIONS)}"}}, {at(url, QUESTIONS, "test.jsonl")}',
+            parameters=at(url, PARAMETERS, "irt.csv"),
+        )
+        yield url
+
+
+@pytest.fixture
+def settings(database_url: str, tmp_path: Path, url: str) -> Settings:
+    return Settings(
+        database_url=database_url,
+        data_dir=tmp_path,
+        catalog=tmp_path / "catalog",
+        heartbeat_s=0.2,
+        lease_s=3.0,
+    )
+
+
+@pytest.fixture
+async def opened(settings: Settings, database: Database) -> AsyncIterator[tuple[Client, Services]]:
+    """A client of the API that may do everything, and the services behind it; no worker."""
+    app = create_app(settings, database)
+    async with app.router.lifespan_context(app):
+        _, secret = await ApiKeyService(database).create(name="test", scopes=["admin"])
+        async with Client(
+            transport=httpx2.ASGITransport(app=app),
+            base_url="http://test",
+            headers={"Authorization": f"Bearer {secret}"},
+        ) as client:
+            yield client, app.state.services
+
+
+async def until(
+    client: Client, name: str, ready: Callable[[dict[str, Any]], object]
+) -> dict[str, Any]:
+    async with asyncio.timeout(120):
+        while True:
+            found: dict[str, Any] = (await client.get(f"/v1/installations/{name}")).json()
+            if ready(found):
+                return found
+            await asyncio.sleep(0.05)
+
+
+def ended(found: dict[str, Any]) -> bool:
+    return found["finished_at"] is not None
+
+
+async def installed(client: Client) -> dict[str, Any]:
+    started = (await client.post("/v1/catalog/small:install")).json()
+    return await until(client, started["id"], ended)
+
+
+async def names(client: Client) -> list[str]:
+    return [bank["name"] for bank in (await client.get("/v1/banks")).json()["data"]]
+
+
+async def test_a_bank_is_installed_by_its_name_alone(
+    opened: tuple[Client, Services], hub: Hub
+) -> None:
+    client, services = opened
+    listed = (await client.get("/v1/catalog")).json()["data"]
+    assert {"gsm8k", "small"} <= {entry["name"] for entry in listed}
+    started = await client.post("/v1/catalog/small:install")
+    assert started.status_code == 202
+    assert started.headers["location"] == f"/v1/installations/{started.json()['id']}"
+    twice = (await client.post("/v1/catalog/small:install")).json()
+    assert twice["id"] == started.json()["id"]
+    async with running_worker(services):
+        done = await until(client, started.json()["id"], ended)
+        assert done["status"] == "completed", done["failure"]
+        assert done["result"]["items"] == {"active": 5, "quarantined": 1, "pretest": 0}
+        entry = (await client.get("/v1/catalog/small")).json()
+        assert entry["bank_id"] == done["result"]["bank_id"]
+        asked = Counter(hub.asked)
+        again = await installed(client)
+        assert again["result"]["was_there"]
+        assert hub.asked == asked  # all of it was in the cache
+    assert (await client.get("/v1/catalog/smalll")).status_code == 404
+
+
+async def test_what_goes_wrong_is_one_sentence_and_the_same_call_goes_on(
+    opened: tuple[Client, Services], hub: Hub
+) -> None:
+    client, services = opened
+    async with running_worker(services):
+        hub.files["irt.csv"] = PARAMETERS.replace(b"1.5", b"1.4")
+        changed = await installed(client)
+        assert changed["status"] == "failed"
+        assert "irt.csv is not the file that the catalogue means" in changed["failure"]["detail"]
+        hub.files["irt.csv"] = PARAMETERS
+        del hub.files["main/test.jsonl"]
+        hub.cuts["test.jsonl"] = 1
+        assert await names(client) == []
+        assert (await installed(client))["status"] == "completed"
+    assert await names(client) == ["small"]
+
+
+async def test_what_is_cancelled_makes_no_bank(opened: tuple[Client, Services], hub: Hub) -> None:
+    client, services = opened
+    hub.held.add("irt.csv")
+    async with running_worker(services):
+        started = (await client.post("/v1/catalog/small:install")).json()
+        await until(client, started["id"], lambda found: found["progress"]["file"] == "irt.csv")
+        cancelled = await client.post(f"/v1/installations/{started['id']}:cancel")
+        assert cancelled.json()["status"] == "cancelled"
+        assert (await client.post(f"/v1/installations/{started['id']}:cancel")).status_code == 409
+        hub.held.clear()
+        assert (await installed(client))["status"] == "completed"
+
+
+async def test_a_worker_that_goes_leaves_its_installation_to_the_next(
+    opened: tuple[Client, Services], hub: Hub
+) -> None:
+    client, services = opened
+    hub.held.add("irt.csv")
+    started = (await client.post("/v1/catalog/small:install")).json()
+    async with running_worker(services):
+        await until(client, started["id"], lambda found: found["progress"]["file"] == "irt.csv")
+    assert await names(client) == []
+    hub.held.clear()
+    async with running_worker(services):
+        assert (await until(client, started["id"], ended))["status"] == "completed"
+    assert await names(client) == ["small"]
+    assert any(wanted.startswith("bytes=") for path, wanted in hub.ranges if path == "irt.csv")
