@@ -16,6 +16,7 @@ from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
 from app.api.schemas.common import EventList, EventRead
+from app.deps import identify
 from app.errors import (
     DatabaseUnavailableError,
     FieldProblem,
@@ -62,13 +63,38 @@ def wants_stream(request: Request) -> bool:
     return "text/event-stream" in request.headers.get("accept", "")
 
 
+#: What the route of an event sequence documents.
+EVENTS: Final[dict[str, Any]] = {
+    "response_model": EventList,
+    "responses": {
+        200: {
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
+        },
+        204: {"description": "The stream ended and the client has seen its last event."},
+    },
+}
+
+
+async def events_for(
+    request: Request, fetch: Fetch, is_terminal: IsTerminal, *, after: int
+) -> Response | EventList:
+    """A page of events, or the stream of them where the client asks for one.
+
+    As `event_stream`, which ends once the reader's key is revoked or expired.
+    """
+    if wants_stream(request):
+        return await event_stream(
+            request, fetch, is_terminal, after=after, check=lambda: identify(request)
+        )
+    return await event_list(fetch, is_terminal, after=after)
+
+
 async def event_list(fetch: Fetch, is_terminal: IsTerminal, *, after: int) -> EventList:
     """The events after `after`, for clients that poll."""
     events = await fetch(after)
     return EventList(
-        data=[
-            EventRead(seq=e.seq, type=e.type, data=e.data, created_at=e.created_at) for e in events
-        ],
+        data=[EventRead.read(event) for event in events],
         last_seq=events[-1].seq if events else after,
         ended=is_terminal(events[-1]) if events else await _saw_end(fetch, is_terminal, after),
     )

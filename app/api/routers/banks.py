@@ -116,4 +116,4 @@ async def import_into_bank(
         response.status_code = 200
     elif report.version is not None:
         response.headers["Location"] = f"/v1/banks/{report.bank.id}/versions/{report.version.id}"
-    return ImportRead.of(report)
+    return ImportRead.read(report)

@@ -7,7 +7,7 @@ from fastapi import Path, Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
-from app.api.events import StoredEvent, event_list, event_stream, wants_stream
+from app.api.events import EVENTS, StoredEvent, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -27,7 +27,7 @@ from app.api.schemas.calibrations import (
 )
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.versions import VersionRead
-from app.deps import Calibrations, caller, identify
+from app.deps import Calibrations, caller
 from app.errors import (
     AlreadyExistsError,
     CalibrationError,
@@ -64,7 +64,7 @@ async def create_calibration(
     """
     created = await calibrations.create(body.response_set, body.to_domain())
     response.headers["Location"] = f"/v1/calibrations/{created.id}"
-    return CalibrationRead.of(created)
+    return CalibrationRead.read(created)
 
 
 @router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
@@ -76,7 +76,7 @@ async def list_calibrations(
 ) -> ListRead[CalibrationRead]:
     """Calibrations, the newest first."""
     found = await calibrations.list_page(page, status=status, response_set_id=response_set_id)
-    return list_of(found, CalibrationRead.of, identify=lambda record: record.id)
+    return list_of(found, CalibrationRead.read, identify=lambda record: record.id)
 
 
 @router.get("/{calibration_id}", dependencies=[caller("read")])
@@ -84,7 +84,7 @@ async def get_calibration(
     calibration_id: CalibrationId, calibrations: Calibrations
 ) -> CalibrationRead:
     """Where a calibration stands, and what came out of it."""
-    return CalibrationRead.of(await calibrations.get(calibration_id))
+    return CalibrationRead.read(await calibrations.get(calibration_id))
 
 
 @router.delete(
@@ -120,14 +120,7 @@ async def list_fitted_items(
 @router.get(
     "/{calibration_id}/events",
     dependencies=[caller("read")],
-    response_model=EventList,
-    responses={
-        200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
-        },
-        204: {"description": "The stream ended and the client has seen its last event."},
-    },
+    **EVENTS,
 )
 async def calibration_events(
     calibration_id: CalibrationId,
@@ -141,11 +134,7 @@ async def calibration_events(
     async def fetch(seq: int) -> Sequence[CalibrationEvent]:
         return await calibrations.events(calibration_id, after=seq)
 
-    if wants_stream(request):
-        return await event_stream(
-            request, fetch, _is_last, after=after, check=lambda: identify(request)
-        )
-    return await event_list(fetch, _is_last, after=after)
+    return await events_for(request, fetch, _is_last, after=after)
 
 
 @router.get(
@@ -161,7 +150,7 @@ async def list_abilities(
 ) -> AbilityList:
     """Whole-bank abilities of the examinees that a calibration with a report card was made from."""
     rows = await calibrations.abilities(calibration_id, after=after, limit=limit + 1)
-    data = [ExamineeAbilityRead.of(row) for row in rows[:limit]]
+    data = [ExamineeAbilityRead.read(row) for row in rows[:limit]]
     return AbilityList(
         data=data,
         last_position=data[-1].position if data else after,
@@ -178,7 +167,7 @@ async def cancel_calibration(
     calibration_id: CalibrationId, calibrations: Calibrations
 ) -> CalibrationRead:
     """End a calibration; its worker drops what it has within seconds."""
-    return CalibrationRead.of(await calibrations.cancel(calibration_id))
+    return CalibrationRead.read(await calibrations.cancel(calibration_id))
 
 
 @router.post(
@@ -197,7 +186,7 @@ async def publish_calibration(
     """Make a bank version of a completed calibration: all of it, or nothing. Once only."""
     version = await calibrations.publish(calibration_id, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"
-    return VersionRead.of(version)
+    return VersionRead.read(version)
 
 
 def _is_last(event: StoredEvent) -> bool:

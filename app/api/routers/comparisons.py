@@ -29,4 +29,4 @@ async def compare(body: ComparisonCreate, comparisons: Comparisons) -> Compariso
         found = await comparisons.examinees(
             body.response_set or "", first, second, confidence=body.confidence
         )
-    return ComparisonRead.of(found)
+    return ComparisonRead.read(found)

@@ -150,4 +150,4 @@ async def delete_endpoint(
 )
 async def probe_endpoint(endpoint_id: EndpointId, endpoints: Endpoints) -> ProbeRead:
     """Call the endpoint and report what it can do and how fast; 424 if it gives no answer."""
-    return ProbeRead.of(await endpoints.probe(endpoint_id))
+    return ProbeRead.read(await endpoints.probe(endpoint_id))

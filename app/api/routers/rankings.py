@@ -6,14 +6,14 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 
 from app.api.errors import errors
-from app.api.events import StoredEvent, event_list, event_stream, wants_stream
+from app.api.events import EVENTS, StoredEvent, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
 from app.api.schemas.session_answers import AfterStep
-from app.deps import MarkerGuardDep, Rankings, Seen, caller, identify
+from app.deps import MarkerGuardDep, Rankings, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
 from app.storage.repositories.session_values import SessionEvent
 
@@ -82,14 +82,7 @@ async def delete_ranking(ranking_id: RankingId, rankings: Rankings) -> None:
 @router.get(
     "/{ranking_id}/events",
     dependencies=[caller("read")],
-    response_model=EventList,
-    responses={
-        200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
-        },
-        204: {"description": "The stream ended and the client has seen its last event."},
-    },
+    **EVENTS,
 )
 async def ranking_events(
     ranking_id: RankingId,
@@ -111,11 +104,7 @@ async def ranking_events(
     def is_last(event: StoredEvent) -> bool:
         return event.type in _LAST_EVENTS and event.seq not in followed
 
-    if wants_stream(request):
-        return await event_stream(
-            request, fetch, is_last, after=after, check=lambda: identify(request)
-        )
-    return await event_list(fetch, is_last, after=after)
+    return await events_for(request, fetch, is_last, after=after)
 
 
 @router.post(

@@ -9,7 +9,7 @@ from fastapi import Path, Query, Request, Response
 from app.api.bodies import MEDIUM, up_to
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
-from app.api.events import event_list, event_stream, wants_stream
+from app.api.events import EVENTS, StoredEvent, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -42,7 +42,6 @@ from app.deps import (
     Sessions,
     Versions,
     caller,
-    identify,
 )
 from app.errors import (
     BlockedAddressError,
@@ -219,14 +218,7 @@ async def get_session_report(
 @router.get(
     "/{session_id}/events",
     dependencies=[caller("read")],
-    response_model=EventList,
-    responses={
-        200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            "description": "A page of events, or with `Accept: text/event-stream` a stream.",
-        },
-        204: {"description": "The stream ended and the client has seen its last event."},
-    },
+    **EVENTS,
 )
 async def session_events(
     session_id: SessionId,
@@ -244,11 +236,7 @@ async def session_events(
         withheld = bool(events) and (await sessions.get(session_id)).withheld
         return [sight.event(event, withheld=withheld) for event in events]
 
-    if wants_stream(request):
-        return await event_stream(
-            request, fetch, _is_last, after=after, check=lambda: identify(request)
-        )
-    return await event_list(fetch, _is_last, after=after)
+    return await events_for(request, fetch, _is_last, after=after)
 
 
 @router.post(
@@ -388,5 +376,5 @@ async def answer_item(
     return SessionRead.of(await sessions.answer(session_id, body.to_domain()), sight)
 
 
-def _is_last(event: object) -> bool:
-    return getattr(event, "type", None) in _LAST_EVENTS
+def _is_last(event: StoredEvent) -> bool:
+    return event.type in _LAST_EVENTS

@@ -56,14 +56,14 @@ async def create_version(
         made = await banks.create_version(bank, await asyncio.to_thread(body.to_domain))
     response.headers["Location"] = f"/v1/banks/{made.bank_id}/versions/{made.id}"
     response.headers["ETag"] = etag(made.id)
-    return VersionRead.of(made)
+    return VersionRead.read(made)
 
 
 @router.get("/{bank}/versions", dependencies=[caller("read")])
 async def list_versions(bank: BankRef, page: Paging, versions: Versions) -> ListRead[VersionRead]:
     """Versions of a bank, the newest first."""
     found = await versions.list_page(bank, page)
-    return list_of(found, VersionRead.of, identify=lambda version: version.id)
+    return list_of(found, VersionRead.read, identify=lambda version: version.id)
 
 
 @router.get(
@@ -81,7 +81,7 @@ async def get_version(
     if is_current(request, tag):
         return not_modified(tag)
     response.headers["ETag"] = tag
-    return VersionRead.of(found)
+    return VersionRead.read(found)
 
 
 @router.get("/{bank}/versions/{version}/items", dependencies=[caller("read")])
@@ -94,7 +94,7 @@ async def list_version_items(
 ) -> ListRead[VersionItemRead]:
     """Parameters, state and findings of a version's items, by position."""
     found = await versions.items(bank, version, page, status=status)
-    return list_of(found, VersionItemRead.of, identify=lambda item: item.item_id)
+    return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
 @router.get("/{bank}/versions/{version}/lint", dependencies=[caller("read")])
@@ -103,7 +103,7 @@ async def list_findings(
 ) -> ListRead[VersionItemRead]:
     """The items of a version that lint has something to say about, by position."""
     found = await versions.items(bank, version, page, flagged=True)
-    return list_of(found, VersionItemRead.of, identify=lambda item: item.item_id)
+    return list_of(found, VersionItemRead.read, identify=lambda item: item.item_id)
 
 
 @router.get("/{bank}/versions/{version}/information", dependencies=[caller("read")])
@@ -117,7 +117,7 @@ async def get_information(
     ] = "-3:3:0.1",
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them were asked."""
-    return InformationRead.of(await versions.information(bank, version, theta_grid(theta)))
+    return InformationRead.read(await versions.information(bank, version, theta_grid(theta)))
 
 
 @router.get(

@@ -1,9 +1,9 @@
 """API keys as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Name, Output
 from app.deps import ScopeName
@@ -32,15 +32,10 @@ class ApiKeyRead(Output):
     object: Literal["api_key"] = "api_key"
     name: str
     prefix: str = Field(description="First characters of the secret.")
-    scopes: list[str]
+    scopes: Annotated[list[str], BeforeValidator(sorted)]
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-
-    @classmethod
-    def of(cls, key: ApiKey) -> Self:
-        """The outgoing shape of `key`."""
-        return cls(**_public(key))
 
 
 class ApiKeyCreated(ApiKeyRead):
@@ -51,16 +46,4 @@ class ApiKeyCreated(ApiKeyRead):
     @classmethod
     def with_secret(cls, key: ApiKey, secret: str) -> Self:
         """The outgoing shape of a key that was just made."""
-        return cls(**_public(key), secret=secret)
-
-
-def _public(key: ApiKey) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "prefix": key.prefix,
-        "scopes": sorted(key.scopes),
-        "created_at": key.created_at,
-        "expires_at": key.expires_at,
-        "revoked_at": key.revoked_at,
-    }
+        return cls(**ApiKeyRead.read(key).model_dump(), secret=secret)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic import AliasPath, ConfigDict, Field, JsonValue, StringConstraints, model_validator
 
 from app.adapters.prompting import (
     CHOICE_INSTRUCTION,
@@ -12,9 +12,8 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.common import ABSENT, Input, Metadata, Output, Text
+from app.api.schemas.common import ABSENT, MAX_LISTED, First, Input, Metadata, Output, Text, shallow
 from app.api.schemas.versions import (
-    MAX_LISTED,
     FindingRead,
     LongText,
     ShortText,
@@ -24,9 +23,8 @@ from app.api.schemas.versions import (
     VersionSettings,
 )
 from app.items import BY_KIND, ScorerSpec
-from app.services.banks.imports import BankImport, Skipped, Tally
+from app.services.banks.imports import BankImport
 from app.services.banks.overviews import BankOverview
-from app.services.banks.service import ImportReport
 from app.services.banks.spec import MAX_PER_SESSION, BankSpec
 from app.services.responses.confined_reading import SentFile
 from app.services.visibility import Sight
@@ -71,11 +69,6 @@ class ScorerModel(Input):
     def to_domain(self) -> ScorerSpec:
         """The same for the services."""
         return ScorerSpec(self.name, self.params)
-
-    @classmethod
-    def of(cls, spec: ScorerSpec) -> Self:
-        """The outgoing shape of `spec`."""
-        return cls(name=spec.name, params=dict(spec.params))
 
 
 class Turn(Input):
@@ -217,23 +210,14 @@ class BankRead(Output):
     def of(cls, overview: BankOverview, sight: Sight) -> Self:
         """The outgoing shape of a bank."""
         bank = overview.bank
-        return cls(
-            id=bank.id,
-            name=bank.name,
-            description=bank.description,
-            licence=bank.licence,
-            source=bank.source,
-            visibility=bank.visibility,
-            default_scorer=sight.content_of(bank, ScorerModel.of(bank.default_scorer)),
-            prompt=sight.content_of(bank, PromptModel.model_validate(bank.prompt)),
-            unparsed_policy=bank.unparsed_policy,
-            pretest_items=bank.pretest_items,
-            metadata=dict(bank.metadata),
-            n_items=overview.n_items,
-            latest_version=VersionRead.of(overview.latest) if overview.latest else None,
-            revision=bank.revision,
-            created_at=bank.created_at,
-            updated_at=bank.updated_at,
+        return cls.read(
+            {
+                **shallow(bank),
+                "default_scorer": sight.content_of(bank, bank.default_scorer),
+                "prompt": sight.content_of(bank, bank.prompt),
+                "n_items": overview.n_items,
+                "latest_version": overview.latest,
+            }
         )
 
 
@@ -297,11 +281,6 @@ class SkippedRead(Output):
     count: int
     keys: list[str] = Field(description="The first of them.")
 
-    @classmethod
-    def of(cls, skipped: Skipped) -> Self:
-        """The outgoing shape."""
-        return cls(reason=skipped.reason, count=skipped.count, keys=list(skipped.keys))
-
 
 class TallyRead(Output):
     """What became of the rows of one file."""
@@ -309,15 +288,6 @@ class TallyRead(Output):
     rows_read: int
     accepted: int
     skipped: list[SkippedRead]
-
-    @classmethod
-    def of(cls, tally: Tally) -> Self:
-        """The outgoing shape."""
-        return cls(
-            rows_read=tally.rows_read,
-            accepted=tally.accepted,
-            skipped=[SkippedRead.of(skipped) for skipped in tally.skipped],
-        )
 
 
 class RenamedRead(Output):
@@ -332,27 +302,10 @@ class ImportRead(Output):
 
     object: Literal["import"] = "import"
     dry_run: bool
-    bank_id: str
+    bank_id: str = Field(validation_alias=AliasPath("bank", "id"))
     version: VersionRead | None = Field(description="Null without parameters.")
     items: TallyRead
     parameters: TallyRead
-    renamed: list[RenamedRead]
-    findings: list[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
+    renamed: First[RenamedRead]
+    findings: First[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
     n_findings: int
-
-    @classmethod
-    def of(cls, report: ImportReport) -> Self:
-        """The outgoing shape."""
-        return cls(
-            dry_run=report.dry_run,
-            bank_id=report.bank.id,
-            version=VersionRead.of(report.version) if report.version else None,
-            items=TallyRead.of(report.items),
-            parameters=TallyRead.of(report.parameters),
-            renamed=[
-                RenamedRead(parameter=pair.parameter, item=pair.item)
-                for pair in report.renamed[:MAX_LISTED]
-            ],
-            findings=[FindingRead.of(finding) for finding in report.findings[:MAX_LISTED]],
-            n_findings=len(report.findings),
-        )

@@ -1,20 +1,20 @@
 """What came out of a calibration, as JSON: figures, items, abilities."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AliasPath, Field, model_validator
 
-from app.api.schemas.common import Int32, Output
+from app.api.schemas.common import MAX_LISTED, First, Int32, Known, Output
 from app.api.schemas.versions import (
-    MAX_LISTED,
     DriftFigures,
     FitRead,
     Knowledge,
     LinkRead,
 )
-from app.services.calibrations.service import AbilityRow, FittedRow
+from app.services.calibrations.service import FittedRow
 
 #: Position to list behind; -1 begins with the first.
 AfterPosition = Annotated[Int32, Field(ge=-1)]
@@ -49,16 +49,13 @@ class DroppedList(Output):
 
     n: int
     reasons: dict[str, int]
-    listed: list[DroppedRead] = Field(description=f"The first {MAX_LISTED}.")
+    listed: First[DroppedRead] = Field(description=f"The first {MAX_LISTED}.")
 
+    @model_validator(mode="before")
     @classmethod
-    def of(cls, dropped: Sequence[Mapping[str, Any]]) -> Self:
-        """The outgoing shape."""
-        reasons: dict[str, int] = {}
-        for entry in dropped:
-            reasons[entry["reason"]] = reasons.get(entry["reason"], 0) + 1
-        listed = [DroppedRead(**entry) for entry in dropped[:MAX_LISTED]]
-        return cls(n=len(dropped), reasons=reasons, listed=listed)
+    def _of_all(cls, dropped: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        reasons = Counter(entry["reason"] for entry in dropped)
+        return {"n": len(dropped), "reasons": reasons, "listed": dropped}
 
 
 class KeptRead(Output):
@@ -82,7 +79,12 @@ class ComparedModelRead(Output):
 class LinkedRead(LinkRead):
     """The same, with the anchors."""
 
-    anchors: list[str] = Field(description=f"The first {MAX_LISTED}.")
+    anchors: First[str] = Field(description=f"The first {MAX_LISTED}.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counted(cls, link: Mapping[str, Any]) -> dict[str, Any]:
+        return {**link, "n_anchors": len(link["anchors"])}
 
 
 class CardTaskRead(Output):
@@ -140,8 +142,8 @@ class CalibrationResult(Output):
 
     response_set_revision: int
     kept: KeptRead
-    dropped_items: DroppedList
-    dropped_examinees: DroppedList
+    dropped_items: DroppedList = Field(validation_alias=AliasPath("dropped", "items"))
+    dropped_examinees: DroppedList = Field(validation_alias=AliasPath("dropped", "examinees"))
     scored_answers: int
     converged: bool
     iterations: int
@@ -176,24 +178,6 @@ class CalibrationResult(Output):
         default_factory=dict, description="Goes with the bank version into every test on it."
     )
     seconds: float
-
-    @classmethod
-    def of(cls, result: Mapping[str, Any]) -> Self:
-        """The outgoing shape."""
-        dropped = result["dropped"]
-        return cls.model_validate(
-            {
-                **result,
-                "link": result.get("link") and _linked(result["link"]),
-                "dropped_items": DroppedList.of(dropped["items"]),
-                "dropped_examinees": DroppedList.of(dropped["examinees"]),
-            }
-        )
-
-
-def _linked(link: Mapping[str, Any]) -> dict[str, Any]:
-    anchors = link["anchors"]
-    return {**link, "n_anchors": len(anchors), "anchors": anchors[:MAX_LISTED]}
 
 
 class FittedItemRead(Output):
@@ -254,19 +238,8 @@ class ExamineeAbilityRead(Output):
     position: int
     examinee: str
     theta: float = Field(description="Weighted likelihood estimate.")
-    se: float | None
+    se: Known
     score: float = Field(description="Mean over the answers given.")
-
-    @classmethod
-    def of(cls, row: AbilityRow) -> Self:
-        """The outgoing shape."""
-        return cls(
-            position=row.position,
-            examinee=row.examinee,
-            theta=row.theta,
-            se=row.se if math.isfinite(row.se) else None,
-            score=row.score,
-        )
 
 
 class AbilityList(Output):

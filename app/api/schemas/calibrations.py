@@ -1,7 +1,7 @@
 """Calibrations as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
@@ -17,7 +17,6 @@ from app.api.schemas.versions import (
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
 from app.services.calibrations.service import Publication
-from app.storage.repositories.calibration_values import CalibrationRecord
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Model = Annotated[
@@ -231,21 +230,3 @@ class CalibrationRead(Output):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-
-    @classmethod
-    def of(cls, record: CalibrationRecord) -> Self:
-        """The outgoing shape."""
-        return cls(
-            id=record.id,
-            status=record.status,
-            response_set_id=record.response_set_id,
-            settings=record.settings,
-            progress=CalibrationProgressRead.model_validate(record.progress),
-            result=CalibrationResult.of(record.result) if record.result else None,
-            failure=CalibrationFailure.model_validate(record.failure) if record.failure else None,
-            bank_id=record.bank_id,
-            bank_version_id=record.bank_version_id,
-            created_at=record.created_at,
-            started_at=record.started_at,
-            finished_at=record.finished_at,
-        )

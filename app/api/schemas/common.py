@@ -1,9 +1,19 @@
 """Shapes that every resource shares."""
 
+import math
+from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 T = TypeVar("T")
 
@@ -34,6 +44,8 @@ Metadata = Annotated[
 ABSENT: Any = Field(default_factory=lambda: None)
 
 
+#: Entries that one answer lists; the rest is counted.
+MAX_LISTED: Final = 100
 #: Members of an object whose fields are known; the API's largest has some thirty.
 MAX_FIELDS = 200
 
@@ -59,12 +71,36 @@ class Output(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    @classmethod
+    def read(cls, value: object) -> Self:
+        """The outgoing shape of a value with fields of these names, a mapping or an object."""
+        return cls.model_validate(value, strict=False, from_attributes=True)
+
+
+def shallow(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass, as they are, for a shape that has more than these."""
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
 
 class FieldError(Output):
     """One fault in one place of the request."""
 
     pointer: str = Field(description="JSON pointer into the body, or `/query/...`, `/path/...`.")
     detail: str
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+def _first(values: Sequence[T]) -> Sequence[T]:
+    return values[:MAX_LISTED]
+
+
+#: A number that may be unknown: NaN and infinity are null.
+Known = Annotated[float | None, BeforeValidator(_finite)]
+#: The first entries of what may be long; how many there are is told beside it.
+First = Annotated[list[T], BeforeValidator(_first)]
 
 
 class Problem(Output):

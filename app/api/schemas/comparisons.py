@@ -1,14 +1,11 @@
 """Comparisons as JSON."""
 
-from dataclasses import asdict
 from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
 from app.api.schemas.common import Input, Name, Output, Text
 from app.api.schemas.session_figures import ExtrapolationRead
-from app.engine.inference.comparison import Difference
-from app.services.results.comparisons import Compared, Comparison
 
 Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 SessionName = Annotated[str, Field(pattern=r"^ses_[0-9a-z]{26}$")]
@@ -63,22 +60,6 @@ class DifferenceRead(Output):
     )
     verdict: Literal["above", "below", "undecided"] = Field(description="Of the first.")
 
-    @classmethod
-    def of(cls, difference: Difference | None) -> "DifferenceRead | None":
-        """From the engine's value."""
-        if difference is None:
-            return None
-        return cls(
-            delta=difference.delta,
-            se=difference.se,
-            ci=[difference.lo, difference.hi],
-            p_value=difference.p_value,
-            test=difference.test,
-            power=difference.power,
-            items_to_decide=difference.items_to_decide,
-            verdict=difference.verdict.value,
-        )
-
 
 class ComparedRead(Output):
     """One side."""
@@ -91,11 +72,6 @@ class ComparedRead(Output):
         default=None,
         description="Where a session's examinee stands among those calibrated; null where unknown.",
     )
-
-    @classmethod
-    def of(cls, side: Compared) -> "ComparedRead":
-        """From the service's value."""
-        return cls.model_validate(asdict(side))
 
 
 class ComparisonRead(Output):
@@ -115,17 +91,3 @@ class ComparisonRead(Output):
         default=None,
         description="Why two sessions are not compared: too few of one's answers are marked.",
     )
-
-    @classmethod
-    def of(cls, comparison: Comparison) -> "ComparisonRead":
-        """From the service's value."""
-        return cls(
-            first=ComparedRead.of(comparison.first),
-            second=ComparedRead.of(comparison.second),
-            confidence=comparison.confidence,
-            scale=comparison.scale,
-            n_common=comparison.n_common,
-            score=DifferenceRead.of(comparison.score),
-            theta=DifferenceRead.of(comparison.theta),
-            reason=comparison.reason,
-        )

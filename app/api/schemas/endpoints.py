@@ -1,14 +1,12 @@
 """Endpoints as JSON. `EndpointCreate` is also the inline endpoint of a session."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
-from app.adapters.base import ProbeReport
-from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text
+from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text, shallow
 from app.calling import GenerationParams, RetryPolicy
 from app.services.endpoints.service import EndpointChange, EndpointSpec
 from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Limits, Price
@@ -257,29 +255,16 @@ class EndpointRead(Output):
     @classmethod
     def of(cls, endpoint: Endpoint) -> Self:
         """The outgoing shape of `endpoint`."""
-        settings = endpoint.settings
-        opening, closing = settings.reasoning_tags
-        return cls(
-            id=endpoint.id,
-            name=settings.name,
-            kind=settings.kind,
-            base_url=settings.base_url,
-            model=settings.model,
-            api_key_set=endpoint.sealed.api_key is not None,
-            header_names=list(endpoint.sealed.header_names),
-            sampling=Sampling.model_validate(
-                asdict(settings.sampling) | {"stop": list(settings.sampling.stop)}
-            ),
-            reasoning=ReasoningMarks(open=opening, close=closing),
-            limits=LimitsModel.model_validate(asdict(settings.limits)),
-            price=PriceModel.model_validate(asdict(settings.price)),
-            retry=RetryModel.model_validate(asdict(settings.retry)),
-            timeout_s=settings.timeout_s,
-            options=dict(settings.options),
-            metadata=dict(settings.metadata),
-            revision=endpoint.revision,
-            created_at=endpoint.created_at,
-            updated_at=endpoint.updated_at,
+        sealed = endpoint.sealed
+        opening, closing = endpoint.settings.reasoning_tags
+        return cls.read(
+            {
+                **shallow(endpoint.settings),
+                **shallow(endpoint),
+                "api_key_set": sealed.api_key is not None,
+                "header_names": sealed.header_names,
+                "reasoning": {"open": opening, "close": closing},
+            }
         )
 
 
@@ -290,16 +275,6 @@ class ProbeRead(Output):
     latency_ms: float | None
     error_code: str | None
     detail: str
-
-    @classmethod
-    def of(cls, report: ProbeReport) -> Self:
-        """The outgoing shape of `report`."""
-        return cls(
-            capabilities=report.capabilities,
-            latency_ms=report.latency_ms,
-            error_code=report.error_code,
-            detail=report.detail,
-        )
 
 
 def _revealed(headers: Mapping[str, SecretStr]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Name, Output
+from app.api.schemas.common import Input, Name, Output, shallow
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, Status
@@ -65,13 +65,7 @@ class GateCreate(Input):
 
     def to_domain(self) -> GateSpec:
         """As the service takes it."""
-        return GateSpec(
-            metric=self.metric,
-            tag=self.tag,
-            threshold=self.threshold,
-            direction=self.direction,
-            confidence=self.confidence,
-        )
+        return GateSpec(**self.model_dump(exclude={"session_id", "session"}))
 
 
 class GateRead(Output):
@@ -105,22 +99,15 @@ class GateRead(Output):
         record, result = gate.record, gate.result
         return cls.model_validate(
             {
-                "id": record.id,
+                **shallow(record),
                 "status": "pending" if result is None else "decided",
                 "outcome": result and result.outcome.value,
                 "detail": gate.detail,
-                "session_id": record.session_id,
                 "session_status": gate.session.status,
-                "metric": record.metric,
-                "tag": record.tag,
-                "threshold": record.threshold,
-                "direction": record.direction,
-                "confidence": record.confidence,
                 "value": gate.value,
                 "ci": [None, None] if result is None else list(result.ci),
                 "margin": result and result.margin,
                 "p_beyond": result and result.p_beyond,
                 "extrapolation": gate.extrapolation,
-                "created_at": record.created_at,
             }
         )

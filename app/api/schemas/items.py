@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import ABSENT, FieldError, Input, Output, Text
+from app.api.schemas.common import ABSENT, FieldError, Input, Output, Text, shallow
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.services.banks.imports import BatchLine
@@ -131,23 +131,17 @@ class ItemRead(Output):
     @classmethod
     def of(cls, item: Item) -> Self:
         """The outgoing shape of `item`."""
-        content = item.content
-        return cls(
-            id=item.id,
-            bank_id=item.bank_id,
-            key=item.key,
-            withheld=not item.content_hash,
-            prompt=content.prompt,
-            messages=[MessageModel(role=m.role, content=m.content) for m in content.messages],
-            choices=list(content.choices),
-            target=list(content.target),
-            tags=list(item.tags),
-            group=item.group,
-            scorer=ScorerModel.of(item.scorer) if item.scorer else None,
-            expected_tokens=TokensModel(in_=item.expected_tokens_in, out=item.expected_tokens_out),
-            content_hash=item.content_hash or None,
-            revision=item.revision,
-            created_at=item.created_at,
+        return cls.read(
+            {
+                **shallow(item),
+                **shallow(item.content),
+                "withheld": not item.content_hash,
+                "expected_tokens": {
+                    "in": item.expected_tokens_in,
+                    "out": item.expected_tokens_out,
+                },
+                "content_hash": item.content_hash or None,
+            }
         )
 
 
@@ -156,13 +150,13 @@ class LineError(Output):
 
     code: str
     detail: str
-    errors: list[FieldError]
+    errors: list[FieldError] = Field(validation_alias="problems")
 
 
 class LineRead(Output):
     """What became of one line."""
 
-    line: int
+    line: int = Field(validation_alias="row")
     status: Literal["created", "unchanged", "failed"]
     key: str | None
     item_id: str | None
@@ -181,27 +175,6 @@ class BatchRead(Output):
     @classmethod
     def of(cls, lines: list[BatchLine]) -> Self:
         """The outgoing shape."""
-        data = [_line(line) for line in lines]
-        states = [line.status for line in data]
-        return cls(
-            data=data,
-            created=states.count("created"),
-            unchanged=states.count("unchanged"),
-            failed=states.count("failed"),
-        )
-
-
-def _line(line: BatchLine) -> LineRead:
-    error = line.error
-    return LineRead(
-        line=line.row,
-        status=line.status,
-        key=line.key,
-        item_id=line.item_id,
-        error=error
-        and LineError(
-            code=error.code,
-            detail=error.detail,
-            errors=[FieldError(pointer=p.pointer, detail=p.detail) for p in error.problems],
-        ),
-    )
+        states = [line.status for line in lines]
+        counts = {state: states.count(state) for state in ("created", "unchanged", "failed")}
+        return cls.read({"data": lines, **counts})

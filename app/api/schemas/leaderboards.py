@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import Output
+from app.api.schemas.common import Output, shallow
 from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead
 from app.api.schemas.sessions import SessionEndpoint
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
@@ -40,30 +40,21 @@ class LeaderboardEntry(Output):
     @classmethod
     def of(cls, entry: Entry) -> "LeaderboardEntry":
         """From the service's value."""
-        record, result = entry.session, entry.result
+        record = entry.session
         usage, progress = record.summary["usage"], record.summary["progress"]
         judge = usage.get("judge")
         return cls.model_validate(
             {
-                "rank_lo": entry.rank_lo,
-                "rank_hi": entry.rank_hi,
-                "group": entry.group,
+                **shallow(record),
+                **shallow(entry.result),
+                **shallow(entry),
                 "endpoint": _endpoint(record),
                 "session_id": record.id,
-                "bank_version": record.bank_version,
                 "provisional": record.provenance["provisional"],
-                "theta": result.theta,
-                "se": result.se,
-                "ci": list(result.ci),
-                "accuracy": result.accuracy,
-                "extrapolation": result.extrapolation,
                 "items": progress["items"],
-                "stop_reason": record.stop_reason,
-                "precision_reached": record.precision_reached,
                 "tokens": usage["tokens_in"] + usage["tokens_out"],
                 "usd": usage["usd"],
                 "judge_usd": judge and judge["usd"],
-                "finished_at": record.finished_at,
             }
         )
 

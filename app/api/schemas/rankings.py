@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Metadata, Name, Output
+from app.api.schemas.common import Input, Metadata, Name, Output, shallow
 from app.api.schemas.designs import (
     Count,
     EstimatorInput,
@@ -279,22 +279,13 @@ class RankingRead(Output):
             {
                 **figures,
                 **record.settings,
-                "id": record.id,
-                "status": record.status,
+                **shallow(record),
                 "bank": {
                     "id": record.bank_id,
                     "name": record.bank_name,
                     "version": record.bank_version,
                     "version_id": record.bank_version_id,
                 },
-                "seed": record.seed,
-                "stop_reason": record.stop_reason,
-                "stop_detail": record.stop_detail,
-                "failure": record.failure,
-                "metadata": record.metadata,
-                "created_at": record.created_at,
-                "started_at": record.started_at,
-                "finished_at": record.finished_at,
             }
         )
 

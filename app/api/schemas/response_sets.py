@@ -7,20 +7,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
-from app.api.schemas.common import Input, Metadata, Name, Output, Text
+from app.api.schemas.common import MAX_LISTED, First, Input, Metadata, Name, Output, Text, shallow
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
 from app.items import Outcome
 from app.services.responses.collection import Collection, CollectionReport
-from app.services.responses.imports import MAX_PLACES, AnswerImport, FileRead, SkippedRows
+from app.services.responses.imports import MAX_PLACES, AnswerImport
 from app.services.responses.service import AnswerImportReport
 from app.services.responses.unparsed import policy_of
 from app.storage.repositories.response_sets import ResponseSet
-
-#: Names and files that a report lists before it only counts the rest.
-MAX_LISTED = 100
 
 SetName = Annotated[
     str,
@@ -60,10 +57,10 @@ class OutcomeCounts(Output):
     error: int
     truncated: int
 
+    @model_validator(mode="before")
     @classmethod
-    def of(cls, counts: Mapping[str, int]) -> Self:
-        """The outgoing shape."""
-        return cls(**{outcome.value: counts.get(outcome, 0) for outcome in Outcome})
+    def _all(cls, counts: Mapping[str, int]) -> dict[str, int]:
+        return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
 
 
 class ResponseSetRead(Output):
@@ -91,23 +88,15 @@ class ResponseSetRead(Output):
     @classmethod
     def of(cls, found: ResponseSet) -> Self:
         """The outgoing shape of a set."""
-        outcomes = OutcomeCounts.of(found.outcomes)
+        scored = found.outcomes.get(Outcome.SCORED, 0)
         n_possible = found.n_sheets * found.n_items
-        return cls(
-            id=found.id,
-            name=found.name,
-            description=found.description,
-            metadata=dict(found.metadata),
-            n_examinees=found.n_examinees,
-            n_items=found.n_items,
-            n_answers=outcomes.scored,
-            density=outcomes.scored / n_possible if n_possible else None,
-            outcomes=outcomes,
-            unparsed_policy=policy_of(found.imports),
-            imports=[dict(entry) for entry in found.imports],
-            revision=found.revision,
-            created_at=found.created_at,
-            updated_at=found.updated_at,
+        return cls.read(
+            {
+                **shallow(found),
+                "n_answers": scored,
+                "density": scored / n_possible if n_possible else None,
+                "unparsed_policy": policy_of(found.imports),
+            }
         )
 
 
@@ -254,9 +243,7 @@ class CollectionCreate(Input):
 
     def to_domain(self) -> Collection:
         """The same for the service."""
-        return Collection(
-            bank=self.bank, version=self.version, since=self.since, simulated=self.simulated
-        )
+        return Collection(**self.model_dump())
 
 
 class CollectionRead(Output):
@@ -282,29 +269,16 @@ class CollectionRead(Output):
     @classmethod
     def of(cls, report: CollectionReport) -> Self:
         """The outgoing shape."""
-        return cls(
-            response_set=ResponseSetRead.of(report.response_set),
-            sessions=report.sessions,
-            left_out=report.left_out,
-            accepted=report.accepted,
-            pretest_answers=report.pretest_answers,
-            new_examinees=report.new_examinees,
-            new_items=report.new_items,
-            outcomes=OutcomeCounts.of(report.outcomes),
-        )
+        found = ResponseSetRead.of(report.response_set)
+        return cls.read({**shallow(report), "response_set": found})
 
 
 class FileReadRead(Output):
     """One file of an import."""
 
     name: str
-    format: str
+    format: str = Field(validation_alias="file_format")
     rows_read: int
-
-    @classmethod
-    def of(cls, file: FileRead) -> Self:
-        """The outgoing shape."""
-        return cls(name=file.name, format=file.file_format, rows_read=file.rows_read)
 
 
 class SkippedRowsRead(Output):
@@ -314,11 +288,6 @@ class SkippedRowsRead(Output):
     count: int
     places: list[str] = Field(description=f"The first {MAX_PLACES}, `file:row: detail`.")
 
-    @classmethod
-    def of(cls, skipped: SkippedRows) -> Self:
-        """The outgoing shape."""
-        return cls(reason=skipped.reason, count=skipped.count, places=list(skipped.places))
-
 
 class AnswerImportRead(Output):
     """What an import did, or with `dry_run` would do."""
@@ -326,8 +295,8 @@ class AnswerImportRead(Output):
     object: Literal["response_import"] = "response_import"
     dry_run: bool
     response_set: ResponseSetRead
-    files: list[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
-    passed_over: list[str] = Field(description="Files that hold no answers.")
+    files: First[FileReadRead] = Field(description=f"The first {MAX_LISTED}.")
+    passed_over: First[str] = Field(description="Files that hold no answers.")
     rows_read: int = Field(description="Answers in the files: rows, or filled cells of a table.")
     accepted: int
     skipped: list[SkippedRowsRead]
@@ -336,23 +305,12 @@ class AnswerImportRead(Output):
     outcomes: OutcomeCounts = Field(
         description="By how much each became more; below 0 where scored answers took their places."
     )
-    without_scores: list[str] = Field(
+    without_scores: First[str] = Field(
         description=f"Examinees without a scored answer in the files; the first {MAX_LISTED}."
     )
 
     @classmethod
     def of(cls, report: AnswerImportReport) -> Self:
         """The outgoing shape."""
-        return cls(
-            dry_run=report.dry_run,
-            response_set=ResponseSetRead.of(report.response_set),
-            files=[FileReadRead.of(file) for file in report.files[:MAX_LISTED]],
-            passed_over=list(report.passed_over[:MAX_LISTED]),
-            rows_read=report.rows_read,
-            accepted=report.accepted,
-            skipped=[SkippedRowsRead.of(skipped) for skipped in report.skipped],
-            new_examinees=report.new_examinees,
-            new_items=report.new_items,
-            outcomes=OutcomeCounts.of(report.outcomes),
-            without_scores=list(report.without_scores[:MAX_LISTED]),
-        )
+        found = ResponseSetRead.of(report.response_set)
+        return cls.read({**shallow(report), "response_set": found})

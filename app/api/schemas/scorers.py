@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from app.api.schemas.common import Input, Output, Text
+from app.api.schemas.common import Input, Output, Text, shallow
 from app.items import Answer, FinishReason, ItemContent, Outcome
 from app.scorers import Scored
 from app.services.marking.closing import Marked
@@ -109,22 +109,7 @@ class MarkRead(Output):
     def of(cls, marked: Marked) -> Self:
         """The outgoing shape of a mark."""
         mark = marked.mark
+        made = {**dict.fromkeys(cls.model_fields), **shallow(mark), "marking": marked.marking}
         if isinstance(mark, Scored):
-            return cls(
-                outcome=Outcome.SCORED,
-                score=mark.score,
-                extracted=mark.extracted,
-                extractor=mark.extractor,
-                reason=None,
-                error_code=None,
-                marking=marked.marking,
-            )
-        return cls(
-            outcome=mark.outcome,
-            score=None,
-            extracted=None,
-            extractor=None,
-            reason=mark.reason,
-            error_code=mark.code,
-            marking=marked.marking,
-        )
+            return cls.read({**made, "outcome": Outcome.SCORED})
+        return cls.read({**made, "error_code": mark.code})

@@ -1,11 +1,12 @@
 """The items and answers of a session as JSON."""
 
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.common import Input, Int32, Name, Output, Text
+from app.api.schemas.common import Input, Int32, Name, Output, Text, shallow
 from app.items import Outcome
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.rescoring import Change
@@ -43,7 +44,7 @@ class ItemView(Output):
 
     id: str
     prompt: str | None
-    messages: list[dict[str, str]]
+    messages: list[Annotated[dict[str, str], BeforeValidator(asdict)]]
     choices: list[str]
 
 
@@ -58,31 +59,12 @@ class NextItemRead(Output):
     def of(cls, awaited: NextItem, sight: Sight) -> "NextItemRead":
         """From the service's value; the target stays here."""
         awaited = sight.next_item(awaited)
-        content = awaited.item.content
-        return cls(
-            step=awaited.step,
-            step_token=awaited.step_token,
-            item=ItemView(
-                id=awaited.item.key,
-                prompt=content.prompt,
-                messages=[{"role": m.role, "content": m.content} for m in content.messages],
-                choices=list(content.choices),
-            ),
-        )
+        item = awaited.item
+        return cls.read({**shallow(awaited), "item": {**shallow(item.content), "id": item.key}})
 
 
-_OF_ADMINISTRATION = frozenset(
-    {
-        "step",
-        "item_id",
-        "pretest",
-        "arrival",
-        "information",
-        "probability",
-        "asked_at",
-        "answered_at",
-    }
-)
+#: Of an item whose answer is awaited.
+_NOT_CLOSED = dict.fromkeys(field.name for field in fields(Closing))
 
 
 class ResponseRead(Output):
@@ -110,8 +92,10 @@ class ResponseRead(Output):
     marking: dict[str, Any] | None = Field(
         description="Of scorers that call out: judgements, the judge's version, what it cost."
     )
-    answer: str | None
-    raw: str | None = Field(description="The whole text where it differs from `answer`.")
+    answer: str | None = Field(validation_alias="answer_text")
+    raw: str | None = Field(
+        validation_alias="raw_text", description="The whole text where it differs from `answer`."
+    )
     reasoning: str | None
     finish_reason: str | None
     theta: float | None
@@ -135,26 +119,14 @@ class ResponseRead(Output):
     def of(cls, asked: AskedAnswer, sight: Sight) -> "ResponseRead":
         """From the service's value."""
         asked = sight.answer(asked)
-        item, closing = asked.administration, asked.administration.closing
-
-        def of_closing(name: str) -> Any:
-            return None if closing is None else getattr(closing, name)
-
-        taken = {
-            name: of_closing({"answer": "answer_text", "raw": "raw_text"}.get(name, name))
-            for name in cls.model_fields
-            if name not in _OF_ADMINISTRATION
-        }
-        return cls(
-            step=item.step,
-            item_id=asked.item_key,
-            pretest=asked.is_pretest,
-            arrival=item.arrival,
-            information=item.information,
-            probability=item.probability,
-            asked_at=item.asked_at,
-            answered_at=item.answered_at,
-            **taken,
+        item = asked.administration
+        return cls.read(
+            {
+                **(_NOT_CLOSED if item.closing is None else shallow(item.closing)),
+                **shallow(item),
+                "item_id": asked.item_key,
+                "pretest": asked.is_pretest,
+            }
         )
 
 
@@ -175,32 +147,20 @@ class StoredMark(Output):
     reason: str | None
     error_code: str | None
 
-    @classmethod
-    def of(cls, closing: Closing) -> "StoredMark":
-        """From the stored closing."""
-        return cls.model_validate({name: getattr(closing, name) for name in cls.model_fields})
-
 
 class ChangeRead(Output):
     """One answer before and after it was marked again; `after` is null while it is not."""
 
     step: int
-    item_id: str
-    changed: bool
+    item_id: str = Field(validation_alias="item_key")
+    changed: bool = Field(validation_alias="is_changed")
     before: StoredMark
     after: StoredMark | None
 
     @classmethod
     def of(cls, change: Change, sight: Sight) -> "ChangeRead":
         """From the service's value."""
-        change = sight.change(change)
-        return cls(
-            step=change.step,
-            item_id=change.item_key,
-            changed=change.is_changed,
-            before=StoredMark.of(change.before),
-            after=None if change.after is None else StoredMark.of(change.after),
-        )
+        return cls.read(sight.change(change))
 
 
 class ChangeList(Output):
@@ -231,23 +191,14 @@ class Trajectory(Output):
     @classmethod
     def of(cls, answers: list[AskedAnswer]) -> "Trajectory":
         """From all items of a session."""
-        closed = [a for a in answers if a.administration.closing and not a.is_pretest]
-        closed.sort(key=lambda answer: answer.administration.arrival or 0)
-        return cls(
-            data=[
-                TrajectoryPoint(
-                    arrival=answer.administration.arrival or 0,
-                    step=answer.administration.step,
-                    item_id=answer.item_key,
-                    outcome=closing.outcome,
-                    score=closing.score,
-                    theta=closing.theta,
-                    se=closing.se,
-                )
-                for answer in closed
-                if (closing := answer.administration.closing) is not None
-            ]
-        )
+        points = [
+            TrajectoryPoint.read(
+                {**shallow(closing), **shallow(answer.administration), "item_id": answer.item_key}
+            )
+            for answer in answers
+            if not answer.is_pretest and (closing := answer.administration.closing)
+        ]
+        return cls(data=sorted(points, key=lambda point: point.arrival))
 
 
 AfterStep = Annotated[Int32, Field(ge=0)]

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import override
 
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import Input, Metadata, Name, Output
+from app.api.schemas.common import Input, Metadata, Name, Output, shallow
 from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import (
@@ -247,9 +247,7 @@ class SessionRead(Output):
         provenance = record.provenance
         return cls.model_validate(
             {
-                "id": record.id,
-                "mode": record.mode,
-                "status": record.status,
+                **shallow(record),
                 "bank": {
                     "id": record.bank_id,
                     "name": record.bank_name,
@@ -272,26 +270,10 @@ class SessionRead(Output):
                 "person_fit": None,
                 "rescore": None,
                 **record.summary,
-                "stop_reason": record.stop_reason,
-                "stop_detail": record.stop_detail,
-                "precision_reached": record.precision_reached,
-                "failure": record.failure,
-                "waiting_until": record.waiting_until,
-                "waiting_reason": record.waiting_reason,
-                "design": record.design,
                 "stops_when": stops_when(
                     SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
                 ),
                 "unparsed": _unparsed(provenance),
-                "seed": record.seed,
-                "parent_id": record.parent_id,
-                "relation": record.relation,
-                "ranking_id": record.ranking_id,
-                "provenance": provenance,
-                "metadata": record.metadata,
-                "created_at": record.created_at,
-                "started_at": record.started_at,
-                "finished_at": record.finished_at,
             }
         )
 

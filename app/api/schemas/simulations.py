@@ -71,18 +71,10 @@ class SimulationCreate(DesignInput):
     def to_domain(self) -> SimulationSpec:
         """The same for the service."""
         return SimulationSpec(
-            bank_version_id=self.bank_version_id,
-            bank=self.bank,
+            **self.model_dump(exclude={*DesignInput.model_fields, "thetas", "price"}),
             plan=self.plan(),
-            n_examinees=self.n_examinees,
-            population=self.population,
             thetas=self.thetas or (),
-            endpoint_id=self.endpoint_id,
             price=self.price.to_domain() if self.price else None,
-            latency_ms=self.latency_ms,
-            tokens_in=self.tokens_in,
-            tokens_out=self.tokens_out,
-            seed=self.seed,
         )
 
 

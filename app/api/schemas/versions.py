@@ -1,25 +1,19 @@
 """Bank versions as JSON."""
 
 import math
-from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from app.api.schemas.common import Input, Output, Text
+from app.api.schemas.common import MAX_LISTED, First, Input, Known, Output, Text
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
 from app.services.banks.imports import BankImport
-from app.services.banks.loaded import InformationCurve
 from app.services.banks.versions import Validation
-from app.storage.repositories.bank_values import BankVersion, VersionItem
 
-#: Findings and keys that one answer lists; the rest is counted. `.../lint` has all, page by page.
-MAX_LISTED: Final = 100
 MAX_THETAS: Final = 1001
 
 #: Parts of a version's knowledge that are packed arrays over its items, with what is shown of them.
@@ -199,11 +193,6 @@ class VersionRead(Output):
     )
     created_at: datetime
 
-    @classmethod
-    def of(cls, version: BankVersion) -> Self:
-        """The outgoing shape of `version`."""
-        return cls.model_validate(asdict(version))
-
 
 class VersionSettings(Input):
     """What a new version may be told."""
@@ -286,22 +275,10 @@ class FindingRead(Output):
 
     code: str
     severity: str
-    key: str
+    key: str = Field(validation_alias="item_id")
     field: str
     value: float | str | None
     message: str
-
-    @classmethod
-    def of(cls, finding: Finding) -> Self:
-        """The outgoing shape."""
-        return cls(
-            code=finding.code,
-            severity=finding.severity,
-            key=finding.item_id,
-            field=finding.field,
-            value=finding.value,
-            message=finding.message,
-        )
 
 
 class FlagRead(Output):
@@ -332,12 +309,6 @@ class VersionItemRead(Output):
         description="Sessions, on any version, that were given the item while it was in pretest."
     )
 
-    @classmethod
-    def of(cls, item: VersionItem) -> Self:
-        """The outgoing shape."""
-        b = -item.intercept / item.a if item.a and item.intercept is not None else None
-        return cls.model_validate({**asdict(item), "b": b})
-
 
 class ValidationCreate(Input):
     """Overrides to try."""
@@ -350,20 +321,22 @@ class ValidationRead(Output):
     """What lint says under the overrides; the version stays as it is."""
 
     version_id: str
-    findings: list[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
+    findings: First[FindingRead] = Field(description=f"The first {MAX_LISTED}.")
     n_findings: int
-    quarantined: list[str] = Field(description=f"Keys, the first {MAX_LISTED}.")
+    quarantined: First[str] = Field(description=f"Keys, the first {MAX_LISTED}.")
     n_quarantined: int
 
     @classmethod
     def of(cls, validation: Validation) -> Self:
         """The outgoing shape."""
-        return cls(
-            version_id=validation.version.id,
-            findings=[FindingRead.of(finding) for finding in validation.findings[:MAX_LISTED]],
-            n_findings=len(validation.findings),
-            quarantined=sorted(validation.quarantined)[:MAX_LISTED],
-            n_quarantined=len(validation.quarantined),
+        return cls.read(
+            {
+                "version_id": validation.version.id,
+                "findings": validation.findings,
+                "n_findings": len(validation.findings),
+                "quarantined": sorted(validation.quarantined),
+                "n_quarantined": len(validation.quarantined),
+            }
         )
 
 
@@ -372,20 +345,11 @@ class InformationRead(Output):
 
     version_id: str
     scale: str
-    theta: list[float]
-    information: list[float]
-    se: list[float | None] = Field(description="Null where there is no information.")
-
-    @classmethod
-    def of(cls, curve: InformationCurve) -> Self:
-        """The outgoing shape."""
-        return cls(
-            version_id=curve.version_id,
-            scale=curve.scale,
-            theta=curve.theta.tolist(),
-            information=curve.information.tolist(),
-            se=[se if math.isfinite(se) else None for se in curve.se.tolist()],
-        )
+    theta: Annotated[list[float], BeforeValidator(np.ndarray.tolist)]
+    information: Annotated[list[float], BeforeValidator(np.ndarray.tolist)]
+    se: Annotated[list[Known], BeforeValidator(np.ndarray.tolist)] = Field(
+        description="Null where there is no information."
+    )
 
 
 def theta_grid(text: str) -> FloatArray:

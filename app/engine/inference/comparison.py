@@ -69,6 +69,11 @@ class Difference:
     items_to_decide: int | None
     verdict: Verdict
 
+    @property
+    def ci(self) -> tuple[float | None, float | None]:
+        """Both ends of the interval."""
+        return self.lo, self.hi
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:

@@ -64,6 +64,11 @@ class ImportReport:
     renamed: tuple[Renamed, ...]
     findings: tuple[Finding, ...]
 
+    @property
+    def n_findings(self) -> int:
+        """How many there are."""
+        return len(self.findings)
+
 
 class BankService:
     """Use cases of banks.

@@ -137,6 +137,11 @@ class VersionItem:
     flags: Sequence[Mapping[str, Any]] = ()
     pretest_sessions: int = 0
 
+    @property
+    def b(self) -> float | None:
+        """Difficulty; none where the slope is 0."""
+        return -self.intercept / self.a if self.a and self.intercept is not None else None
+
 
 @dataclass(frozen=True, slots=True)
 class PretestItem:
