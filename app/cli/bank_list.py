@@ -2,12 +2,13 @@
 
 import asyncio
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.table import Column, Table
 
 from app.cli.console import fail_clearly, out
+from app.cli.options import AskServerOption, ServerKeyOption
 
 _PAGE = 100
 
@@ -25,12 +26,8 @@ def _group() -> None:
 @app.command("list")
 @fail_clearly
 def list_banks(
-    server: Annotated[
-        str | None, typer.Option(help="Ask this Sextant server instead of the database.")
-    ] = None,
-    server_key: Annotated[
-        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-    ] = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
 ) -> None:
     """List all banks."""
     name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)

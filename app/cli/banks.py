@@ -10,6 +10,7 @@ import typer
 from app.cli import bank_list, catalog, recalibration
 from app.cli.console import err, fail_clearly, out
 from app.cli.files import write_async_blocks
+from app.cli.options import DryRunOption, file_option
 from app.cli.runtime import runtime
 from app.exchange.bank_files import BankFormat, formula_like
 from app.exchange.items import read_items
@@ -44,16 +45,13 @@ def import_bank(
     name: Annotated[str, typer.Argument(help="Name of the bank; it is made if there is none.")],
     items: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, readable=True, help="Items, JSONL or CSV."),
+        file_option(help="Items, JSONL or CSV."),
     ] = None,
     parameters: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
+        file_option(
             help="Parameters: mirt's CSV (a1,d,g,u), item,a,b,c,d, Parquet, or py-irt's JSON. "
-            "They make a new version.",
+            "They make a new version."
         ),
     ] = None,
     response_model: Annotated[
@@ -88,9 +86,7 @@ def import_bank(
             "items go to pretest."
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Import items, parameters or both: all of it or nothing."""
     request = BankImport(

@@ -21,6 +21,7 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
+from app.cli.options import ItemCostsOption, TargetOption, file_option
 from app.cli.runtime import runtime
 from app.cli.simulate_design import active_items, tags_of
 from app.engine.bank import ItemBank
@@ -57,36 +58,20 @@ def command(
     items: Annotated[int, typer.Option("--items", metavar="N", help="Items of the form.")],
     train: Annotated[
         Path | None,
-        typer.Option(
-            "--train",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Scores of examinees on the whole benchmark, 20 of them at least.",
+        file_option(
+            "--train", help="Scores of examinees on the whole benchmark, 20 of them at least."
         ),
     ] = None,
     version: Annotated[
         str | None,
         typer.Option(help="A stored version with several abilities instead: BANK, or BANK/NUMBER."),
     ] = None,
-    target: Annotated[
-        str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
-    ] = WHOLE_BANK,
+    target: TargetOption = WHOLE_BANK,
     ask: Annotated[
         str | None, typer.Option(metavar="TAG,...", help="Take items of these tags only.")
     ] = None,
-    tags: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, readable=True, help="CSV item,tag.")
-    ] = None,
-    item_costs: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost.",
-        ),
-    ] = None,
+    tags: Annotated[Path | None, file_option(help="CSV item,tag.")] = None,
+    item_costs: ItemCostsOption = None,
     out: Annotated[
         Path | None,
         typer.Option(

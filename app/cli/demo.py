@@ -11,6 +11,7 @@ import typer
 
 from app.cli.connection import run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.options import SessionAsJsonOption
 from app.cli.own_server import local_server, own_client
 from app.cli.watch import report, watch
 from app.errors import SextantError
@@ -24,9 +25,7 @@ def command(
     theta: Annotated[float, typer.Option(help="True ability of the scripted model.")] = 0.8,
     seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 7,
     concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
-    ] = None,
+    json: SessionAsJsonOption = None,
 ) -> None:
     """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
 

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from app.cli.connection import SAVED, PredictionOption, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
+from app.cli.options import EndpointKeyOption, KindOption, ServerKeyOption, ServerOption
 from app.cli.watch import announce, report, watch
 from app.errors import InvalidInputError
 
@@ -85,27 +86,16 @@ def command(
     bank: Annotated[
         str | None, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")
     ] = None,
-    kind: Annotated[
-        str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
-    ] = "openai_chat",
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
-        ),
-    ] = None,
+    kind: KindOption = "openai_chat",
+    api_key: EndpointKeyOption = None,
     prediction: PredictionOption = None,
     se_target: Annotated[float | None, typer.Option(help="Stop at this standard error.")] = None,
     max_items: Annotated[int | None, typer.Option(help="Ask at most so many items.")] = None,
     concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
-    server: Annotated[
-        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
-    ] = None,
-    server_key: Annotated[
-        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-    ] = None,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write the gate as JSON; - for stdout.")
     ] = None,

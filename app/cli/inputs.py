@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from app.calibration.continuous.score_scale import ScoreScale
+from app.cli.options import file_option
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError, InvalidInputError
@@ -18,33 +19,24 @@ from app.exchange.parameters import read_parameters
 
 BankOption = Annotated[
     Path,
-    typer.Option(
+    file_option(
         "--bank",
-        exists=True,
-        dir_okay=False,
-        readable=True,
         help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
         " continuous scores; .csv or .csv.gz.",
     ),
 ]
 OptionalBankOption = Annotated[
     Path | None,
-    typer.Option(
+    file_option(
         "--bank",
-        exists=True,
-        dir_okay=False,
-        readable=True,
         help="Item parameters: X,a1,d,g,u (mirt) or item,a,b,c,d; with a column k of"
         " continuous scores; .csv or .csv.gz.",
     ),
 ]
 ResponsesOption = Annotated[
     Path,
-    typer.Option(
+    file_option(
         "--responses",
-        exists=True,
-        dir_okay=False,
-        readable=True,
         help="Scores: one row an examinee and one column an item, or examinee,item,score;"
         " .csv, .csv.gz or .parquet.",
     ),

@@ -16,6 +16,7 @@ from app.cli.connection import (
     run_to_the_end,
 )
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
+from app.cli.options import HolmOption, KindOption, ServerKeyOption, ServerOption
 from app.errors import InvalidInputError
 
 
@@ -30,9 +31,7 @@ def command(
         ),
     ],
     bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
-    kind: Annotated[
-        str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
-    ] = "openai_chat",
+    kind: KindOption = "openai_chat",
     api_key: Annotated[
         str | None,
         typer.Option(
@@ -42,9 +41,7 @@ def command(
     confidence: Annotated[
         float | None, typer.Option(help="With which a pair is decided; 0.95 by default.")
     ] = None,
-    holm: Annotated[
-        bool, typer.Option("--holm", help="Confidence for all pairs together, not for each.")
-    ] = False,
+    holm: HolmOption = False,
     min_items: Annotated[int | None, typer.Option(help="Warm-up: items of each.")] = None,
     max_items: Annotated[int | None, typer.Option(help="Most items of one endpoint.")] = None,
     tie_width: Annotated[
@@ -57,12 +54,8 @@ def command(
     prediction: PredictionOption = None,
     concurrency: Annotated[int, typer.Option(help="Items in flight, of each endpoint.")] = 1,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
-    server: Annotated[
-        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
-    ] = None,
-    server_key: Annotated[
-        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-    ] = None,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write the ranking as JSON; - for stdout.")
     ] = None,

@@ -14,6 +14,7 @@ from app.calibration.pipeline.ranking import bank_from, learned_from
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
+from app.cli.options import HolmOption, file_option
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -30,17 +31,10 @@ def command(
     responses: ResponsesOption,
     train: Annotated[
         Path,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Scores of other models, which the items are calibrated from.",
-        ),
+        file_option(help="Scores of other models, which the items are calibrated from."),
     ],
     confidence: Annotated[float, typer.Option(help="With which a pair is decided.")] = 0.95,
-    holm: Annotated[
-        bool, typer.Option("--holm", help="Confidence for all pairs together, not for each.")
-    ] = False,
+    holm: HolmOption = False,
     budget_items: Annotated[
         int | None,
         typer.Option(metavar="N", help="Most items of all models; half of --max-items a model."),
@@ -52,11 +46,8 @@ def command(
     ] = 0.0,
     costs: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="CSV with a first column of models and a column cost...: cost of an item of each.",
+        file_option(
+            help="CSV with a first column of models and a column cost...: cost of an item of each."
         ),
     ] = None,
     scale: Annotated[

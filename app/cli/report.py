@@ -10,6 +10,7 @@ from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.files import write_blocks
 from app.cli.inputs import JsonOption, load_bank
+from app.cli.options import file_option
 from app.cli.runtime import runtime
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, read_calibration
@@ -22,18 +23,11 @@ from app.services.banks.report import file_report
 def command(
     bank: Annotated[
         Path | None,
-        typer.Option(
-            exists=True, dir_okay=False, readable=True, help="Bank file, of `sextant calibrate`."
-        ),
+        file_option(help="Bank file, of `sextant calibrate`."),
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="What `sextant calibrate --json` wrote: adds fit, items and intervals.",
-        ),
+        file_option(help="What `sextant calibrate --json` wrote: adds fit, items and intervals."),
     ] = None,
     version: Annotated[
         str | None,

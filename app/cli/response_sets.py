@@ -11,6 +11,7 @@ from rich.table import Column, Table
 
 from app.cli.console import err, fail_clearly, out
 from app.cli.files import write_blocks
+from app.cli.options import DryRunOption
 from app.cli.runtime import runtime
 from app.errors import InvalidInputError
 from app.exchange.recorded import Choices
@@ -85,9 +86,7 @@ def import_answers(
         tuple[float, float],
         typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
     ] = (0.0, 1.0),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Import answers from result files of lm-eval, inspect, HELM, py-irt, or from tables."""
     paths = [*(source or ()), *(more or ())]

@@ -6,6 +6,13 @@ import typer
 
 from app.cli.connection import FAILED, PredictionOption, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, require_writable, write_json
+from app.cli.options import (
+    EndpointKeyOption,
+    KindOption,
+    ServerKeyOption,
+    ServerOption,
+    SessionAsJsonOption,
+)
 from app.cli.watch import announce, report, watch
 
 
@@ -14,15 +21,8 @@ def command(
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
     model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
     bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
-    kind: Annotated[
-        str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
-    ] = "openai_chat",
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
-        ),
-    ] = None,
+    kind: KindOption = "openai_chat",
+    api_key: EndpointKeyOption = None,
     preset: Annotated[str | None, typer.Option(help="default or atlas.")] = None,
     selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
     prediction: PredictionOption = None,
@@ -61,15 +61,9 @@ def command(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
-    server: Annotated[
-        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
-    ] = None,
-    server_key: Annotated[
-        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-    ] = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
-    ] = None,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SessionAsJsonOption = None,
 ) -> None:
     """Measure one endpoint from the shell, with live progress.
 

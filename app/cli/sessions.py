@@ -13,6 +13,7 @@ from app.cli.client import ApiClient
 from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.files import write_blocks
+from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
 from app.cli.watch import report, watch
 from app.errors import InvalidInputError
 
@@ -35,12 +36,8 @@ def rescore(
         str | None, typer.Option(help="Scorer's name; absent: what marks each item by now.")
     ] = None,
     params: Annotated[str | None, typer.Option(help="Its parameters as a JSON object.")] = None,
-    server: Annotated[
-        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
-    ] = None,
-    server_key: Annotated[
-        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-    ] = None,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
     json: Annotated[
         str | None,
         typer.Option("--json", help="Write session and changes as JSON; - for stdout."),
@@ -77,15 +74,9 @@ def rescore(
 def write_report(
     session: Annotated[str, typer.Argument(help="Id of a session, in any state.")],
     out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "session.html",
-    server: Annotated[
-        str | None, typer.Option(help="Ask this Sextant server instead of the database.")
-    ] = None,
-    server_key: Annotated[
-        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-    ] = None,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
-    ] = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
 ) -> None:
     """Write a session's result as a page that anybody can read, one HTML file."""
 
@@ -122,9 +113,7 @@ def check_marks(
         bool,
         typer.Option("--call", help="Ask judges and other scorers that call out again; it costs."),
     ] = False,
-    json: Annotated[
-        str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
-    ] = None,
+    json: SameAsJsonOption = None,
 ) -> None:
     """Mark stored answers again as provenance says, and list the sessions that differ.
 

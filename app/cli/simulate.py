@@ -26,6 +26,7 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
+from app.cli.options import ItemCostsOption, TargetOption, file_option
 from app.cli.simulate_design import SELECTORS, DesignOptions, Simulated, simulate_design
 from app.cli.simulate_forecast import refuse_with_answers, refuse_without_answers, show_forecast
 from app.engine.adaptive import AdaptiveTest
@@ -84,22 +85,16 @@ class Records:
 def command(
     responses: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
+        file_option(
             help="Recorded scores of the examinees to test, as for the other commands; without "
-            "them: a forecast for examinees drawn from the prior.",
+            "them: a forecast for examinees drawn from the prior."
         ),
     ] = None,
     bank: OptionalBankOption = None,
     train: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Scores of other examinees: intervals and predicted scores learn from them.",
+        file_option(
+            help="Scores of other examinees: intervals and predicted scores learn from them."
         ),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="Design to start from.")] = Preset.DEFAULT,
@@ -135,30 +130,17 @@ def command(
         int | None,
         typer.Option(metavar="K", help="Abilities beside the general one (v-optimal and its kin)."),
     ] = None,
-    target: Annotated[
-        str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
-    ] = WHOLE_BANK,
+    target: TargetOption = WHOLE_BANK,
     ask: Annotated[
         str | None, typer.Option(metavar="TAG,...", help="Ask items of these tags only.")
     ] = None,
     tags: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="CSV item,tag; without it what stands before / : | # . _ - in an id is a tag.",
+        file_option(
+            help="CSV item,tag; without it what stands before / : | # . _ - in an id is a tag."
         ),
     ] = None,
-    item_costs: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost.",
-        ),
-    ] = None,
+    item_costs: ItemCostsOption = None,
     prediction: Annotated[
         PredictionMethod | None,
         typer.Option(

@@ -1,0 +1,48 @@
+"""Options that several commands have."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+#: An option that takes a file which is there.
+file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
+
+AskServerOption = Annotated[
+    str | None, typer.Option(help="Ask this Sextant server instead of the database.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
+]
+EndpointKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
+    ),
+]
+HolmOption = Annotated[
+    bool, typer.Option("--holm", help="Confidence for all pairs together, not for each.")
+]
+ItemCostsOption = Annotated[
+    Path | None,
+    file_option(help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost."),
+]
+KindOption = Annotated[
+    str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
+]
+SameAsJsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
+]
+ServerKeyOption = Annotated[
+    str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
+]
+ServerOption = Annotated[
+    str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
+]
+SessionAsJsonOption = Annotated[
+    str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
+]
+TargetOption = Annotated[
+    str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
+]
