@@ -8,6 +8,7 @@ from fastapi import Depends, Request, Security, params
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
 from app.errors import MissingScopeError, UnauthenticatedError
+from app.records.api_keys import Scope
 from app.services.api_keys import ApiKeyService
 from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
@@ -34,7 +35,6 @@ from app.services.sessions.manual import ManualSessions
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
 from app.services.visibility import Sight
-from app.storage.repositories.api_keys import Scope
 
 ScopeName = Literal["read", "run", "banks:write", "admin"]
 

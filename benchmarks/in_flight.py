@@ -41,6 +41,8 @@ from app.engine.multidimensional.knowledge import (
 )
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
+from app.records.endpoints import EndpointSettings
+from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services, open_services
@@ -50,8 +52,6 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
-from app.storage.repositories.endpoints import EndpointSettings
-from app.storage.repositories.session_values import ENDED, SessionRecord
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
 

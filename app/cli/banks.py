@@ -16,6 +16,7 @@ from app.exchange.bank_files import BankFormat, formula_like
 from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
+from app.records.banks import QUARANTINED, BankVersion, VersionItem
 from app.services.banks.draft import RESPONSE_MODELS
 from app.services.banks.imports import BankImport, Tally
 from app.services.banks.overviews import BankOverview
@@ -24,7 +25,6 @@ from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.unparsed import UNPARSED_POLICY
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import QUARANTINED, BankVersion, VersionItem
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from app.cli.console import err, fail_clearly, out
 
 if TYPE_CHECKING:
-    from app.storage.repositories.bank_values import VersionItem
+    from app.records.banks import VersionItem
 
 #: Quarantined items that are listed; `sextant banks lint` has them all.
 _SHOWN = 10

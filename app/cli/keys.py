@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from app.cli.console import err, fail_clearly, out
+from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
 from app.services.secret_keys import SecretKeys
 from app.settings import Settings
@@ -15,7 +16,6 @@ from app.storage.database import Database
 from app.storage.embedded import database_url
 from app.storage.migrate import upgrade
 from app.storage.paging import PageRequest
-from app.storage.repositories.api_keys import ApiKey, Scope
 from app.storage.secrets import SecretBox
 
 T = TypeVar("T")

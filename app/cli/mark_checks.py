@@ -8,8 +8,8 @@ from rich.table import Table
 
 from app.cli.console import out
 from app.cli.runtime import runtime
+from app.records.sessions import Closing
 from app.services.sessions.mark_checks import Difference, MarkCheck
-from app.storage.repositories.session_values import Closing
 
 _WHY = {
     "no_answer": "have no stored text",

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from app.cli.client import ApiClient
 from app.cli.server import LocalServer, serving
 from app.observability import configure_logging
+from app.records.api_keys import Scope
 from app.settings import Settings
-from app.storage.repositories.api_keys import Scope
 
 
 @asynccontextmanager

@@ -18,11 +18,11 @@ from app.cli.inputs import JsonOption
 from app.cli.runtime import runtime
 from app.cli.signals import run_until_signal
 from app.errors import CalibrationError
+from app.records.banks import BankVersion
+from app.records.calibrations import ENDED, CalibrationRecord
 from app.services.calibrations.drift import DriftLook
 from app.services.calibrations.service import Publication
 from app.services.container import Services
-from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.calibration_values import ENDED, CalibrationRecord
 from app.worker.loop import running_worker
 
 #: Items that are printed; --json has them all.

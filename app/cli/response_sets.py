@@ -16,13 +16,13 @@ from app.cli.runtime import runtime
 from app.errors import InvalidInputError
 from app.exchange.recorded import Choices
 from app.exchange.response_files import ResponseFormat, files_at, format_named
+from app.records.response_sets import ResponseSet
 from app.services.responses.collection import Collection, CollectionReport
 from app.services.responses.export import MatrixFormat, export_answers
 from app.services.responses.imports import AnswerImport
 from app.services.responses.service import AnswerImportReport, ResponseSetService
 from app.services.responses.unparsed import policy_of
 from app.storage.paging import PageRequest
-from app.storage.repositories.response_sets import ResponseSet
 
 T = TypeVar("T")
 

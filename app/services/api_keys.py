@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from app.errors import FieldProblem, InvalidInputError, NotFoundError, UnauthenticatedError
+from app.records.api_keys import ApiKey, Scope
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.api_keys import ApiKey, Scope
 
 SECRET_PREFIX = "sxt_"  # noqa: S105 (the part that all keys share)
 _SECRET_BYTES = 32

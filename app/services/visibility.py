@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from app.engine import StopReason
 from app.errors import MissingScopeError
 from app.items import ItemContent
-from app.storage.repositories.bank_values import OPEN, Bank, Item
-from app.storage.repositories.rankings import RankingRecord
-from app.storage.repositories.session_values import Closing, SessionEvent, SessionRecord
+from app.records.banks import OPEN, Bank, Item
+from app.records.rankings import RankingRecord
+from app.records.sessions import Closing, SessionEvent, SessionRecord
 
 if TYPE_CHECKING:  # shapes of services above, which all take their values through here
     from app.services.results.gates import Gate

@@ -21,16 +21,16 @@ from procrastinate.jobs import Status
 
 from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
+from app.records.calibrations import CalibrationRecord
+from app.records.rankings import RankingRecord
+from app.records.sessions import SessionRecord
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
-from app.storage.repositories.calibration_values import CalibrationRecord
 from app.storage.repositories.installations import InstallationRecord
-from app.storage.repositories.rankings import RankingRecord
-from app.storage.repositories.session_values import SessionRecord
 from app.worker.alone import run_alone
 from app.worker.fleet import Alone, Fleet, Leased
 from app.worker.queue import (

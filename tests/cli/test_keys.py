@@ -6,9 +6,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from app.cli import keys, migrate
+from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
 from app.storage.database import Database
-from app.storage.repositories.api_keys import ApiKey, Scope
 
 _migrate = typer.Typer()
 _migrate.command()(migrate.command)

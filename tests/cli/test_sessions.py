@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from app.cli import build
 from app.cli.server import serving as serving_sextant
 from app.demo.model_server import create_model_server
+from app.records.api_keys import Scope
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
-from app.storage.repositories.api_keys import Scope
 from tests.servers import serving
 
 

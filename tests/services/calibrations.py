@@ -10,11 +10,11 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv
 from app.exchange.recorded import SourceFile
+from app.records.calibrations import ENDED, CalibrationRecord
+from app.records.response_sets import ResponseSet
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
 from app.services.responses.imports import AnswerImport
-from app.storage.repositories.calibration_values import ENDED, CalibrationRecord
-from app.storage.repositories.response_sets import ResponseSet
 from app.worker.queue import JobQueue
 from tests.calibration.simulated import Simulated, simulate
 

@@ -8,12 +8,12 @@ from app.calling import RetryPolicy
 from app.engine.bank import ItemBank
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent, ScorerSpec
+from app.records.banks import BankVersion
+from app.records.endpoints import Endpoint, EndpointSettings, Price
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.endpoints.service import EndpointSpec
-from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Price
 
 N_ITEMS = 30
 

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
+from app.records.rankings import ENDED, RankingRecord
 from app.services.container import Services
 from app.services.rankings.service import RankingSpec
-from app.storage.repositories.rankings import ENDED, RankingRecord
 from tests.services.sessions import scripted
 
 THETAS = (-1.6, 1.6, 0.0)

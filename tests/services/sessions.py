@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.adapters.base import EndpointConfig
+from app.records.endpoints import EndpointSettings
+from app.records.sessions import ENDED, SessionRecord
 from app.services.container import Services, open_services
 from app.services.endpoints.service import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.endpoints import EndpointSettings
-from app.storage.repositories.session_values import ENDED, SessionRecord
 from app.worker.queue import JobQueue
 from tests.demo_bank import install_demo_bank
 

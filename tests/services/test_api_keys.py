@@ -4,10 +4,10 @@ from types import SimpleNamespace
 import pytest
 
 from app.errors import InvalidInputError, NotFoundError, UnauthenticatedError
+from app.records.api_keys import Scope
 from app.services.api_keys import ApiKeyService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.api_keys import Scope
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from app.errors import (
     ScaleMismatchError,
     UnknownNameError,
 )
+from app.records.calibrations import CalibrationRecord
 from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.calibration_values import CalibrationRecord
 from tests.calibration.simulated import answer, draw_items
 from tests.services.calibrations import answers, completed, driven, imported
 from tests.services.sessions import opened

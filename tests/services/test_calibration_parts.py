@@ -12,12 +12,12 @@ from app.calibration.pipeline.fit import fit
 from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import InvalidInputError, LeaseLostError, NotFoundError
+from app.records.calibrations import CalibrationRecord
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.calibration_values import CalibrationRecord
 from tests.calibration.simulated import simulate
 from tests.services.calibrations import answers, csv_of, driven, imported, run, runner_of
 from tests.services.sessions import opened

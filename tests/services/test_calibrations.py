@@ -20,6 +20,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
+from app.records.calibrations import COLUMNS
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.calibrations.service import Publication
@@ -27,7 +28,6 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.calibration_values import COLUMNS
 from tests.services.calibrations import answers, completed, csv_of, driven, imported, runner_of
 from tests.services.sessions import opened
 

@@ -9,12 +9,12 @@ import pytest
 
 from app.errors import NotFoundError
 from app.items import Outcome
+from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.session_values import SessionRecord
 from app.worker.loop import running_worker
 from tests.services.living import BANK, living_bank
 from tests.services.sessions import opened, scripted, spec, until

@@ -18,11 +18,11 @@ from app.errors import (
     SecretsError,
 )
 from app.items import Message
+from app.records.endpoints import EndpointSettings, Limits, Price
 from app.services.endpoints.service import EndpointChange, EndpointService, EndpointSpec, origin_of
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.endpoints import EndpointSettings, Limits, Price
 from app.storage.secrets import SecretBox
 
 

@@ -8,12 +8,12 @@ from app.demo.bank import demo_bank
 from app.engine.prediction.correction import IntervalCorrection, Stretch
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
+from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.session_values import SessionRecord
 from tests.services.sessions import opened, spec
 
 

@@ -12,6 +12,7 @@ from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.prediction.combined_score import LearnedCurves, ModelError
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError
+from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
 from app.services.container import Services
 from app.services.sessions.copies import moved
@@ -19,7 +20,6 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.session_values import Administration, Closing
 from tests.services.sessions import opened
 
 FOR_SCORE = {

@@ -12,6 +12,7 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
 from app.items import Outcome
+from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
@@ -22,7 +23,6 @@ from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.session_values import Administration, Closing, SessionRecord
 from tests.services.living import BANK, living_bank
 from tests.services.sessions import opened, spec
 

@@ -6,12 +6,12 @@ import pytest
 
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
+from app.records.endpoints import EndpointSettings, Price
 from app.services.container import Services
 from app.services.endpoints.service import EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.endpoints import EndpointSettings, Price
 from tests.services.rankings import contest
 from tests.services.sessions import opened, scripted
 

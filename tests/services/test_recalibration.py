@@ -15,6 +15,8 @@ from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 from app.exchange.item_record import parse_item
 from app.exchange.matrices import write_csv
+from app.records.banks import BankVersion, VersionItem
+from app.records.calibrations import CalibrationRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.calibrations.service import Publication
@@ -22,8 +24,6 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.bank_values import BankVersion, VersionItem
-from app.storage.repositories.calibration_values import CalibrationRecord
 from tests.calibration.simulated import adaptive, draw_items
 from tests.services.calibrations import driven, imported
 from tests.services.sessions import opened

@@ -8,6 +8,7 @@ import pytest
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import Answer, ItemContent, ScorerSpec
+from app.records.endpoints import Price
 from app.scorers import NotScored
 from app.services.banks.loaded import BankItem
 from app.services.banks.spec import BankSpec
@@ -16,7 +17,6 @@ from app.services.marking.closing import hash_of
 from app.services.marking.marker import AnswerMarker
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.endpoints import Price
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import opened, spec
 

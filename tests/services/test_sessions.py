@@ -13,6 +13,8 @@ from app.engine.stopping import Stop
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
+from app.records.endpoints import Price
+from app.records.sessions import Administration, Closing
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
@@ -23,8 +25,6 @@ from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.endpoints import Price
-from app.storage.repositories.session_values import Administration, Closing
 from tests.services.sessions import opened, scripted, spec
 
 

@@ -1,7 +1,7 @@
 """What a caller who may not see a withheld bank's texts is told of figures."""
 
+from app.records.sessions import SessionEvent
 from app.services.visibility import UNTOLD, Sight
-from app.storage.repositories.session_values import SessionEvent
 
 
 def test_sentences_made_of_numbers_are_told_and_others_are_not() -> None:

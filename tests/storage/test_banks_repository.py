@@ -13,10 +13,10 @@ from app.errors import (
     PreconditionFailedError,
 )
 from app.items import ItemContent, Message, ScorerSpec
+from app.records.banks import Bank, BankVersion, NewItem, VersionItem
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import PageRequest
-from app.storage.repositories.bank_values import Bank, BankVersion, NewItem, VersionItem
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 EXACT = ScorerSpec("exact")

@@ -16,13 +16,13 @@ from app.errors import (
     InvalidInputError,
     NotFoundError,
 )
+from app.records.api_keys import Scope
 from app.storage import database as database_module
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.identifiers import new_id
 from app.storage.migrate import upgrade
 from app.storage.paging import PageRequest
-from app.storage.repositories.api_keys import Scope
 from app.storage.rows.banks import ItemRow
 from app.storage.unit_of_work import UnitOfWork
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from app.calibration.pipeline.plan import CalibrationPlan
+from app.records.calibrations import CalibrationRecord
 from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.settings import Settings
-from app.storage.repositories.calibration_values import CalibrationRecord
 from app.worker.loop import running_worker
 from tests.services.calibrations import answers, csv_of, ended, imported
 from tests.services.sessions import spec, until

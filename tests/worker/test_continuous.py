@@ -19,14 +19,14 @@ from app.exchange.item_record import WrittenParameters as BeSide
 from app.exchange.matrices import write_csv
 from app.exchange.parameters import read_parameters
 from app.items import ItemContent, ScorerSpec
+from app.records.banks import BankVersion
+from app.records.endpoints import EndpointSettings
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.services.endpoints.service import EndpointSpec
 from app.services.sessions.manual import ManualAnswer
-from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.endpoints import EndpointSettings
 from tests.servers import serving
 from tests.services.calibrations import ended, imported
 from tests.services.sessions import spec, until

@@ -12,18 +12,14 @@ from app import scorers
 from app.adapters import CompletionRequest
 from app.errors import DatabaseUnavailableError, EndpointUnauthorizedError, InvalidStateError
 from app.items import Message
+from app.records.endpoints import EndpointSettings, Limits, Price
 from app.services.container import Services
 from app.services.endpoints import rate_limited
 from app.services.endpoints.rate_limited import RateLimited
 from app.services.endpoints.service import EndpointChange, EndpointSpec
 from app.services.sessions.failure_limits import MIN_ITEMS_FOR_SHARE
 from app.services.sessions.manual import ManualAnswer
-from app.storage.repositories.endpoints import (
-    EndpointRepository,
-    EndpointSettings,
-    Limits,
-    Price,
-)
+from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
 from app.worker import loop

@@ -8,10 +8,10 @@ from sqlalchemy import text
 
 from app.demo.model_server import create_model_server
 from app.items import ScorerSpec
+from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from app.storage.database import Database
-from app.storage.repositories.session_values import SessionRecord
 from tests.servers import serving
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import scripted, spec, until

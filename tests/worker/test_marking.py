@@ -7,10 +7,10 @@ import pytest
 from fastapi import FastAPI
 
 from app.demo.model_server import create_model_server
+from app.records.endpoints import Price
+from app.records.sessions import Closing, SessionRecord
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
-from app.storage.repositories.endpoints import Price
-from app.storage.repositories.session_values import Closing, SessionRecord
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.judged import judged_bank, marker

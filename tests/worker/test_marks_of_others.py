@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from app.items import Answer, ScorerSpec
+from app.records.endpoints import EndpointSettings
+from app.records.sessions import SessionRecord
 from app.scorers import Scored, build
 from app.services.banks.spec import item_scorer
 from app.services.container import Services
@@ -12,8 +14,6 @@ from app.services.endpoints.service import EndpointSpec
 from app.services.marking.closing import hash_of
 from app.settings import Settings
 from app.storage.paging import PageRequest
-from app.storage.repositories.endpoints import EndpointSettings
-from app.storage.repositories.session_values import SessionRecord
 from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer

@@ -7,9 +7,9 @@ import pytest
 
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import InvalidInputError, InvalidStateError
+from app.records.endpoints import Price
+from app.records.rankings import RankingRecord
 from app.services.container import Services
-from app.storage.repositories.endpoints import Price
-from app.storage.repositories.rankings import RankingRecord
 from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, places, ranked
 from tests.services.sessions import scripted

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.lapses import MAX_LAPSES
 from app.storage.migrate import upgrade
-from app.storage.repositories.session_values import SessionRecord
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import opened, scripted, spec, until

@@ -10,11 +10,11 @@ import pytest
 from app.demo.model_server import create_model_server
 from app.errors import InvalidInputError, InvalidStateError, UnknownNameError
 from app.items import Outcome, ScorerSpec
+from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.marking.marker import AnswerMarker
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.service import AskedAnswer
-from app.storage.repositories.session_values import SessionRecord
 from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.services.judged import judged_bank, marker

@@ -15,10 +15,10 @@ import httpx2
 import pytest
 
 from app.demo.model_server import create_model_server
+from app.records.api_keys import Scope
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.repositories.api_keys import Scope
 from tests.servers import serving
 
 SEXTANT = Path(sys.executable).with_name("sextant")

@@ -22,9 +22,9 @@ from app.engine.models.multidimensional import estimate_profile
 from app.engine.responses import ResponseTable
 from app.exchange.matrices import write_csv
 from app.items import ItemContent, ScorerSpec
+from app.records.api_keys import Scope
 from app.services.container import Services
 from app.settings import Settings
-from app.storage.repositories.api_keys import Scope
 from tests.servers import serving
 
 pytestmark = pytest.mark.usefixtures("fits_here")

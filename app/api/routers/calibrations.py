@@ -36,7 +36,7 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from app.storage.repositories.calibration_values import CalibrationEvent
+from app.records.calibrations import CalibrationEvent
 
 router = make_router("/calibrations", tag="calibrations")
 

@@ -15,7 +15,7 @@ from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, Ra
 from app.api.schemas.session_answers import AfterStep
 from app.deps import MarkerGuardDep, Rankings, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
-from app.storage.repositories.session_values import SessionEvent
+from app.records.sessions import SessionEvent
 
 router = make_router("/rankings", tag="rankings")
 

@@ -51,9 +51,9 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
+from app.records.sessions import SessionEvent
 from app.reports.session.page import render
 from app.services.sessions.export import SessionFormat, export_session
-from app.storage.repositories.session_values import SessionEvent
 
 router = make_router("/sessions", tag="sessions")
 

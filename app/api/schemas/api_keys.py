@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Name, Output
 from app.deps import ScopeName
-from app.storage.repositories.api_keys import ApiKey
+from app.records.api_keys import ApiKey
 
 
 class ApiKeyCreate(Input):

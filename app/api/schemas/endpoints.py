@@ -8,8 +8,8 @@ from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
 from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text, shallow
 from app.calling import GenerationParams, RetryPolicy
+from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
 from app.services.endpoints.service import EndpointChange, EndpointSpec
-from app.storage.repositories.endpoints import Endpoint, EndpointSettings, Limits, Price
 
 _DEFAULT: Final = EndpointSettings(kind="")
 Kind = Annotated[

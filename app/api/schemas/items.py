@@ -9,8 +9,8 @@ from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import ABSENT, FieldError, Input, Output, Text, shallow
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
+from app.records.banks import Item
 from app.services.banks.imports import BatchLine
-from app.storage.repositories.bank_values import Item
 
 Content = Annotated[Text, StringConstraints(min_length=1, max_length=1_000_000)]
 Option = Annotated[Text, StringConstraints(min_length=1, max_length=10_000)]

@@ -8,8 +8,8 @@ from pydantic import Field
 from app.api.schemas.common import Output, shallow
 from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead
 from app.api.schemas.sessions import SessionEndpoint
+from app.records.sessions import SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
-from app.storage.repositories.session_values import SessionRecord
 
 
 class LeaderboardEntry(Output):

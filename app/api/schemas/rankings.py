@@ -19,9 +19,9 @@ from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import Seed
 from app.engine import StopReason
 from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import Sight
-from app.storage.repositories.rankings import RankingRecord
 
 RankingStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 _RULES = RankingRules()

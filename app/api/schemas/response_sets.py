@@ -13,11 +13,11 @@ from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
 from app.items import Outcome
+from app.records.response_sets import ResponseSet
 from app.services.responses.collection import Collection, CollectionReport
 from app.services.responses.imports import MAX_PLACES, AnswerImport
 from app.services.responses.service import AnswerImportReport
 from app.services.responses.unparsed import policy_of
-from app.storage.repositories.response_sets import ResponseSet
 
 SetName = Annotated[
     str,

@@ -8,11 +8,11 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Int32, Name, Output, Text, shallow
 from app.items import Outcome
+from app.records.sessions import Closing
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.rescoring import Change
 from app.services.sessions.service import AskedAnswer
 from app.services.visibility import Sight
-from app.storage.repositories.session_values import Closing
 
 
 class ManualResponse(Input):

@@ -26,12 +26,12 @@ from app.api.schemas.session_figures import (
 from app.api.schemas.versions import UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
+from app.records.sessions import SessionRecord
 from app.reports.figures import unparsed_caution
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.visibility import Sight
-from app.storage.repositories.session_values import SessionRecord
 
 Status = Literal[
     "queued",

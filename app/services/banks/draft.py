@@ -16,15 +16,9 @@ from app.engine.models.multidimensional import MultidimensionalModel
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, with_abilities
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
+from app.records.banks import ACTIVE, PRETEST, QUARANTINED, ItemOutline, VersionItem
 from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.responses.unparsed import UNPARSED_POLICY
-from app.storage.repositories.bank_values import (
-    ACTIVE,
-    PRETEST,
-    QUARANTINED,
-    ItemOutline,
-    VersionItem,
-)
 
 _FAMILIES = ("1pl", "2pl", "3pl", "4pl")
 SEVERAL_ABILITIES = ("nested", "mirt")

@@ -10,18 +10,11 @@ from app.exchange.item_record import MAX_PARAMETER
 from app.exchange.parameters import shortest_difficulties
 from app.exchange.slopes import slopes_by_name
 from app.items import ItemContent
+from app.records.banks import ACTIVE, OPEN, QUARANTINED, BankVersion, Item, VersionItem
 from app.services.banks.imports import item_fields
 from app.services.banks.versions import VersionService
 from app.services.visibility import Sight
 from app.storage.database import Database
-from app.storage.repositories.bank_values import (
-    ACTIVE,
-    OPEN,
-    QUARANTINED,
-    BankVersion,
-    Item,
-    VersionItem,
-)
 
 #: Items of one read: a block of the file in memory, a short transaction.
 _PAGE = 1000

@@ -26,10 +26,10 @@ from app.exchange.items import ItemRow
 from app.exchange.names import match_names
 from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
+from app.records.banks import Item, ItemOutline, NewItem
 from app.services.banks.scorer_checks import Faults, name_of
 from app.services.banks.spec import calls_out
 from app.storage.identifiers import new_id
-from app.storage.repositories.bank_values import Item, ItemOutline, NewItem
 
 MAX_EXAMPLES = 10
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord, parse_item
+from app.records.banks import Item
 from app.services.banks.imports import (
     BatchLine,
     batch_line,
@@ -21,7 +22,6 @@ from app.services.visibility import Sight
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import Item
 
 MAX_BATCH = 1000
 

@@ -24,18 +24,11 @@ from app.engine.prediction.score_model import Target
 from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
 from app.engine.selection.cost import expected_costs
 from app.items import ItemContent, ScorerSpec
+from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
+from app.records.endpoints import Price
 from app.services.banks.spec import calls_out, item_scorer
 from app.services.responses.unparsed import UNPARSED_POLICY
-from app.storage.repositories.bank_values import (
-    ACTIVE,
-    Bank,
-    BankVersion,
-    Item,
-    PretestItem,
-    VersionColumns,
-    scorer_json,
-)
-from app.storage.repositories.endpoints import Price
+from app.storage.repositories.bank_rows import scorer_json
 
 # Values of one block of the information curve: 8 MB of them.
 _CURVE_BLOCK = 2**20

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.records.banks import Bank, BankVersion
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import Bank, BankVersion
 from app.storage.unit_of_work import UnitOfWork
 
 

@@ -14,6 +14,7 @@ from app.engine.lint import Finding, lint, quarantine
 from app.engine.prediction.correction import IntervalCorrection, VersionLearning
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, Figures
+from app.records.calibrations import CalibrationRecord, FittedItems
 from app.reports.version.build import judged_items, version_report
 from app.reports.version.facts import (
     CalibrationFacts,
@@ -25,7 +26,6 @@ from app.reports.version.facts import (
 from app.services.banks.draft import response_model_of
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
-from app.storage.repositories.calibration_values import CalibrationRecord, FittedItems
 
 
 class VersionReports:

@@ -12,6 +12,7 @@ from app.confined import Lane
 from app.demo.bank import demo_bank
 from app.engine.lint import OF_ANSWERS, Finding
 from app.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from app.records.banks import Bank, BankVersion
 from app.services.banks.draft import (
     VersionDraft,
     content_findings,
@@ -39,7 +40,6 @@ from app.services.responses.confined_reading import Reader, SentFile
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import Bank, BankVersion
 from app.storage.unit_of_work import UnitOfWork
 
 #: Imports of so many bytes of text, or rows of a body, need not wait behind larger ones.

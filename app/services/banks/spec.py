@@ -10,8 +10,8 @@ from app import scorers
 from app.adapters.prompting import PromptStyle
 from app.errors import FieldProblem, InvalidInputError
 from app.items import BY_KIND, ItemContent, ScorerSpec
+from app.records.banks import Bank
 from app.storage.identifiers import new_id
-from app.storage.repositories.bank_values import Bank
 
 #: Items in pretest that one session may be given.
 MAX_PER_SESSION = 1000

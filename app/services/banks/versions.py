@@ -15,6 +15,8 @@ from app.engine.design.design import Design
 from app.engine.lint import Finding
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError
+from app.records.banks import BankVersion, VersionItem
+from app.records.endpoints import Price
 from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import quarantined
 from app.services.banks.exposure import fitted_acceptance
@@ -22,8 +24,6 @@ from app.services.banks.in_progress import InProgress
 from app.services.banks.loaded import BankItem, InformationCurve, KeptItem, LoadedVersion
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import BankVersion, VersionItem
-from app.storage.repositories.endpoints import Price
 
 _CACHED_VERSIONS = 8
 #: Banks of up to so many items are fetched at once: one query instead of hundreds.

@@ -8,11 +8,11 @@ import numpy as np
 from app.calibration.linking.drift import Drift, find_drift
 from app.calibration.matrix import ScoreMatrix
 from app.errors import InvalidInputError
+from app.records.banks import BankVersion
+from app.records.response_sets import ResponseSet
 from app.services.banks.versions import VersionService
 from app.services.calibrations.links import require_family
 from app.services.responses.service import ResponseSetService
-from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.response_sets import ResponseSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

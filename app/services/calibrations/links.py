@@ -12,11 +12,11 @@ from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError
+from app.records.banks import BankVersion
 from app.services.banks.imports import BankImport
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.unparsed import UNPARSED_POLICY
-from app.storage.repositories.bank_values import BankVersion
 
 
 async def with_target(plan: CalibrationPlan, versions: VersionService) -> CalibrationPlan:

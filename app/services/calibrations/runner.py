@@ -19,6 +19,7 @@ from app.errors import (
     LeaseLostError,
     SextantError,
 )
+from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
 from app.services.banks.versions import VersionService
 from app.services.calibrations.links import with_target
 from app.services.calibrations.process import fit_in_process
@@ -26,11 +27,6 @@ from app.services.calibrations.queue import CalibrationQueue
 from app.services.patience import patiently
 from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
-from app.storage.repositories.calibration_values import (
-    CalibrationRecord,
-    FittedExaminees,
-    FittedItems,
-)
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)

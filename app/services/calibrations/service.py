@@ -12,6 +12,8 @@ from app.calibration.pipeline.plan import CalibrationPlan, prepared
 from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, InvalidStateError
+from app.records.banks import BankVersion
+from app.records.calibrations import CalibrationEvent, CalibrationRecord, FittedItems
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec
@@ -23,12 +25,6 @@ from app.services.responses.unparsed import policy_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.calibration_values import (
-    CalibrationEvent,
-    CalibrationRecord,
-    FittedItems,
-)
 
 #: Figures of a calibration that its bank version shows.
 _SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")

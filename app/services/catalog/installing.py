@@ -10,13 +10,13 @@ from app.adapters.guard import AddressGuard
 from app.errors import ConflictError, InvalidInputError, NotFoundError
 from app.exchange.catalog.entry import Entry, Listed
 from app.items import BY_KIND, ScorerSpec
+from app.records.banks import BankVersion
 from app.services.banks.imports import BankImport
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec, calls_out
 from app.services.catalog.files import FoundFiles, fetched_files, files_in_folder
 from app.services.catalog.joined import Joined, joined
-from app.storage.repositories.bank_values import BankVersion
 from app.storage.unit_of_work import UnitOfWork
 
 #: Parts of what a version knows: how its answers were got, and where it was installed from.

@@ -8,8 +8,8 @@ from app.adapters.callback import KIND as CALLBACK
 from app.adapters.embeddings import KINDS as EMBEDDING_KINDS
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.items import BY_KIND, ScorerSpec
+from app.records.endpoints import Endpoint
 from app.scorers.calling import CallingScorer
-from app.storage.repositories.endpoints import Endpoint
 from app.storage.unit_of_work import UnitOfWork
 
 _SIMULATED = "scripted"

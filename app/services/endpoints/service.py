@@ -22,16 +22,10 @@ from app.errors import (
     InvalidInputError,
     SecretsError,
 )
+from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price, SealedSecrets
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.endpoints import (
-    Endpoint,
-    EndpointSettings,
-    NewEndpoint,
-    Price,
-    SealedSecrets,
-)
 from app.storage.secrets import SecretBox
 
 

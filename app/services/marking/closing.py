@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.items import Answer, Outcome, ScorerSpec
+from app.records.sessions import Closing
 from app.scorers.base import Mark, Scored
-from app.storage.repositories.session_values import Closing
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,11 +11,11 @@ from typing import Any
 from app.engine import AdaptiveTest, Stop, StopReason
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.records.rankings import RankingEnd
+from app.records.sessions import ENDED, SelectedItem, SessionEvent, SessionRecord
 from app.services.sessions.headlines import MIN_MARKED, no_result
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
-from app.storage.repositories.rankings import RankingEnd
-from app.storage.repositories.session_values import ENDED, SelectedItem, SessionEvent, SessionRecord
 
 #: Share of the dearest member's cost that a free one counts as: it is asked, but not it alone.
 _CHEAPEST = 1e-3

@@ -16,6 +16,16 @@ from app.errors import (
     SextantError,
     StaleStepError,
 )
+from app.records.rankings import RankingEnd, RankingRecord
+from app.records.sessions import (
+    UNDERWAY,
+    Advance,
+    Closing,
+    Ending,
+    SelectedItem,
+    SessionEvent,
+    SessionRecord,
+)
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import price_in
@@ -26,16 +36,6 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.services.sessions.runner import FAULT, LiveSession, SessionRunner
 from app.storage.database import Database
-from app.storage.repositories.rankings import RankingEnd, RankingRecord
-from app.storage.repositories.session_values import (
-    UNDERWAY,
-    Advance,
-    Closing,
-    Ending,
-    SelectedItem,
-    SessionEvent,
-    SessionRecord,
-)
 
 logger = structlog.get_logger(__name__)
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
+from app.records.endpoints import EndpointSettings, Price
+from app.records.rankings import RankingRecord
+from app.records.sessions import SessionEvent
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService, EndpointSpec, price_in
@@ -20,9 +23,6 @@ from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.endpoints import EndpointSettings, Price
-from app.storage.repositories.rankings import RankingRecord
-from app.storage.repositories.session_values import SessionEvent
 from app.storage.unit_of_work import UnitOfWork
 
 #: Endpoints of one ranking: pairs, and the probability of each, grow with their square.

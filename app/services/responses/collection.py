@@ -8,11 +8,11 @@ from datetime import datetime
 from app.errors import AlreadyExistsError
 from app.exchange.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
+from app.records.collected import GivenAnswer, Source
+from app.records.response_sets import ResponseSet
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft, new_set
 from app.storage.database import Database
-from app.storage.repositories.collected import GivenAnswer, Source
-from app.storage.repositories.response_sets import ResponseSet
 
 #: Sessions that are taken over in one transaction.
 _BATCH = 500

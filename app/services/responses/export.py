@@ -9,9 +9,9 @@ from app.engine.responses import ResponseTable
 from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
 from app.exchange.py_irt import write_py_irt
 from app.exchange.recorded import FIRST_TRIAL
+from app.records.response_sets import StoredSheet
 from app.services.responses.service import ResponseSetService
 from app.services.responses.sheets import Sheet
-from app.storage.repositories.response_sets import StoredSheet
 
 #: Lines are given out in blocks: each block is a message of its own.
 _BLOCK_BYTES = 1 << 18

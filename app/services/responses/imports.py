@@ -14,8 +14,8 @@ from app.exchange.files import shortened
 from app.exchange.recorded import Choices, LeftOut, Recorded, SourceFile, TrialTable
 from app.exchange.response_files import ResponseFormat, read_answers, sources_of
 from app.items import Outcome
+from app.records.response_sets import StoredSheet
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
-from app.storage.repositories.response_sets import StoredSheet
 
 #: Places that a report names for each reason.
 MAX_PLACES = 10

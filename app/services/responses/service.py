@@ -10,6 +10,7 @@ from typing import Any
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.files import MAX_CELLS
+from app.records.response_sets import ResponseSet, StoredSheet
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import (
     MAX_BYTES,
@@ -24,7 +25,6 @@ from app.services.responses.sheets import table_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.response_sets import ResponseSet, StoredSheet
 from app.storage.unit_of_work import UnitOfWork
 
 #: Imports, and files of each, that a set remembers.

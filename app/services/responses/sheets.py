@@ -23,7 +23,7 @@ from app.engine.models.base import IntArray
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.items import Outcome
-from app.storage.repositories.response_sets import StoredSheet
+from app.records.response_sets import StoredSheet
 
 CodeArray = NDArray[np.uint8]
 

@@ -10,12 +10,12 @@ import numpy as np
 from app.engine.inference.comparison import Ability, Difference, of_abilities, paired
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
 from app.exchange.files import MAX_CELLS
+from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
-from app.storage.repositories.session_values import Administration, SessionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,8 @@ from app.engine.prediction.combined_score import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
+from app.records.gates import GateRecord
+from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.sessions.derived import EXTEND
@@ -18,8 +20,6 @@ from app.services.sessions.result import Result, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.repositories.gates import GateRecord
-from app.storage.repositories.session_values import ENDED, SessionRecord
 from app.storage.unit_of_work import UnitOfWork
 
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.engine.ranking.ranks import ranks_of
+from app.records.banks import Bank
+from app.records.sessions import SessionRecord
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
-from app.storage.repositories.bank_values import Bank
-from app.storage.repositories.session_values import SessionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,10 @@ from app.engine.design.design import PRESETS, Design
 from app.engine.design.parts import EstimatorDesign
 from app.engine.models.multidimensional import MultidimensionalModel
 from app.errors import FieldProblem, InvalidInputError
+from app.records.endpoints import Price
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.of_scorers import offers
 from app.services.sessions.plan import SessionPlan
-from app.storage.repositories.endpoints import Price
 
 #: Where the bank's best precision is looked for, logits.
 _THETA_GRID = np.linspace(-4.0, 4.0, 33)

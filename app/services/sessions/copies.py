@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from app.errors import InvalidInputError
+from app.records.sessions import Administration
 from app.services.banks.loaded import LoadedVersion
-from app.storage.repositories.session_values import Administration
 
 
 def renumbered(administrations: Sequence[Administration]) -> list[Administration]:

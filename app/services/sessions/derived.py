@@ -6,6 +6,8 @@ from typing import Any
 
 from app.errors import InvalidStateError
 from app.items import Outcome, ScorerSpec
+from app.records.endpoints import Endpoint
+from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService, price_in
@@ -18,15 +20,7 @@ from app.services.sessions.rescoring import RESCORE, Change, changes, old_closin
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.repositories.bank_values import scorer_json
-from app.storage.repositories.endpoints import Endpoint
-from app.storage.repositories.session_values import (
-    ENDED,
-    Administration,
-    Ending,
-    NewSession,
-    SessionRecord,
-)
+from app.storage.repositories.bank_rows import scorer_json
 
 #: Relation of a session that goes on where another ended.
 EXTEND = "extend"

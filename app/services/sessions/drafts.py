@@ -8,6 +8,9 @@ from typing import Any, Protocol
 
 from app.errors import InvalidInputError
 from app.items import ScorerSpec
+from app.records.banks import OPEN
+from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint
+from app.records.sessions import Administration, NewSession, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import described, scorer_endpoints
@@ -25,9 +28,6 @@ from app.services.sessions.pretest import PretestPlan
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.repositories.bank_values import OPEN
-from app.storage.repositories.endpoints import Endpoint, EndpointSettings, NewEndpoint
-from app.storage.repositories.session_values import Administration, NewSession, SessionRecord
 from app.storage.unit_of_work import UnitOfWork
 
 _SEED_BITS = 31

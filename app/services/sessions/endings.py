@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from app.storage.repositories.session_values import Advance, Ending, SessionEvent, SessionRecord
+from app.records.sessions import Advance, Ending, SessionEvent, SessionRecord
 
 
 def abandoned(record: SessionRecord, ending: Ending) -> Advance:

@@ -15,13 +15,13 @@ from app.exchange.every_eval_ever import (
     instance_lines,
 )
 from app.items import ItemContent
+from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import unmarked
 from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
 from app.services.sessions.result import score_in
 from app.services.sessions.service import AskedAnswer, SessionService
 from app.services.visibility import Sight
-from app.storage.repositories.session_values import ENDED, SessionRecord
 
 
 class SessionFormat(StrEnum):

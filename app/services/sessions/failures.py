@@ -3,8 +3,8 @@
 from app.engine import Stop, StopReason
 from app.errors import ScorerBudgetError
 from app.items import Outcome
+from app.records.sessions import Closing
 from app.services.sessions.failure_limits import FailureLimits
-from app.storage.repositories.session_values import Closing
 
 #: Unmarked answers in a row that are taken for as much as one call without an answer: a judge that
 #: fails now and then is no use less often than an endpoint that does.

@@ -9,6 +9,7 @@ from app.adapters.transport import Transport
 from app.engine import Stop
 from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Answer, ItemContent, Outcome
+from app.records.sessions import Administration, Closing, SelectedItem, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import ids_in
@@ -18,12 +19,6 @@ from app.services.marking.marker import AnswerMarker
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
-from app.storage.repositories.session_values import (
-    Administration,
-    Closing,
-    SelectedItem,
-    SessionRecord,
-)
 from app.storage.unit_of_work import UnitOfWork
 
 

@@ -9,6 +9,7 @@ from app import scorers
 from app.adapters.transport import Transport
 from app.errors import SextantError
 from app.items import Answer, FinishReason, ItemContent, Outcome, ScorerSpec
+from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.calling import CallingScorer
 from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
@@ -19,7 +20,6 @@ from app.services.marking.marker import AnswerMarker
 from app.services.sessions.rescoring import RESCORE
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from app.storage.repositories.session_values import Administration, Closing, SessionRecord
 
 _PAGE = 100
 #: Marks are numbers of one computation, made twice.

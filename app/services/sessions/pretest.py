@@ -13,8 +13,8 @@ import numpy as np
 
 from app.errors import FieldProblem, InvalidInputError
 from app.items import Outcome
+from app.records.sessions import Closing
 from app.services.banks.spec import MAX_PER_SESSION
-from app.storage.repositories.session_values import Closing
 
 # Names this stream of random numbers; others of a session are [seed, step], [seed, position].
 _SLOTS = (0, 0)

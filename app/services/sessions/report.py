@@ -5,6 +5,8 @@ from dataclasses import replace
 
 from app.engine.design.words import stops_when
 from app.items import ItemContent
+from app.records.banks import BankVersion
+from app.records.sessions import SessionRecord
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
 from app.services.banks.loaded import LoadedVersion
@@ -13,8 +15,6 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.service import AskedAnswer, SessionService
 from app.services.visibility import Sight
 from app.storage.database import Database
-from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.session_values import SessionRecord
 
 
 class SessionReports:

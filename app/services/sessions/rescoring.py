@@ -12,6 +12,7 @@ from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import SextantError
 from app.items import Answer, FinishReason, Outcome, ScorerSpec
+from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import ids_in
@@ -22,12 +23,6 @@ from app.services.patience import patiently
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
-from app.storage.repositories.session_values import (
-    Administration,
-    Advance,
-    Closing,
-    SessionRecord,
-)
 
 #: The relation of such a session to the one whose answers it marks.
 RESCORE = "rescore"

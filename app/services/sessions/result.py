@@ -7,7 +7,7 @@ from typing import Any
 from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
-from app.storage.repositories.session_values import ENDED, SessionRecord
+from app.records.sessions import ENDED, SessionRecord
 
 
 @dataclass(frozen=True, slots=True)

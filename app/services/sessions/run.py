@@ -27,6 +27,14 @@ from app.engine import (
 from app.engine.bank import FloatArray
 from app.engine.multidimensional.belief import ProfileBelief
 from app.items import Outcome
+from app.records.sessions import (
+    Administration,
+    Advance,
+    Closing,
+    Ending,
+    SelectedItem,
+    SessionEvent,
+)
 from app.services.banks.loaded import LoadedVersion
 from app.services.marking.closing import Spending
 from app.services.sessions.endings import ended_event
@@ -36,14 +44,6 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, window_of
 from app.services.sessions.profile import profile_of
 from app.services.sessions.standing import standing_of
-from app.storage.repositories.session_values import (
-    Administration,
-    Advance,
-    Closing,
-    Ending,
-    SelectedItem,
-    SessionEvent,
-)
 
 #: A prediction on the way is renewed this often, seconds: it costs as much as the rest of a step.
 PREDICTION_INTERVAL_S = 0.5

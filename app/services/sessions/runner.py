@@ -25,6 +25,7 @@ from app.errors import (
 )
 from app.items import Answer, Outcome
 from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
+from app.records.sessions import Advance, Closing, Ending, SelectedItem, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import ids_in
@@ -39,13 +40,6 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.rescoring import RESCORE, Rescoring
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
-from app.storage.repositories.session_values import (
-    Advance,
-    Closing,
-    Ending,
-    SelectedItem,
-    SessionRecord,
-)
 
 logger = structlog.get_logger(__name__)
 

@@ -6,16 +6,11 @@ from dataclasses import dataclass
 from app.errors import (
     LeaseLapsedError,
 )
+from app.records.sessions import UNDERWAY, Administration, SessionEvent, SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.sessions.drafts import SessionDrafts, SessionQueue, SessionSpec
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.session_values import (
-    UNDERWAY,
-    Administration,
-    SessionEvent,
-    SessionRecord,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

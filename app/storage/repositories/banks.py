@@ -9,8 +9,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.items import ScorerSpec
+from app.records.banks import OPEN, Bank
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.bank_values import OPEN, Bank, bank_values, read_bank
+from app.storage.repositories.bank_rows import bank_values, read_bank
 from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow
 

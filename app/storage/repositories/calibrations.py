@@ -11,9 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
-from app.storage.lapses import lapsed
-from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.calibration_values import (
+from app.records.calibrations import (
     COLUMNS,
     UNDERWAY,
     CalibrationEvent,
@@ -21,6 +19,8 @@ from app.storage.repositories.calibration_values import (
     FittedExaminees,
     FittedItems,
 )
+from app.storage.lapses import lapsed
+from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.calibrations import CalibrationEventRow, CalibrationRow
 
 

@@ -1,65 +1,20 @@
 """Ended sessions as a source of recorded answers, and which of them a set has taken over."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, exists, func, insert, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.storage.repositories.bank_values import PRETEST
-from app.storage.repositories.session_values import ENDED
+from app.records.banks import PRETEST
+from app.records.collected import SIMULATED, EndedSession, GivenAnswer, Source
+from app.records.sessions import ENDED
 from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import CollectedSessionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
 
-SIMULATED = "scripted"
-"""Kind of the endpoints that no model stands behind."""
-
 _BATCH = 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Sessions whose answers are wanted.
-
-    Attributes:
-        bank_id: On this bank.
-        version_id: On this version of it alone.
-        since: That ended at this moment or later.
-        simulated: Those of simulated examinees, too.
-    """
-
-    bank_id: str
-    version_id: str | None = None
-    since: datetime | None = None
-    simulated: bool = False
-
-
-class EndedSession(NamedTuple):
-    """A session whose answers can be taken over.
-
-    Attributes:
-        root_id: The session that it goes on from, over any number of extensions; else itself.
-        examinee: Name of its endpoint, or of the model; None where answers were given by hand.
-    """
-
-    id: str
-    root_id: str
-    examinee: str | None
-
-
-class GivenAnswer(NamedTuple):
-    """One closed item of a session."""
-
-    session_id: str
-    step: int
-    item_key: str
-    outcome: str
-    score: float | None
-    is_pretest: bool
 
 
 #: Relations of sessions that repeat the answers of others.

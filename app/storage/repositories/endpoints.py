@@ -1,8 +1,7 @@
 """Language models that can be called: settings, encrypted secrets, shared rate limits."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from dataclasses import asdict
 from types import EllipsisType
 from typing import Any
 
@@ -11,104 +10,16 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import NotFoundError, PreconditionFailedError
+from app.records.endpoints import (
+    Endpoint,
+    EndpointSettings,
+    Limits,
+    NewEndpoint,
+    Price,
+    SealedSecrets,
+)
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import EndpointRow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How hard an endpoint may be driven, over all sessions and workers; `None` is no limit.
-
-    Attributes:
-        rpm: Requests per minute.
-        tpm: Tokens per minute, prompt and the most that may be answered together.
-        concurrency: Calls in flight per worker process.
-    """
-
-    rpm: float | None = None
-    tpm: float | None = None
-    concurrency: int | None = None
-
-    @property
-    def rate_limited(self) -> bool:
-        """Whether calls have to be reserved."""
-        return self.rpm is not None or self.tpm is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
-    """US dollars per million tokens; `None` where the price is not known."""
-
-    input_per_1m: float | None = None
-    output_per_1m: float | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether a call can be costed at all."""
-        return self.input_per_1m is not None or self.output_per_1m is not None
-
-    def usd(self, tokens_in: int | None, tokens_out: int | None) -> float | None:
-        """Cost of one call, `None` when price or token counts are not known.
-
-        A direction without a price or count adds nothing.
-        """
-        if not self.known or (tokens_in is None and tokens_out is None):
-            return None
-        return (
-            (tokens_in or 0) * (self.input_per_1m or 0.0)
-            + (tokens_out or 0) * (self.output_per_1m or 0.0)
-        ) / 1e6
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointSettings:
-    """Everything about an endpoint that is not secret."""
-
-    kind: str
-    name: str | None = None
-    base_url: str = ""
-    model: str = ""
-    sampling: GenerationParams = field(default_factory=GenerationParams)
-    reasoning_tags: tuple[str, str] = ("<think>", "</think>")
-    limits: Limits = field(default_factory=Limits)
-    price: Price = field(default_factory=Price)
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    timeout_s: float = 120.0
-    options: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedSecrets:
-    """An endpoint's key and headers, encrypted; only the header names can be read."""
-
-    api_key: bytes | None = field(default=None, repr=False)
-    headers: bytes | None = field(default=None, repr=False)
-    header_names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewEndpoint:
-    """An endpoint to be stored."""
-
-    id: str
-    settings: EndpointSettings
-    sealed: SealedSecrets
-    revision: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """A stored endpoint."""
-
-    id: str
-    settings: EndpointSettings
-    sealed: SealedSecrets
-    revision: int
-    created_at: datetime
-    updated_at: datetime
-    archived_at: datetime | None
-
 
 # GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
 # and moves it by its share of a minute. One statement, so that all workers share one schedule.

@@ -7,17 +7,10 @@ from sqlalchemy import ColumnElement, func, literal_column, null, or_, select, t
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, NotFoundError
+from app.records.banks import Item, ItemOutline, NewItem
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.bank_values import (
-    Item,
-    ItemOutline,
-    NewItem,
-    content_json,
-    read_item,
-    read_scorer,
-    scorer_json,
-)
+from app.storage.repositories.bank_rows import content_json, read_item, read_scorer, scorer_json
 from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
 

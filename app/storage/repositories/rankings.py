@@ -1,67 +1,23 @@
 """Rankings: their row, their members' sessions, their events, and the lease of who runs them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
+from app.records.banks import OPEN
+from app.records.rankings import UNDERWAY, RankingEnd, RankingRecord
+from app.records.sessions import UNDERWAY as LIVE
+from app.records.sessions import SessionEvent, SessionRecord
 from app.storage.lapses import lapsed
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories import session_values
-from app.storage.repositories.bank_values import OPEN
-from app.storage.repositories.session_values import SessionEvent, SessionRecord
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import RankingEventRow, RankingRow, SessionEventRow, SessionRow
-
-#: States in which a worker may hold the ranking.
-UNDERWAY = ("queued", "running")
-#: States in which nothing is asked any more; a completed one goes on when somebody joins.
-ENDED = ("completed", "failed", "cancelled")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankingRecord:
-    """One ranking as stored; names as in the table `rankings`.
-
-    Attributes:
-        withheld: Its bank is.
-    """
-
-    id: str
-    bank_version_id: str
-    bank_id: str
-    bank_name: str
-    bank_version: int
-    withheld: bool
-    settings: dict[str, Any]
-    seed: int
-    metadata: dict[str, str]
-    status: str
-    lease_epoch: int
-    lapses: int
-    summary: dict[str, Any]
-    stop_reason: str | None
-    stop_detail: str | None
-    failure: dict[str, Any] | None
-    event_seq: int
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankingEnd:
-    """How a ranking ended."""
-
-    status: str
-    stop_reason: str
-    stop_detail: str
-    failure: dict[str, Any] | None = None
 
 
 class RankingRepository:
@@ -409,5 +365,5 @@ def _held(leases: Mapping[str, int]) -> ColumnElement[bool]:
 
 
 def _live_members(ranking_id: str) -> ColumnElement[bool]:
-    live = SessionRow.status.in_(session_values.UNDERWAY)
+    live = SessionRow.status.in_(LIVE)
     return (SessionRow.ranking_id == ranking_id) & live

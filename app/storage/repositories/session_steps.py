@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from app.storage.repositories.session_values import Advance, Closing
+from app.records.sessions import Advance, Closing
 
 _CLOSING_TYPES = {
     "outcome": "text",

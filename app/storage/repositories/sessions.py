@@ -24,11 +24,8 @@ from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
-from app.storage.lapses import lapsed
-from app.storage.paging import Page, PageRequest
-from app.storage.repositories.bank_values import OPEN
-from app.storage.repositories.session_steps import ADVANCE, as_json, closing_values, step_values
-from app.storage.repositories.session_values import (
+from app.records.banks import OPEN
+from app.records.sessions import (
     ENDED,
     UNDERWAY,
     Administration,
@@ -38,6 +35,9 @@ from app.storage.repositories.session_values import (
     SessionEvent,
     SessionRecord,
 )
+from app.storage.lapses import lapsed
+from app.storage.paging import Page, PageRequest
+from app.storage.repositories.session_steps import ADVANCE, as_json, closing_values, step_values
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow

@@ -10,17 +10,19 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.items import ScorerSpec
-from app.storage.bulk import STREAMED, insert_many
-from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.bank_values import (
+from app.records.banks import (
     PRETEST,
-    VERSION_EXTRAS,
     Bank,
     BankVersion,
     Item,
     PretestItem,
     VersionColumns,
     VersionItem,
+)
+from app.storage.bulk import STREAMED, insert_many
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.repositories.bank_rows import (
+    VERSION_EXTRAS,
     read_item,
     read_scorer,
     read_version,

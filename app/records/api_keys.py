@@ -1,0 +1,40 @@
+"""Keys of our own API, without their secrets."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Scope(StrEnum):
+    """What a key may do."""
+
+    READ = "read"
+    """See everything that is not a secret."""
+    RUN = "run"
+    """Create and steer sessions, endpoints included."""
+    BANKS_WRITE = "banks:write"
+    """Change banks and publish versions."""
+    ADMIN = "admin"
+    """All of the above, and keys."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key without its secret."""
+
+    id: str
+    name: str
+    prefix: str
+    """First characters of the secret, by which people tell keys apart."""
+    scopes: frozenset[Scope]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether the key's scopes cover `scope`; admin covers all."""
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+    def active(self, now: datetime) -> bool:
+        """Whether the key is neither revoked nor expired at `now`."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
