@@ -7,10 +7,11 @@ and those of the first slice that has any are reported.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, NoReturn, Union, get_args, get_origin
+from typing import Any, ClassVar, NoReturn, Union, get_args, get_origin
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -28,6 +29,11 @@ MEDIUM = 8 * 1024 * 1024
 LARGE = 16 * 1024 * 1024
 #: Of all bodies beyond `SMALL` that are being worked on at a time.
 _MAX_HELD = 64 * 1024 * 1024
+#: Of these the bodies of one key: it cannot keep all others from sending theirs.
+_MAX_HELD_OF_KEY = 48 * 1024 * 1024
+#: Seconds that a body may take beside those of the slowest connection, bytes a second.
+PATIENCE_S = 30.0
+_SLOWEST = 64 * 1024
 #: Entries validated in one go, which takes a few milliseconds.
 _SLICE = 500
 
@@ -42,16 +48,24 @@ def up_to(size: int) -> dict[str, Any]:
 
 
 class _Held:
-    """Bytes of the large bodies in this process."""
+    """Bytes of the large bodies in this process, and by key."""
 
     total = 0
+    by_key: ClassVar[Counter[str]] = Counter()
 
 
 class Body:
-    """The body of one request, kept within its limit; `release` once it has been worked on."""
+    """The body of one request, kept within its limit; `release` once it has been worked on.
 
-    def __init__(self, request: Request, limit: int) -> None:
+    Args:
+        request: What comes in.
+        limit: Bytes that it may have.
+        key_id: Who sends it.
+    """
+
+    def __init__(self, request: Request, limit: int, key_id: str) -> None:
         self._request = request
+        self._key_id = key_id
         self._limit = limit
         self._held = 0
 
@@ -59,7 +73,7 @@ class Body:
         """All of it.
 
         Raises:
-            HTTPException: 413, it is larger than its limit.
+            HTTPException: 413, it is larger than its limit; 408, it comes too slowly.
             BusyError: Too many large bodies are being worked on.
         """
         announced = self._request.headers.get("content-length", "")
@@ -67,25 +81,39 @@ class Body:
             raise self._too_large()
         parts: list[bytes] = []
         size = 0
-        async for part in self._request.stream():
-            size += len(part)
-            if size > self._limit:
-                raise self._too_large()
-            self._hold(size)
-            parts.append(part)
+        latest = asyncio.get_running_loop().time() + PATIENCE_S
+        try:
+            async with asyncio.timeout_at(latest) as ends:
+                async for part in self._request.stream():
+                    size += len(part)
+                    if size > self._limit:
+                        raise self._too_large()
+                    self._hold(size)
+                    parts.append(part)
+                    ends.reschedule(latest + size / _SLOWEST)
+        except TimeoutError as exc:
+            raise HTTPException(
+                408, "The request body comes too slowly.", headers={"Connection": "close"}
+            ) from exc
         return b"".join(parts)
 
     def _hold(self, size: int) -> None:
         more = size - self._held
         if size > SMALL:
-            if _Held.total + more > _MAX_HELD:
+            own = _Held.by_key[self._key_id] + more
+            if _Held.total + more > _MAX_HELD or own > _MAX_HELD_OF_KEY:
                 raise BusyError("The server reads as many large bodies as it can at present.")
             _Held.total += more
+            _Held.by_key[self._key_id] = own
             self._held += more
 
     def release(self) -> None:
         """Make room for others."""
-        _Held.total -= self._held
+        if self._held:
+            _Held.total -= self._held
+            _Held.by_key[self._key_id] -= self._held
+            if not _Held.by_key[self._key_id]:
+                del _Held.by_key[self._key_id]
         self._held = 0
 
     def _too_large(self) -> HTTPException:

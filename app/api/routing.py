@@ -94,7 +94,7 @@ class ApiRoute(APIRoute):
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
             _refuse_unknown(request, known)
-            body = Body(request, self._max_body_bytes)
+            body = Body(request, self._max_body_bytes, caller.key_id)
             try:
                 prepared = await self._prepared(request, body)
                 if request.method == "GET":
@@ -145,7 +145,7 @@ class ApiRoute(APIRoute):
             expected.append(NotFoundError)
         if self._idempotent:
             expected += [IdempotencyInFlightError, IdempotencyMismatchError, SecretsError]
-        statuses = [400, 413, 415] if self.body_field is not None else []
+        statuses = [400, 408, 413, 415] if self.body_field is not None else []
         return merged(
             errors(*expected),
             *(documented(status, [HTTP_CODES[status]]) for status in statuses),

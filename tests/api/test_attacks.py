@@ -1,15 +1,18 @@
 """Hostile requests over a served API: others are answered before the attack is."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
 
+from app.api import bodies
+from app.api.bodies import Body
 from app.api.presence import entered_while_connected
 from app.api.turns import AT_A_TIME
 from app.confined import Lane
-from app.errors import NotFoundError
+from app.errors import BusyError, NotFoundError
 from tests.api.conftest import Client, NewClient
 from tests.api.test_problems import assert_problem
 from tests.test_confined import until
@@ -149,3 +152,43 @@ async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(
     release.set()
     assert {answer.status_code for answer in await asyncio.gather(*asked)} == {404}
     assert begun == AT_A_TIME + 3
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "PATIENCE_S", 0.05)
+
+    async def drip() -> AsyncIterator[bytes]:
+        yield b'{"name": '
+        await asyncio.Event().wait()
+
+    kind = {"content-type": "application/json"}
+    async with asyncio.timeout(60):
+        response = await client.post("/v1/banks", content=drip(), headers=kind)
+    assert_problem(response, 408, "request_timeout")
+
+
+async def test_one_key_does_not_take_all_the_room_for_large_bodies() -> None:
+    def body(key: str) -> Body:
+        sent = {"type": "http.request", "body": b"x" * (16 * 2**20 - 1), "more_body": False}
+
+        async def receive() -> dict[str, object]:
+            return sent
+
+        return Body(Request({"type": "http", "headers": []}, receive), bodies.LARGE, key)
+
+    mine = [body("mine") for _ in range(4)]
+    theirs = body("theirs")
+    try:
+        for one in mine[:3]:
+            await one.read()
+        with pytest.raises(BusyError):
+            await mine[3].read()
+        await theirs.read()
+    finally:
+        for one in (*mine, theirs):
+            one.release()
+    again = body("mine")
+    await again.read()
+    again.release()
