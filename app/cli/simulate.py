@@ -40,7 +40,7 @@ from app.engine.prediction.correction import LONGEST, VersionLearning
 from app.engine.prediction.residual_regression import ResidualRegression
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.forecast import calls_of
-from app.engine.simulation.learning import glimpses, learn
+from app.engine.simulation.learning import glimpses, learn, learn_intervals
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 from app.errors import InvalidInputError
 from app.exchange.names import align
@@ -238,8 +238,9 @@ def command(
     learned, curves = None, None
     if train is not None:
         others = _others(Records.load(train, items, marks), records.examinees)
-        learned = _learned(items, others, design, seed)
-        if design.prediction.method is not PredictionMethod.P_IRT:
+        alone = design.prediction.method is PredictionMethod.P_IRT
+        learned = _learned(items, others, design, seed, residuals=alone)
+        if not alone:
             whole = {WHOLE_BANK: np.full(items.n_items, 1.0 / items.n_items)}
             curves = learn_curves(others.scores, whole, np.random.default_rng(seed))
     test = design.build(items, learned=learned, curves=curves)
@@ -307,8 +308,10 @@ def _others(records: Records, tested: Sequence[str]) -> Records:
     return records.only(others)
 
 
-def _learned(bank: ItemBank, records: Records, design: Design, seed: int) -> VersionLearning:
-    """What examinees teach of theta's intervals, and of p-IRT."""
+def _learned(
+    bank: ItemBank, records: Records, design: Design, seed: int, *, residuals: bool
+) -> VersionLearning:
+    """What examinees teach of theta's intervals, and of p-IRT, also which items go together."""
     n = len(records.examinees)
     rows = np.linspace(0, n - 1, min(n, MAX_LEARNED_FROM)).astype(int).tolist()
     design = replace(design, prediction=PredictionDesign(method=PredictionMethod.P_IRT))
@@ -326,6 +329,8 @@ def _learned(bank: ItemBank, records: Records, design: Design, seed: int) -> Ver
         concurrency=design.concurrency,
     )
     ends = list({one.row: one for one in own}.values())
+    if not residuals:
+        return learn_intervals(seen, ends, references)
     return learn(bank, records.scores, references, seen, ends)
 
 

@@ -1,5 +1,7 @@
 """Tests of held-out examinees, and what a version learns from them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
 
 BANK = clean_bank(3, 130)
+SHIFTED = [(np.arange(45), np.arange(45, 60))]
 
 
 def records(n_examinees: int) -> FloatArray:
@@ -20,19 +23,23 @@ def records(n_examinees: int) -> FloatArray:
     return np.array(list(draw_scores(BANK, thetas, np.random.default_rng(5))))
 
 
-def card_of(n_examinees: int, held_out: list[IntArray]) -> ReportCard:
+def card_of(
+    n_examinees: int,
+    held_out: list[IntArray],
+    shifted: Sequence[tuple[IntArray, IntArray]] = (),
+) -> ReportCard:
     scores = records(n_examinees)
 
     def without(rows: IntArray) -> Blind:
         held_out.append(rows)
         return Blind(bank=BANK)
 
-    return report_card(lambda rows: scores[rows], without, n_examinees)
+    return report_card(lambda rows: scores[rows], without, n_examinees, shifted=shifted)
 
 
 @pytest.fixture(scope="module")
 def card() -> ReportCard:
-    return card_of(60, [])
+    return card_of(60, [], SHIFTED)
 
 
 @pytest.mark.slow
@@ -63,10 +70,15 @@ def test_chosen_items_are_worth_more_than_random_ones(card: ReportCard) -> None:
 @pytest.mark.slow
 def test_small_sets_are_held_out_in_turn_and_each_examinee_teaches(card: ReportCard) -> None:
     held_out: list[IntArray] = []
-    again = card_of(60, held_out)
-    assert sorted(np.concatenate(held_out).tolist()) == list(range(60))
+    again = card_of(60, held_out, SHIFTED)
+    *folds, known_alone = held_out
+    assert sorted(np.concatenate(folds).tolist()) == list(range(60))
+    assert known_alone.tolist() == list(range(45, 60))
     assert [row.summary for row in again.rows] == [row.summary for row in card.rows]
-    assert again.n_folds == len(held_out) == 5
+    assert again.n_folds == len(folds) == 5
+    beyond = again.correction.theta.beyond
+    assert beyond is not None
+    assert beyond.spread == pytest.approx(1.0, abs=0.3)
     assert again.correction.n_examinees == 60
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from app.calibration.multidimensional.curve_errors import Seen, hold_outs, learn_curves, model_error
+from app.calibration.multidimensional.curve_errors import hold_outs, learn_curves
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.models.base import FloatArray
+from app.engine.prediction.model_error import Seen, model_error
 from app.errors import CalibrationError
 
 
@@ -56,7 +57,7 @@ def test_errors_far_above_widen_intervals_there_and_not_below() -> None:
     position = rng.uniform(-4.0, 4.0, n)
     size = np.where(position > 1.0, np.exp(0.4 * (position - 1.0)), 1.0)
     seen = [Seen(0.03 * size * rng.normal(size=n), np.full(n, 0.03), position) for _ in range(8)]
-    found = model_error(seen)
+    found = model_error(seen, looks=4)
     assert found.above > 0.3
     assert found.below < 0.6 * found.above
     assert found.at(3.0) > 1.8 * found.at(0.0) > 0.0

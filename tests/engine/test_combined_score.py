@@ -1,6 +1,8 @@
 """Scores by curves and draws: right where the model is right, and mended where it is not."""
 
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,20 +12,19 @@ from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.adaptive import Ask, step_rng
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
-from app.engine.design.parts import PredictionMethod
+from app.engine.design.parts import EstimatorDesign, PredictionMethod
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
-from app.engine.prediction.combined_score import (
-    CombinedScore,
-    DesignScore,
-    LearnedCurves,
-    ModelError,
-)
+from app.engine.prediction.blended_score import BlendedScore
+from app.engine.prediction.combined_score import CombinedScore, DesignScore, LearnedCurves
 from app.engine.prediction.design_based import discrepancy
+from app.engine.prediction.model_error import ModelError
+from app.engine.prediction.p_irt import PIrt, Prediction
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.selection.by_lot import LEAD, contradicted
 from app.engine.simulation.simulate import take
-from app.engine.state import Draw, Response
+from app.engine.state import Belief, Draw, Response
 from app.errors import InvalidInputError
+from tests.engine.random_banks import clean_bank
 
 N_ITEMS = 160
 
@@ -195,3 +196,75 @@ def test_a_task_never_asked_takes_the_distribution_of_those_calibrated(curves: S
     assert curves.towards(target, asked).prior_sd == 1.0
     assert curves.towards(target, EVERY) is curves
     assert curves.towards(WEIGHTS, None) is curves
+
+
+@dataclass(frozen=True)
+class _Says:
+    """A predictor that always says the same."""
+
+    value: float
+    half: float
+    name: str = "p-irt"
+
+    def predict(
+        self,
+        bank: ItemBank,
+        responses: Iterable[Response],
+        belief: Belief,
+        exclude: Sequence[int] = (),
+    ) -> Prediction:
+        return Prediction(
+            value=self.value, lo=self.value - self.half, hi=self.value + self.half, method="p-irt"
+        )
+
+
+def _blended(curves: ScoreCurves, own: _Says, answers: list[Response]) -> Prediction:
+    free = CombinedScore(curves, WEIGHTS, ModelError())
+    alike = CombinedScore(curves.of_the_like(), WEIGHTS, ModelError())
+    bank = clean_bank(3, N_ITEMS)
+    belief = EstimatorDesign().build().start(bank)
+    return BlendedScore((alike, free), own).predict(bank, answers, belief)
+
+
+def test_a_test_without_draws_weighs_both_models_by_what_each_knows(curves: ScoreCurves) -> None:
+    row = drawn_records(np.array([0.3]), 9)[0]
+    answers = [Response(ItemIndex(i), float(row[i])) for i in range(0, N_ITEMS, 4)]
+    free = CombinedScore(curves, WEIGHTS, ModelError()).alone(answers)[0]
+    sure, unsure = (
+        _blended(curves, _Says(0.9, 0.01), answers),
+        _blended(curves, _Says(0.9, 0.4), answers),
+    )
+    assert free < unsure.value < sure.value < 0.9
+    assert sure.value > 0.85
+    assert unsure.value == pytest.approx(free, abs=0.05)
+    # Two models that contradict each other widen the interval.
+    agreeing = _blended(curves, _Says(free, 0.06), answers)
+    apart = _blended(curves, _Says(free + 0.2, 0.06), answers)
+    assert apart.hi - apart.lo > 1.5 * (agreeing.hi - agreeing.lo)
+
+
+def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves) -> None:
+    """All right on a few items: alike or beyond, the two priors are far apart."""
+    answers = [Response(ItemIndex(i), 1.0) for i in range(6)]
+    alike, free = (
+        CombinedScore(one, WEIGHTS, ModelError()).alone(answers)[0]
+        for one in (curves.of_the_like(), curves)
+    )
+    assert free - alike > 0.1
+    told = _blended(curves, _Says(0.6, 0.08), answers)
+    assert abs(told.value - 0.6) < 0.25 * abs((free + alike) / 2 - 0.6)
+    assert told.lo >= 6 / N_ITEMS
+
+
+def test_only_tests_that_draw_leave_the_curves_alone(curves: ScoreCurves) -> None:
+    bank = clean_bank(3, N_ITEMS)
+    learned = LearnedCurves(curves=curves, errors={})
+
+    def predictor(document: dict[str, Any]) -> object:
+        return Design.from_dict(document).build(bank, curves=learned).predictor
+
+    assert isinstance(predictor({}), BlendedScore)
+    assert isinstance(predictor({"selection": {"criterion": "v_optimal"}}), CombinedScore)
+    assert isinstance(predictor({"selection": {"criterion": "random"}}), CombinedScore)
+    assert isinstance(predictor({"prediction": {"method": "design"}}), DesignScore)
+    assert isinstance(predictor({"prediction": {"method": "p-irt"}}), PIrt)

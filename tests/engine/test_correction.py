@@ -1,12 +1,20 @@
 """Intervals corrected by what other examinees taught."""
 
+import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
-from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.correction import (
+    Beyond,
+    IntervalCorrection,
+    Stretch,
+    VersionLearning,
+)
 from app.engine.state import CatState, Response
 from app.engine.stopping import Situation, Stop
 from app.errors import InvalidInputError
@@ -116,3 +124,38 @@ def test_a_correction_that_makes_no_sense_is_refused(change: dict[str, Any]) -> 
     good: dict[str, Any] = {"answers": (5, 20), "factor": (1.0, 2.0), "usual": (0.5, 0.2)}
     with pytest.raises(InvalidInputError, match="interval correction"):
         Stretch(**{**good, **change}, power=0.0)
+
+
+def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
+    beyond = Beyond(centre=0.5, spread=1.0, above=0.3, below=0.1)
+    stretch = Stretch(answers=(5,), factor=(1.5,), usual=(1.0,), power=0.0, beyond=beyond)
+    assert stretch.at(5, 1.0) == stretch.at(5, 1.0, 1.5) == pytest.approx(1.5)
+    assert stretch.at(5, 1.0, 2.5) == pytest.approx(1.5 * math.exp(0.3))
+    assert stretch.at(5, 1.0, -2.5) == pytest.approx(1.5 * math.exp(0.2))
+    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    assert IntervalCorrection.from_dict(json.loads(json.dumps(known.to_dict()))) == known
+    strong = answered(*[1] * 30)
+    test = DESIGN.build(BANK, learned=VersionLearning(interval_correction=known))
+    near = replace(stretch, beyond=None)
+    plain = DESIGN.build(
+        BANK,
+        learned=VersionLearning(
+            interval_correction=IntervalCorrection(theta=near, accuracy=near, n_examinees=40)
+        ),
+    )
+    factor = beyond.at(plain.estimate(strong).theta)
+    assert factor > 1.05
+    told, without = test.estimate(strong), plain.estimate(strong)
+    assert told.hi - told.lo == pytest.approx(factor * (without.hi - without.lo))
+    assert test.predict(strong).lo < plain.predict(strong).lo
+
+
+def test_a_correction_of_before_there_was_growth_is_read() -> None:
+    document = {"answers": [5], "factor": [1.5], "usual": [1.0], "power": 0.0}
+    assert Stretch.from_dict(document).at(5, 1.0, 9.0) == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("change", [{"spread": 0.0}, {"above": -0.1}, {"centre": math.nan}])
+def test_growth_that_is_none_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(InvalidInputError, match="beyond those calibrated"):
+        Beyond(**{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change})

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from app.engine.estimation.estimators import GridEstimator
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.p_irt import PIrt
 from app.engine.prediction.residual_regression import ResidualRegression
-from app.engine.simulation.learning import glimpses, learn
+from app.engine.simulation.learning import Shifted, glimpses, learn, learn_correction
 from app.engine.simulation.simulate import Taken, draw_scores, simulate, summarise
 from app.engine.state import Response
 from app.errors import InvalidInputError
@@ -158,3 +159,25 @@ def test_too_few_examinees_teach_nothing() -> None:
     scores, thetas = two_skills(bank, 19, seed=3)
     with pytest.raises(InvalidInputError, match="at least 20 examinees, got 19"):
         taught(scores, thetas, bank=bank)
+
+
+def test_how_intervals_grow_is_learned_from_those_held_out_beyond_the_others() -> None:
+    thetas = np.random.default_rng(3).normal(size=30)
+    scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
+    references, _ = whole_bank_abilities(BANK, scores)
+    seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
+
+    def above(error_in_se: float) -> tuple[float, float]:
+        """Growth, where those who are 3 sd above all known are so wrong."""
+        off = [
+            replace(one, theta=one.estimate.theta + error_in_se * one.estimate.se) for one in seen
+        ]
+        shifted = [Shifted(seen=off, known=references - 3.0)]
+        found = learn_correction(seen, known=references, shifted=shifted).theta.beyond
+        assert found is not None
+        assert found.centre == pytest.approx(references.mean())
+        return found.above, found.below
+
+    assert above(6.0)[0] > above(0.5)[0] + 0.1
+    assert above(6.0)[1] == pytest.approx(above(0.5)[1], abs=0.1)
+    assert learn_correction(seen).theta.beyond is None

@@ -9,7 +9,8 @@ import pytest
 from cachetools import LRUCache
 
 from app.calibration.multidimensional.score_curves import fit_curves
-from app.engine.prediction.combined_score import LearnedCurves, ModelError
+from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.model_error import ModelError
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError
 from app.records.sessions import Administration, Closing

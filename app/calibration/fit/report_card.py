@@ -3,7 +3,9 @@
 Examinees are held out of the calibration, fold by fold: the bank is calibrated from the others and
 those held out are tested on it, answered from their own records, by several designs. What is
 reported is out of sample throughout: the corrected intervals of one half of the tested are learned
-from the other half, and the correction that goes with the bank version from all of them.
+from the other half, and the correction that goes with the bank version from all of them. By how
+much intervals must grow beyond those calibrated is learned from tests of the strongest and of the
+weakest, on banks calibrated without them.
 
 The truth is what an examinee's whole record gives on that bank: its weighted likelihood estimate of
 theta and its mean score; see `app.engine.prediction.correction`. Of several abilities theta is the
@@ -12,7 +14,7 @@ bank and that of each tag; and what is corrected is theta and p-IRT, for interva
 model were learned from records left out already.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -31,6 +33,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.simulation.learning import (
     LEAST_EXAMINEES,
     Glimpse,
+    Shifted,
     glimpses,
     learn_correction,
 )
@@ -64,6 +67,8 @@ _FOR_SCORE = Design.from_dict({"selection": {"criterion": "v_optimal"}})
 FOLDS, MOST_EXAMINEES = 5, 300
 #: Of several abilities, whose tests take some three times as long.
 MOST_OF_SEVERAL = 150
+#: Of those held out to be unlike the others: tested, calibrated from at most, and of these located.
+_MOST_SHIFTED, _MOST_KNOWN, _MOST_LOCATED = 20, 1000, 200
 #: Each half must teach the other.
 FEWEST_EXAMINEES = 2 * LEAST_EXAMINEES
 
@@ -201,6 +206,8 @@ def report_card(
     without: Callable[[IntArray], Blind],
     n_examinees: int,
     *,
+    curves_without: Callable[[IntArray], LearnedCurves | None] | None = None,
+    shifted: Sequence[tuple[IntArray, IntArray]] = (),
     seed: int = 0,
 ) -> ReportCard:
     """Test examinees on banks that were calibrated without them.
@@ -210,6 +217,9 @@ def report_card(
             is no answer, each with at least one answer.
         without: What all examinees but some teach.
         n_examinees: How many there are.
+        curves_without: What predicts scores by the records of all examinees but some, where
+            `without` does not bring it.
+        shifted: Of one ability: those known to a bank, and others, unlike them, to test on it.
         seed: Deals the examinees to folds.
 
     Raises:
@@ -221,19 +231,31 @@ def report_card(
         )
     order = np.random.default_rng(seed).permutation(n_examinees)
     folds: list[_Fold] = []
+    number_of: dict[int, int] = {}
     n_tested = 0
     for number in range(FOLDS):
         held_out = np.sort(order[number::FOLDS])
         blind = without(held_out)
+        if blind.curves is None and curves_without is not None:
+            blind = replace(blind, curves=curves_without(held_out))
         most = MOST_EXAMINEES if blind.bank.abilities is None else MOST_OF_SEVERAL
         tested = held_out[: most - n_tested]
         folds.append(_fold(blind, scores_of(tested), n_tested, seed))
+        number_of |= {row: n_tested + i for i, row in enumerate(tested.tolist())}
         n_tested += len(tested)
         if n_tested >= most:
             break
-    seen = [one for fold in folds for one in fold.seen]
-    of_others = [learn_correction([one for one in seen if one.row % 2 != half]) for half in (0, 1)]
     bank = folds[0].blind.bank
+    seen = [one for fold in folds for one in fold.seen]
+    beyond: list[Shifted] = []
+    known: FloatArray | None = None
+    if bank.abilities is None:
+        known = np.concatenate([fold.thetas for fold in folds])
+        everybody = np.arange(n_examinees)
+        beyond = [
+            _shifted(held, everybody, without, scores_of, number_of, seed) for held in shifted
+        ]
+    of_others = [_learned(seen, known, beyond, half) for half in (0, 1)]
     rows: dict[str, CardRow] = {}
     for trial in _trials(bank):
         for name, look in _tested(trial, folds, of_others, seed).items():
@@ -255,8 +277,53 @@ def report_card(
             else replace(row, ies=_efficiency(row.summary, random, bank.n_items))
             for name, row in rows.items()
         ),
-        correction=learn_correction(seen),
+        correction=_learned(seen, known, beyond),
     )
+
+
+def _learned(
+    seen: Sequence[Glimpse],
+    known: FloatArray | None,
+    beyond: Sequence[Shifted],
+    without_half: int | None = None,
+) -> IntervalCorrection:
+    """From all who were tested, or from one half."""
+
+    def of(tests: Sequence[Glimpse]) -> list[Glimpse]:
+        return [one for one in tests if without_half is None or one.row % 2 != without_half]
+
+    return learn_correction(
+        of(seen), known=known, shifted=[replace(one, seen=of(one.seen)) for one in beyond]
+    )
+
+
+def _shifted(
+    held: tuple[IntArray, IntArray],
+    everybody: IntArray,
+    without: Callable[[IntArray], Blind],
+    scores_of: Callable[[IntArray], FloatArray],
+    number_of: Mapping[int, int],
+    seed: int,
+) -> Shifted:
+    """Tests of some of those held out, numbered as in the folds."""
+    known, tested = _evenly(held[0], _MOST_KNOWN), _evenly(held[1], _MOST_SHIFTED)
+    bank = without(np.setdiff1d(everybody, known)).bank
+    scores = scores_of(tested)
+    thetas, _ = whole_bank_abilities(bank, scores)
+    test = DESIGNS["default"].open_ended(LONGEST).build(bank)
+    numbers = [number_of.get(row, row) for row in tested.tolist()]
+    return Shifted(
+        seen=[
+            replace(one, row=numbers[one.row])
+            for one in glimpses(test, scores, thetas, range(len(scores)), seed=seed)
+        ],
+        known=whole_bank_abilities(bank, scores_of(_evenly(known, _MOST_LOCATED)))[0],
+    )
+
+
+def _evenly(rows: IntArray, most: int) -> IntArray:
+    chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
+    return np.sort(chosen)
 
 
 def _trials(bank: ItemBank) -> Iterator[_Trial]:

@@ -10,13 +10,10 @@
 Each of the held out takes the test that the bank will give, answered from its own record, and its
 score is predicted after 8, 16, 32 and 48 answers. The errors, in standard deviations by the model,
 and how far the examinee stands from those known say how wide intervals must be near them and
-above and below: see `ModelError`. The first is the mean of its posterior, which keeps few records
-from teaching too much; the others are a standard deviation more, for what few records leave open is
-how wrong the curves are where hardly anybody was. Examinees of one hold-out share what is wrong
-with its curves, so that together they count for no more than ten.
+above and below: see `app.engine.prediction.model_error`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,14 +25,8 @@ from app.engine.bank import ItemBank
 from app.engine.design.parts import EstimatorDesign
 from app.engine.index import BoolArray, index_of
 from app.engine.models.base import FloatArray, IntArray
-from app.engine.prediction.combined_score import (
-    DEGREES,
-    CombinedScore,
-    LearnedCurves,
-    ModelError,
-    distance,
-    log_density,
-)
+from app.engine.prediction.combined_score import CombinedScore, LearnedCurves
+from app.engine.prediction.model_error import ModelError, Seen, model_error
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.selection.base import Criterion, Pool
@@ -47,16 +38,12 @@ from app.engine.state import CatState
 from app.engine.stopping import AnyOf, MaxItems
 from app.errors import CalibrationError
 
+#: Name of the hold-out of examinees like the others.
+RANDOM = "random"
 #: Numbers of answers at which errors are looked at.
 LOOKS = (8, 16, 32, 48)
 #: Examinees tested in each hold-out; more would not change two numbers much.
 _MOST_TESTED = 20
-_SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
-#: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
-#: A t of that scale has the variance of the model, and a tenth more.
-_WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)) + 0.05, 0.35)
-_FARTHER = (0.1, 0.15)
-_WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
 _SURE = 1e-6  # model's standard deviation below which nothing is left to be wrong about
 
 
@@ -75,21 +62,6 @@ class HoldOut:
     tested: IntArray
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the tests of one hold-out showed after one number of answers, each (n_examinees,).
-
-    Attributes:
-        error: Of the score by the model.
-        sd: Its standard deviation, by the model.
-        position: Of the general ability, in standard deviations of those known.
-    """
-
-    error: FloatArray
-    sd: FloatArray
-    position: FloatArray
-
-
 def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
     """The ways of holding out.
 
@@ -101,7 +73,7 @@ def hold_outs(scores: FloatArray, rng: np.random.Generator) -> list[HoldOut]:
     mixed, strongest = rng.permutation(n), strongest_first(scores)
     quarter, fifth, half, third = n - int(0.75 * n), n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
     return [
-        HoldOut("random", mixed[quarter:], mixed[:quarter]),
+        HoldOut(RANDOM, mixed[quarter:], mixed[:quarter]),
         HoldOut("strongest_fifth", strongest[fifth:], strongest[:fifth]),
         HoldOut("strongest_from_weakest", strongest[half:], strongest[:third]),
         HoldOut("weakest_fifth", strongest[:-fifth], strongest[-fifth:]),
@@ -141,43 +113,9 @@ def learn_curves(
             seen[name] += found
     return LearnedCurves(
         curves=fit_curves(scores, rng),
-        errors={name: model_error(found) for name, found in seen.items()},
+        errors={name: model_error(found, len(LOOKS)) for name, found in seen.items()},
         population=standings(scores),
     )
-
-
-def model_error(seen: Sequence[Seen]) -> ModelError:
-    """What makes these errors likely; see the module."""
-    within = -0.5 * ((_WITHIN_GRID - _WITHIN[0]) / _WITHIN[1]) ** 2
-    prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
-    sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
-    for one in seen:
-        n = one.error.size
-        counts = 1.0 / (1.0 + (n - 1) * _SHARED) / len(LOOKS)
-        away = np.array([distance(float(position)) for position in one.position])
-        for side, log_mass in sides.items():
-            mine = (away > 0.0) & (np.sign(one.position) == side)
-            scale = _WITHIN_GRID[:, None, None] + _FARTHER_GRID[:, None] * away[mine]
-            log_mass += counts * log_density(one.error[mine], np.exp(scale) * one.sd[mine]).sum(
-                axis=2
-            )
-        near = away == 0.0
-        scale = np.exp(_WITHIN_GRID[:, None]) * one.sd[near]
-        within = within + counts * log_density(one.error[near], scale).sum(axis=1)
-    of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
-    mass = _mass(within + of_side[1.0] + of_side[-1.0])
-    farther = {}
-    for side, log_mass in sides.items():
-        marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
-        mean = float(marginal @ _FARTHER_GRID)
-        farther[side] = mean + float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
-    return ModelError(float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0])
-
-
-def _mass(log_mass: FloatArray) -> FloatArray:
-    mass = np.exp(log_mass - log_mass.max())
-    normalised: FloatArray = mass / mass.sum()
-    return normalised
 
 
 def _errors(
@@ -221,10 +159,8 @@ def _errors(
             truth = float(weights[answered] @ scores[row, answered]) / share
             for state in passed:
                 if state.n_scored in found[name]:
-                    told = predictors[name].told(state.responses, unknown)
-                    found[name][state.n_scored].append(
-                        (told.by_model - truth, told.model_sd, told.position)
-                    )
+                    value, variance, position = predictors[name].alone(state.responses, unknown)
+                    found[name][state.n_scored].append((value - truth, variance**0.5, position))
     return {
         name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in found.items()
     }

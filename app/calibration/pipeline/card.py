@@ -10,14 +10,13 @@ from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.continuous.filters import filter_continuous
 from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import FilterSettings, apply_filters
-from app.calibration.fit.report_card import Blind, report_card
+from app.calibration.fit.report_card import FEWEST_EXAMINEES, Blind, report_card
 from app.calibration.linking.linked import LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.calibrate import calibrate
 from app.calibration.matrix import MISSING, ScoreMatrix
-from app.calibration.multidimensional.curve_errors import learn_curves
+from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, learn_curves
 from app.calibration.multidimensional.learned import learn_abilities
-from app.calibration.multidimensional.score_curves import fit_curves
 from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod
 from app.calibration.pipeline.abilities import task_targets
@@ -28,9 +27,10 @@ from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.engine.models.continuous import CONTINUOUS
-from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.multidimensional.knowledge import with_abilities
 from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError, InvalidInputError
 
@@ -68,17 +68,17 @@ def with_card(
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
-    if CURVES not in knowledge:
+    if plan.model not in SEVERAL_ABILITIES:
         knowledge |= _curves(matrix, plan)
-    learned = curves_of(bank, knowledge)
     try:
         card = report_card(
             lambda rows: _scores(matrix, rows),
-            lambda rows: replace(
-                _without(matrix, rows, plan, fitted, bank),
-                curves=_others_curves(matrix, rows, learned),
-            ),
+            lambda rows: _without(matrix, rows, plan, fitted, bank),
             matrix.n_examinees,
+            curves_without=lambda rows: _learned_curves(
+                np.delete(_scores(matrix, slice(None)), rows, axis=0), [WHOLE_BANK], matrix, plan
+            ),
+            shifted=_shifted(matrix, plan),
             seed=plan.seed,
         )
     except (CalibrationError, InvalidInputError) as error:
@@ -96,22 +96,36 @@ def _curves(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> dict[
 
     Models of several abilities bring it with them.
     """
-    scores = _whole_records(_scores(matrix, slice(None)))
-    if len(scores) < LEAST_EXAMINEES or np.isnan(scores).all(axis=0).any():
-        return {}
-    rng = np.random.default_rng(plan.seed)
-    learned = learn_curves(scores, task_targets(matrix.items), rng)
-    return {CURVES: curves_to_dict(learned, matrix.items)}
+    found = _learned_curves(_scores(matrix, slice(None)), None, matrix, plan)
+    return {} if found is None else {CURVES: curves_to_dict(found, matrix.items)}
 
 
-def _others_curves(
-    matrix: ScoreMatrix | ResponseTable, rows: IntArray, learned: LearnedCurves | None
+def _learned_curves(
+    scores: FloatArray,
+    names: Sequence[str] | None,
+    matrix: ScoreMatrix | ResponseTable,
+    plan: CalibrationPlan,
 ) -> LearnedCurves | None:
-    """The curves of all examinees but some; how wrong such curves are is a few numbers of all."""
-    if learned is None:
+    """Of some examinees, and of the scores of these names; None is all that tests tell of."""
+    whole = _whole_records(scores)
+    if len(whole) < LEAST_EXAMINEES or np.isnan(whole).all(axis=0).any():
         return None
-    scores = _whole_records(np.delete(_scores(matrix, slice(None)), rows, axis=0))
-    return replace(learned, curves=fit_curves(scores))
+    targets = task_targets(matrix.items)
+    wanted = {name: targets[name] for name in names or targets}
+    return learn_curves(whole, wanted, np.random.default_rng(plan.seed))
+
+
+def _shifted(
+    matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan
+) -> list[tuple[IntArray, IntArray]]:
+    """The strongest and the weakest, to be tested on banks that do not know them.
+
+    Of several abilities score curves are tested so, and theta is not.
+    """
+    if plan.model in SEVERAL_ABILITIES or matrix.n_examinees < FEWEST_EXAMINEES:
+        return []
+    found = hold_outs(_scores(matrix, slice(None)), np.random.default_rng(plan.seed))
+    return [(held.known, held.tested) for held in found if held.name != RANDOM]
 
 
 def _whole_records(scores: FloatArray) -> FloatArray:
@@ -189,7 +203,9 @@ def _abilities_without(
         np.random.default_rng(plan.seed),
     )
     return Blind(
-        bank=learned.bank, targets={} if learned.scores is None else learned.scores.targets
+        bank=learned.bank,
+        targets={} if learned.scores is None else learned.scores.targets,
+        curves=learned.curves,
     )
 
 

@@ -59,4 +59,4 @@ def learned_from(
     references, _ = whole_bank_abilities(bank, scores)
     test = design.open_ended(max_items).build(bank)
     seen = glimpses(test, scores, references, rows, seed=seed)
-    return VersionLearning(interval_correction=learn_correction(seen))
+    return VersionLearning(interval_correction=learn_correction(seen, known=references))

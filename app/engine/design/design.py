@@ -209,7 +209,7 @@ class Design:
             self.estimator.build() if bank.abilities is None else ProfileMap()
         )
         learned = learned or VersionLearning()
-        predictors = Predictors(facts, learned, self.prediction.method)
+        predictors = Predictors(facts, learned, self.prediction.method, draws=self.selection.draws)
         predictor = predictors.of_target(self.selection.target)
         correction = learned.interval_correction
         return AdaptiveTest(

@@ -1,11 +1,12 @@
 """How the tests of a design predict scores on a bank."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.engine.design.parts import PredictionMethod
 from app.engine.design.selection import BY_CURVES, BankFacts, by_curves, missing, predicted_target
 from app.engine.multidimensional.prediction import ProfilePIrt
+from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.p_irt import PIrt, Predictor
@@ -21,6 +22,7 @@ class Predictors:
         facts: The bank.
         learned: What other examinees taught; the intervals of p-IRT take it.
         method: As the design has it.
+        draws: Whether tests draw items with known probabilities.
 
     Raises:
         InvalidInputError: Another method than p-IRT is wanted, and what it takes was not learned.
@@ -29,6 +31,7 @@ class Predictors:
     facts: BankFacts
     learned: VersionLearning
     method: PredictionMethod | None
+    draws: bool = True
 
     def __post_init__(self) -> None:
         if self.method is PredictionMethod.SCORE_MODEL and not self.facts.targets:
@@ -72,8 +75,12 @@ class Predictors:
         # Of a mix nothing was held out; the whole bank's errors are the nearest there are.
         name = next(iter(wanted)) if len(wanted) == 1 else WHOLE_BANK
         kind = DesignScore if self.method is PredictionMethod.DESIGN else CombinedScore
-        curves = facts.curves.curves.towards(weights, facts.active)
-        return kind(curves, weights, facts.curves.error_of(name), facts.active)
+        curves, error = facts.curves.curves, facts.curves.error_of(name)
+        combined = kind(curves.towards(weights, facts.active), weights, error, facts.active)
+        if self.draws or facts.bank.abilities is not None or kind is DesignScore:
+            return combined
+        alike = replace(combined, curves=curves.of_the_like())
+        return BlendedScore((alike, combined), self.learned.predicting(PIrt()))
 
     def of_tags(self) -> dict[str, Predictor]:
         """Of the whole bank ("all") and of each tag; none where the bank has one ability."""

@@ -127,6 +127,11 @@ class SelectionDesign:
     max_exposure: float | None = None
     target: Mapping[str, float] | None = None
 
+    @property
+    def draws(self) -> bool:
+        """Whether items are drawn with known probabilities, at least where curves are known."""
+        return self.criterion in (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
+
     @classmethod
     def read(cls, section: Section) -> "SelectionDesign":
         """From JSON; faults are noted in the section."""

@@ -97,7 +97,7 @@ class Ability:
         se = self.se / math.sqrt(times)
         if self.stretch is None:
             return se
-        return se * self.stretch.at(round(self.n_items * times), Z_95 * se)
+        return se * self.stretch.at(round(self.n_items * times), Z_95 * se, self.theta)
 
 
 def paired(

@@ -13,7 +13,8 @@ from typing import Any
 
 from app.engine.bank import ItemBank
 from app.engine.multidimensional.knowledge import packed, positions, unpacked
-from app.engine.prediction.combined_score import LearnedCurves, ModelError
+from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.score_curves import ScoreCurves
 
 CURVES = "curves"

@@ -28,7 +28,7 @@ conflict; Zrnic & Candes (2024), arXiv 2403.03208, for model and draws in one es
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaincinv, ndtr, stdtrit
@@ -37,6 +37,7 @@ from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.design_based import Discrepancy, discrepancy
+from app.engine.prediction.model_error import DEGREES, ModelError
 from app.engine.prediction.p_irt import COMBINED, DESIGN, Prediction, still_counted
 from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.state import Belief, Response
@@ -50,12 +51,6 @@ else:  # Python has it from 3.12 on, and the engine loads nothing but numpy and 
         return method
 
 
-#: Degrees of freedom of the model's error.
-DEGREES = 5.0
-#: Within so many standard deviations of their mean an examinee is like those calibrated.
-WITHIN = 1.0
-#: Widths grow no more beyond so many: nobody was held out farther away.
-_FARTHEST = 6.0
 #: Of examinees like no other, of whom the model knows nothing: their share, unless their answers
 #: speak for more, and the standard deviation of its bias about them.
 IGNORANT, IGNORANCE = 0.01, 0.2
@@ -63,35 +58,6 @@ _MOST_IGNORANT = 0.95
 _POINTS = 32  # of the gamma distribution
 _BISECTIONS = 40
 _SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
-
-
-@dataclass(frozen=True, slots=True)
-class ModelError:
-    """How wrong the model is, in its own standard deviations.
-
-    Attributes:
-        within: Logarithm of f for examinees like those calibrated.
-        above: What is added for each standard deviation that one is stronger, at least 0.
-        below: The same for weaker ones.
-    """
-
-    within: float = 0.0
-    above: float = 0.1
-    below: float = 0.1
-
-    def at(self, position: float) -> float:
-        """Factor at a position of the general ability, which is in sds of those calibrated."""
-        slope = self.above if position > 0.0 else self.below
-        return float(np.exp(self.within + slope * distance(position)))
-
-    def to_dict(self) -> dict[str, float]:
-        """JSON-able."""
-        return {"within": self.within, "above": self.above, "below": self.below}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
-        """From what `to_dict` made."""
-        return cls(*(float(document[name]) for name in ("within", "above", "below")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -204,6 +170,19 @@ class CombinedScore:
             most=most,
         )
 
+    def alone(
+        self, responses: Sequence[Response], exclude: Sequence[int] = ()
+    ) -> tuple[float, float, float]:
+        """By the model alone: the score, its variance, and the position of the general ability."""
+        weights = still_counted(self.weights, exclude)
+        items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
+        scores = np.array([one.score for one in responses])
+        at = self.curves.locate(items, scores)
+        value, variance = self.by_model(at, weights, items, scores)
+        least = float(weights[items] @ scores)
+        most = least + max(float(weights.sum() - weights[items].sum()), 0.0)
+        return min(max(value, least), most), variance, at.position
+
     def by_model(
         self, at: Located, weights: FloatArray, items: IntArray, scores: FloatArray
     ) -> tuple[float, float]:
@@ -277,24 +256,6 @@ class DesignScore(CombinedScore):
             least=told.least,
             most=told.most,
         )
-
-
-def distance(position: float) -> float:
-    """How far beyond those calibrated an examinee is, in their standard deviations, from 0 on."""
-    return min(max(abs(position) - WITHIN, 0.0), _FARTHEST)
-
-
-def log_density(error: FloatArray, scale: FloatArray) -> FloatArray:
-    """Logarithm of the density of the model's error, but for a constant.
-
-    Args:
-        error: Of the model.
-        scale: f s, of a shape that goes with it.
-    """
-    found: FloatArray = -np.log(scale) - 0.5 * (DEGREES + 1.0) * np.log1p(
-        (error / scale) ** 2 / DEGREES
-    )
-    return found
 
 
 @lru_cache(maxsize=1)

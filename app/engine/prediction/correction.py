@@ -4,7 +4,8 @@ A bank's model is never quite true: items go together beyond one theta, curves a
 own 95 % intervals then hold less often than they say, the less so the longer the test; where a test
 asks most of a small bank they hold more often. Tests simulated on examinees whose answers are all
 known tell by how much: see `app.engine.simulation.learning`. What they teach is a factor on both
-halves of an interval, given how many answers were in and how wide the interval is for that many.
+halves of an interval, given how many answers were in and how wide the interval is for that many,
+and one more for examinees stronger or weaker than those calibrated, which grows with the distance.
 
 What a corrected interval holds, for 95 of 100 examinees like those it was learned from, is what the
 examinee's answers to the whole bank would give: their weighted likelihood estimate of theta, their
@@ -13,12 +14,13 @@ mean score. It does not tell how an examinee would do on another bank.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Prediction, Predictor
 from app.engine.state import Belief, Estimate, Response
 from app.errors import InvalidInputError
@@ -30,6 +32,37 @@ LONGEST = 160
 KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
 #: How far from the usual width (log of the ratio) a factor still follows it.
 WIDEST = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beyond:
+    """How much wider intervals are of examinees stronger or weaker than those calibrated.
+
+    Attributes:
+        centre: Mean theta of those calibrated.
+        spread: Standard deviation of their thetas, above 0.
+        above: Logarithm of the factor, for each standard deviation beyond the first one that an
+            examinee is stronger than their mean.
+        below: The same for weaker ones.
+    """
+
+    centre: float
+    spread: float
+    above: float
+    below: float
+
+    def __post_init__(self) -> None:
+        known = all(map(math.isfinite, (self.centre, self.spread, self.above, self.below)))
+        if not (known and self.spread > 0.0 and self.above >= 0.0 and self.below >= 0.0):
+            raise InvalidInputError(
+                "Growth beyond those calibrated takes a spread above 0 and two numbers from 0 on, "
+                f"got {self}."
+            )
+
+    def at(self, theta: float) -> float:
+        """Factor on intervals of an examinee of that theta, at least 1."""
+        error = ModelError(0.0, self.above, self.below)
+        return error.at((theta - self.centre) / self.spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +78,7 @@ class Stretch:
         factor: At the knots, for an interval of usual width.
         usual: Usual half width at the knots.
         power: How the factor goes with the width; 0 takes all alike.
+        beyond: What is more for examinees unlike those calibrated; None where it was not learned.
 
     Raises:
         InvalidInputError: Knots that do not ascend, or numbers that are no factors.
@@ -54,6 +88,7 @@ class Stretch:
     factor: tuple[float, ...]
     usual: tuple[float, ...]
     power: float
+    beyond: Beyond | None = None
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.answers, self.answers[1:], strict=False))
@@ -73,7 +108,8 @@ class Stretch:
     def from_dict(cls, document: Mapping[str, Any]) -> "Stretch":
         """From what `to_dict` made."""
         lists = {name: tuple(document[name]) for name in ("answers", "factor", "usual")}
-        return cls(**lists, power=document["power"])
+        beyond = document.get("beyond")
+        return cls(**lists, power=document["power"], beyond=beyond and Beyond(**beyond))
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -82,20 +118,28 @@ class Stretch:
             "factor": list(self.factor),
             "usual": list(self.usual),
             "power": self.power,
+            "beyond": self.beyond and asdict(self.beyond),
         }
 
     def times(self, factor: float) -> "Stretch":
         """The same with every interval so many times wider."""
         return replace(self, factor=tuple(factor * each for each in self.factor))
 
-    def at(self, answers: int, half: float) -> float:
-        """The factor on an interval of half width `half` after so many answers."""
+    def at(self, answers: int, half: float, theta: float | None = None) -> float:
+        """The factor on an interval of half width `half` after so many answers.
+
+        Args:
+            answers: Their number.
+            half: By the model.
+            theta: Estimated by them; None takes an examinee like those calibrated.
+        """
         if not 0 < half < math.inf:
             return 1.0
+        farther = 1.0 if self.beyond is None or theta is None else self.beyond.at(theta)
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         beyond = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
-        return math.exp(log_factor + self.power * min(max(beyond, -WIDEST), WIDEST))
+        return farther * math.exp(log_factor + self.power * min(max(beyond, -WIDEST), WIDEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +176,7 @@ class IntervalCorrection:
     def of_estimate(self, estimate: Estimate, answers: int) -> Estimate:
         """The same theta and standard error after so many answers with a truer interval."""
         theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
-        factor = self.theta.at(answers, (hi - lo) / 2)
+        factor = self.theta.at(answers, (hi - lo) / 2, theta)
         return replace(
             estimate,
             lo=theta - factor * (theta - lo),
@@ -203,7 +247,7 @@ class CorrectedPredictor:
         answers = list(responses)
         said = self.plain.predict(bank, answers, belief, exclude)
         value, lo, hi = said.value, said.lo, said.hi
-        factor = self.stretch.at(len(answers), (hi - lo) / 2)
+        factor = self.stretch.at(len(answers), (hi - lo) / 2, belief.theta)
         # What was answered is known: the score can be no less than that, nor more than all the
         # rest right.
         counts = np.ones(bank.n_items) if self.weights is None else self.weights.copy()

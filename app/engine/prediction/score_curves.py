@@ -123,6 +123,10 @@ class ScoreCurves:
         """
         if askable is None or 2.0 * float(weights[askable].sum()) >= float(weights.sum()):
             return self
+        return self.of_the_like()
+
+    def of_the_like(self) -> "ScoreCurves":
+        """The same curves for examinees like those calibrated: their distribution is the prior."""
         return ScoreCurves(self.slopes, self.intercept, self.dispersion, 1.0)
 
     def expected(self, at: Located) -> FloatArray:
@@ -185,11 +189,33 @@ class ScoreCurves:
             before.spread + variance * max(1.0 - 4.0 * variance, 0.0),
         )
 
-    def spread(self, covariance: FloatArray) -> FloatArray:
-        """Variance s' V s of every item's logit, shape (n_items,)."""
+    def variance(self, at: Located) -> FloatArray:
+        """Of a 0/1 score on every item, p (1 - p), shape (n_items,)."""
+        odds = at.mean @ self.slopes
+        odds += self.intercept
+        np.abs(odds, out=odds)
+        np.negative(odds, out=odds)
+        np.exp(odds, out=odds)
+        total = odds + 1.0
+        total *= total
+        odds /= total
+        return odds
+
+    def spread(self, covariance: FloatArray, with_: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Of every item's logit: its covariance with a sum, and its variance.
+
+        Args:
+            covariance: V, shape (D, D).
+            with_: Slopes of the sum, t, shape (D,).
+
+        Returns:
+            s' V t and s' V s, shape (n_items,) each.
+        """
         root = np.linalg.cholesky(covariance).T
-        lengths = np.empty(self.slopes.shape[1])
+        turned_sum = root @ with_
+        along, lengths = np.empty((2, self.slopes.shape[1]))
         for start in range(0, lengths.size, _BLOCK):
             turned = root @ self.slopes[:, start : start + _BLOCK]
+            np.matmul(turned_sum, turned, out=along[start : start + _BLOCK])
             np.einsum("kj,kj->j", turned, turned, out=lengths[start : start + _BLOCK])
-        return lengths
+        return along, lengths

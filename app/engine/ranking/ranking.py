@@ -294,7 +294,7 @@ class Ranking:
         se = so_far.belief.se
         if test.correction is None:
             return se
-        return se * test.correction.theta.at(so_far.n_scored, Z_95 * se)
+        return se * test.correction.theta.at(so_far.n_scored, Z_95 * se, so_far.belief.theta)
 
     def _evidence(self, state: RankingState, member: int) -> tuple[float, float]:
         """Theta and standard error by the answers alone; infinite where they tell nothing."""

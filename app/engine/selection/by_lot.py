@@ -91,17 +91,21 @@ class CurveVariance:
     def worth(self, state: CatState, at: Located) -> FloatArray:
         """The same where the abilities are known already."""
         curves = self.curves
-        expected = curves.expected(at)
-        variance = expected * (1.0 - expected)
-        information = variance / curves.dispersion
+        information = curves.variance(at)
+        open_ = self.weights * information
+        open_[list(state.asked)] = 0.0
+        information /= curves.dispersion
         covariance = at.covariance
         for item in state.pending:
             covariance = with_answer(covariance, curves.slopes[:, item], float(information[item]))
-        open_ = self.weights * variance
-        open_[list(state.asked)] = 0.0
-        along = (covariance @ (curves.slopes @ open_)) @ curves.slopes
-        gain: FloatArray = information * along**2 / (1.0 + information * curves.spread(covariance))
-        return gain
+        along, length = curves.spread(covariance, curves.slopes @ open_)
+        # Of the target, what an answer takes off: I c^2 / (1 + I v), in place.
+        along *= along
+        along *= information
+        length *= information
+        length += 1.0
+        along /= length
+        return along
 
     def best(self, pool: Pool, state: CatState, count: int) -> list[ItemIndex]:
         """See `Criterion`."""
@@ -143,7 +147,8 @@ class ByLot:
         chances = self._chances(pool, state, may, against=against)
         edges = np.cumsum(chances)
         at = int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
-        at = min(at, int(np.flatnonzero(chances)[-1]))
+        if at == edges.size:  # rounding
+            at = int(np.flatnonzero(chances)[-1])
         return Chosen(ItemIndex(at), float(chances[at] / edges[-1]))
 
     def _chances(self, pool: Pool, state: CatState, may: BoolArray, *, against: bool) -> FloatArray:
@@ -155,14 +160,22 @@ class ByLot:
         counted = float(alike.sum())
         if against and counted > 0.0:
             return alike / counted
-        worth = np.where(may, self.criterion.values(pool, state), 0.0)
-        largest = float(worth.max())
-        wanted = (worth / largest) ** SHARPNESS if largest > 0.0 else may.astype(np.float64)
+        wanted = self.criterion.values(pool, state)
+        wanted *= may
+        largest = float(wanted.max())
+        if largest > 0.0:
+            wanted /= largest
+            wanted **= SHARPNESS
+        else:
+            wanted = may.astype(np.float64)
         wanted /= wanted.sum()
         if not counted > 0.0:
             return wanted
-        shared: FloatArray = EQUAL_SHARE * alike / counted + (1.0 - EQUAL_SHARE) * wanted
-        return shared
+        # In place: a step passes over the bank once for each line.
+        wanted *= 1.0 - EQUAL_SHARE
+        alike *= EQUAL_SHARE / counted
+        wanted += alike
+        return wanted
 
 
 def located(curves: ScoreCurves, state: CatState) -> Located:

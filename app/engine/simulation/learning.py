@@ -9,6 +9,11 @@ too wide on average. Intervals that are wide for so many answers may need anothe
 ones: the power of the width that describes this is the one with the least quantile loss; the
 quantiles are taken anew on what it leaves.
 
+Examinees beyond those calibrated are another matter: the stronger or weaker they are, the more the
+model is stretched. Where tests of held-out strongest and weakest ones on a bank calibrated without
+them are given, they say by how much corrected intervals must grow with the distance; without them
+it is what is usual, see `app.engine.prediction.model_error`.
+
 It holds for examinees like those that were learned from (exchangeable with them) on tests that
 choose items as those did. Their answers must not have made the bank's parameters, or have been few
 among those that did. A test may end after any number of answers; but a rule that stops some of them
@@ -28,13 +33,16 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.estimation.estimators import Z_95
 from app.engine.prediction.correction import (
     KNOTS,
     WIDEST,
+    Beyond,
     IntervalCorrection,
     Stretch,
     VersionLearning,
 )
+from app.engine.prediction.model_error import Seen, model_error
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.residual_regression import ResidualRegression
 from app.engine.simulation.simulate import take
@@ -45,6 +53,7 @@ from app.errors import InvalidInputError
 LEAST_EXAMINEES = 20
 _LEVEL = 0.95
 _POWERS = np.arange(-0.5, 1.51, 0.25)
+_LEAST_SPREAD = 0.1  # of thetas, logits: examinees that are all alike
 #: An interval as narrow as that has nothing left to be wrong about.
 _NO_WIDTH = 1e-9
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 50.0
@@ -72,6 +81,19 @@ class Glimpse:
     prediction: Prediction
     theta: float
     accuracy: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shifted:
+    """Tests of examinees unlike those that their bank was calibrated from.
+
+    Attributes:
+        seen: The tests.
+        known: Thetas of those calibrated, on that bank, shape (n_known,).
+    """
+
+    seen: Sequence[Glimpse]
+    known: FloatArray
 
 
 def glimpses(
@@ -117,13 +139,20 @@ def glimpses(
 
 
 def learn_correction(
-    seen: Sequence[Glimpse], predictions: Sequence[Prediction] | None = None
+    seen: Sequence[Glimpse],
+    predictions: Sequence[Prediction] | None = None,
+    *,
+    known: FloatArray | None = None,
+    shifted: Sequence[Shifted] = (),
 ) -> IntervalCorrection:
     """The correction that makes the intervals of these tests hold.
 
     Args:
         seen: Tests of at least 20 examinees.
         predictions: Of the scores, one for each glimpse, where another predictor made them.
+        known: Thetas of those calibrated, whom the tested are like, shape (n_known,); by them it is
+            told who is beyond. None has intervals grow for nobody.
+        shifted: Tests of others, who are not like those calibrated.
 
     Raises:
         InvalidInputError: Fewer examinees, too few for a 95 % quantile.
@@ -134,10 +163,33 @@ def learn_correction(
             f"Learning intervals takes at least {LEAST_EXAMINEES} examinees, got {n_examinees}."
         )
     predictions = predictions or [one.prediction for one in seen]
-    return IntervalCorrection(
-        theta=_stretch(map(_theta, seen)),
-        accuracy=_stretch(_score(one, told) for one, told in zip(seen, predictions, strict=True)),
-        n_examinees=n_examinees,
+    scores = [_score(one, told) for one, told in zip(seen, predictions, strict=True)]
+    theta, accuracy = _stretch(map(_theta, seen)), _stretch(scores)
+    if known is not None:
+        groups = [known, *(group.known for group in shifted)]
+        thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
+        others = [[_score(one, one.prediction) for one in group.seen] for group in shifted]
+        theta = _growing(theta, thetas, groups)
+        accuracy = _growing(accuracy, [scores, *others], groups)
+    return IntervalCorrection(theta=theta, accuracy=accuracy, n_examinees=n_examinees)
+
+
+def learn_intervals(
+    seen: Sequence[Glimpse], ends: Sequence[Glimpse], references: FloatArray
+) -> VersionLearning:
+    """Intervals of theta and of p-IRT that hold, also at the ends of one design's own tests.
+
+    Args:
+        seen: Tests, predicted by p-IRT.
+        ends: As for `learn`.
+        references: Whole-bank thetas of those known, shape (n_examinees,).
+
+    Raises:
+        InvalidInputError: As for `learn_correction`.
+    """
+    correction = learn_correction(seen, known=references)
+    return VersionLearning(
+        interval_correction=_with_ends(correction, ends, [one.prediction for one in ends])
     )
 
 
@@ -189,18 +241,20 @@ def learn(
         return sum(abs(predicted(one, ridge).value - one.accuracy) for one in last)
 
     ridge = min(_RIDGES, key=error)
-    correction = learn_correction(seen, [predicted(one, ridge) for one in seen])
-    if ends:
-        correction = replace(
-            correction,
-            theta=_held(correction.theta, map(_theta, ends)),
-            accuracy=_held(
-                correction.accuracy, [_score(one, predicted(one, ridge)) for one in ends]
-            ),
-        )
+    correction = learn_correction(seen, [predicted(one, ridge) for one in seen], known=references)
     return VersionLearning(
-        interval_correction=correction,
+        interval_correction=_with_ends(correction, ends, [predicted(one, ridge) for one in ends]),
         predictor=ResidualRegression.fit(bank, scores, references, ridge),
+    )
+
+
+def _with_ends(
+    correction: IntervalCorrection, ends: Sequence[Glimpse], predictions: Sequence[Prediction]
+) -> IntervalCorrection:
+    return replace(
+        correction,
+        theta=_held(correction.theta, map(_theta, ends)),
+        accuracy=_held(correction.accuracy, map(_score, ends, predictions)),
     )
 
 
@@ -212,6 +266,7 @@ class _Interval(NamedTuple):
     lo: float
     hi: float
     true: float
+    theta: float
 
     @property
     def half(self) -> float:
@@ -227,17 +282,58 @@ class _Interval(NamedTuple):
 
 def _theta(one: Glimpse) -> _Interval:
     told = one.estimate
-    return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta)
+    return _Interval(one.state.n_scored, told.theta, told.lo, told.hi, one.theta, told.theta)
 
 
 def _score(one: Glimpse, told: Prediction) -> _Interval:
-    return _Interval(one.state.n_scored, told.value, told.lo, told.hi, one.accuracy)
+    theta = one.estimate.theta
+    return _Interval(one.state.n_scored, told.value, told.lo, told.hi, one.accuracy, theta)
+
+
+def _growing(
+    stretch: Stretch, groups: Sequence[Sequence[_Interval]], known: Sequence[FloatArray]
+) -> Stretch:
+    """The stretch with what is more beyond those known.
+
+    Args:
+        stretch: What makes intervals of the first group hold, who are like those known.
+        groups: Intervals that were told.
+        known: Thetas of those known to each group.
+    """
+    found: list[Seen] = []
+    lengths: set[int] = set()
+    for group, thetas in zip(groups, known, strict=True):
+        centre, spread = _distribution(thetas)
+        by_length: dict[int, list[_Interval]] = {}
+        for told in group:
+            if _NO_WIDTH < told.half < math.inf:
+                by_length.setdefault(told.answers, []).append(told)
+        lengths |= set(by_length)
+        for rows in by_length.values():
+            half = [one.half * stretch.at(one.answers, one.half) for one in rows]
+            found.append(
+                Seen(
+                    error=np.array([one.value - one.true for one in rows]),
+                    sd=np.array(half) / Z_95,
+                    position=(np.array([one.theta for one in rows]) - centre) / spread,
+                )
+            )
+    learned = model_error(found, max(len(lengths), 1))
+    centre, spread = _distribution(known[0])
+    return replace(
+        stretch,
+        beyond=Beyond(centre=centre, spread=spread, above=learned.above, below=learned.below),
+    )
+
+
+def _distribution(thetas: FloatArray) -> tuple[float, float]:
+    return float(thetas.mean()), max(float(thetas.std()), _LEAST_SPREAD)
 
 
 def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
     """The stretch times what lets 95 % of the intervals hold."""
     short = [
-        max(one.needed, _LEAST_FACTOR) / stretch.at(one.answers, one.half)
+        max(one.needed, _LEAST_FACTOR) / stretch.at(one.answers, one.half, one.theta)
         for one in intervals
         if _NO_WIDTH < one.half < math.inf
     ]

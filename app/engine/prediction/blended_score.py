@@ -1,0 +1,95 @@
+"""The predicted score of tests that leave nothing to chance: item curves and score curves weighed.
+
+A test that asks what tells most of theta has no items drawn by lot, and says little of the general
+ability of the score curves. Two models then predict the score: p-IRT by the bank's own curves,
+whose intervals were corrected by tests of held-out examinees; and the score curves, whose answer
+depends on whether the examinee is taken to be like those calibrated. Nobody knows, so that both are
+tried: a general ability with their distribution, and one that is all but free.
+
+| symbol | meaning |
+|---|---|
+| m, s^2 | score by p-IRT and its variance, from the corrected interval |
+| m_1, m_2 | by score curves, the examinee taken to be like those calibrated, and not |
+| s_c^2 | mean of the two variances, each with the learned factor, plus (m_1 - m_2)^2 / 4 |
+| w | s_c^-2 / (s_c^-2 + s^-2), the share of (m_1 + m_2) / 2 |
+
+Where the answers leave the two apart, the score curves count for little. The variance of the whole
+is that of a mixture, w s_c^2 + (1 - w) s^2 + w (1 - w) times the squared difference: models that
+disagree widen the interval.
+
+Source: Hoeting, Madigan, Raftery & Volinsky (1999), Statistical Science 14, for averages of models.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from app.engine.bank import ItemBank
+from app.engine.prediction.combined_score import CombinedScore
+from app.engine.prediction.p_irt import COMBINED, Prediction, Predictor, still_counted
+from app.engine.prediction.score_model import NORMAL_95
+from app.engine.state import Belief, Response
+
+_SURE = 1e-6  # standard deviation below which nothing is left to be wrong about
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlendedScore:
+    """Predicts a score by two models; see `app.engine.prediction.p_irt.Predictor`.
+
+    Attributes:
+        curves: Score curves, for each of two priors of the general ability.
+        own: By the bank's own curves, with intervals that hold.
+    """
+
+    curves: tuple[CombinedScore, CombinedScore]
+    own: Predictor
+
+    @property
+    def name(self) -> str:
+        """Name in results."""
+        return COMBINED
+
+    def predict(
+        self,
+        bank: ItemBank,
+        responses: Iterable[Response],
+        belief: Belief,
+        exclude: Sequence[int] = (),
+    ) -> Prediction:
+        """See `app.engine.prediction.p_irt.Predictor`."""
+        answers = list(responses)
+        own = self.own.predict(bank, answers, belief, exclude)
+        variance = max((own.hi - own.lo) / (2.0 * NORMAL_95), _SURE) ** 2
+        by_curves, of_curves = self._by_curves(answers, exclude)
+        share = variance / (variance + of_curves)
+        apart = by_curves - own.value
+        value = own.value + share * apart
+        total = share * of_curves + (1.0 - share) * (variance + share * apart**2)
+        least, most = self._bounds(answers, exclude)
+        value, half = min(max(value, least), most), NORMAL_95 * total**0.5
+        return Prediction(
+            value=value,
+            lo=min(max(value - half, least), value),
+            hi=max(min(value + half, most), value),
+            method=self.name,
+        )
+
+    def _by_curves(
+        self, answers: Sequence[Response], exclude: Sequence[int]
+    ) -> tuple[float, float]:
+        """Score by the score curves, and its variance."""
+        told = [one.alone(answers, exclude) for one in self.curves]
+        within = [
+            curves.error.at(position) ** 2 * variance
+            for curves, (_, variance, position) in zip(self.curves, told, strict=True)
+        ]
+        (one, _, _), (other, _, _) = told
+        spread = sum(within) / 2.0 + (one - other) ** 2 / 4.0
+        return (one + other) / 2.0, max(spread, _SURE**2)
+
+    def _bounds(self, answers: Sequence[Response], exclude: Sequence[int]) -> tuple[float, float]:
+        """What the answers make certain: the score cannot be less, nor more."""
+        weights = still_counted(self.curves[0].weights, exclude)
+        least = sum(float(weights[one.item]) * one.score for one in answers)
+        asked = sum(float(weights[one.item]) for one in answers)
+        return least, least + max(float(weights.sum()) - asked, 0.0)

@@ -1,0 +1,133 @@
+"""How wrong a model is, by how far an examinee is from those that it was learned from.
+
+Errors of held-out examinees, in standard deviations by the model, are taken to be Student's t with
+5 degrees of freedom, whose scale is f = exp(within + slope * distance); the slope above those known
+may differ from that below. Learned is the posterior: `within` is its mean, which keeps few records
+from teaching too much; the slopes are a standard deviation more, for what few records leave open is
+how wrong a model is where hardly anybody was. Examinees of one hold-out share what is wrong
+with its model, so that together they count for no more than ten.
+
+Source: Lange, Little & Taylor (1989), Journal of the American Statistical Association 84.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from app.engine.models.base import FloatArray
+
+#: Degrees of freedom of the model's error.
+DEGREES = 5.0
+#: Within so many standard deviations of their mean an examinee is like those calibrated.
+WITHIN = 1.0
+#: Widths grow no more beyond so many: nobody was held out farther away.
+_FARTHEST = 6.0
+_SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
+#: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
+#: A t of that scale has the variance of the model, and a tenth more.
+_WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)) + 0.05, 0.35)
+_FARTHER = (0.1, 0.15)
+_WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelError:
+    """How wrong the model is, in its own standard deviations.
+
+    Attributes:
+        within: Logarithm of f for examinees like those calibrated.
+        above: What is added for each standard deviation that one is stronger, at least 0.
+        below: The same for weaker ones.
+    """
+
+    within: float = 0.0
+    above: float = 0.1
+    below: float = 0.1
+
+    def at(self, position: float) -> float:
+        """Factor at a position of the general ability, which is in sds of those calibrated."""
+        slope = self.above if position > 0.0 else self.below
+        return float(np.exp(self.within + slope * distance(position)))
+
+    def to_dict(self) -> dict[str, float]:
+        """JSON-able."""
+        return {"within": self.within, "above": self.above, "below": self.below}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
+        """From what `to_dict` made."""
+        return cls(*(float(document[name]) for name in ("within", "above", "below")))
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the tests of one hold-out showed after one number of answers, each (n_examinees,).
+
+    Attributes:
+        error: Of what the model estimates.
+        sd: Its standard deviation, by the model.
+        position: Of the ability, in standard deviations of those known.
+    """
+
+    error: FloatArray
+    sd: FloatArray
+    position: FloatArray
+
+
+def model_error(seen: Sequence[Seen], looks: int) -> ModelError:
+    """What makes these errors likely; see the module.
+
+    Args:
+        seen: Of each hold-out, and of each number of answers.
+        looks: How often each examinee was looked at: its looks count for one together.
+    """
+    within = -0.5 * ((_WITHIN_GRID - _WITHIN[0]) / _WITHIN[1]) ** 2
+    prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
+    sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
+    for one in seen:
+        n = one.error.size
+        counts = 1.0 / (1.0 + (n - 1) * _SHARED) / looks
+        away = np.array([distance(float(position)) for position in one.position])
+        for side, log_mass in sides.items():
+            mine = (away > 0.0) & (np.sign(one.position) == side)
+            scale = _WITHIN_GRID[:, None, None] + _FARTHER_GRID[:, None] * away[mine]
+            log_mass += counts * log_density(one.error[mine], np.exp(scale) * one.sd[mine]).sum(
+                axis=2
+            )
+        near = away == 0.0
+        scale = np.exp(_WITHIN_GRID[:, None]) * one.sd[near]
+        within = within + counts * log_density(one.error[near], scale).sum(axis=1)
+    of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
+    mass = _mass(within + of_side[1.0] + of_side[-1.0])
+    farther = {}
+    for side, log_mass in sides.items():
+        marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
+        mean = float(marginal @ _FARTHER_GRID)
+        farther[side] = mean + float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
+    return ModelError(float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0])
+
+
+def distance(position: float) -> float:
+    """How far beyond those calibrated an examinee is, in their standard deviations, from 0 on."""
+    return min(max(abs(position) - WITHIN, 0.0), _FARTHEST)
+
+
+def log_density(error: FloatArray, scale: FloatArray) -> FloatArray:
+    """Logarithm of the density of the model's error, but for a constant.
+
+    Args:
+        error: Of the model.
+        scale: f s, of a shape that goes with it.
+    """
+    found: FloatArray = -np.log(scale) - 0.5 * (DEGREES + 1.0) * np.log1p(
+        (error / scale) ** 2 / DEGREES
+    )
+    return found
+
+
+def _mass(log_mass: FloatArray) -> FloatArray:
+    mass = np.exp(log_mass - log_mass.max())
+    normalised: FloatArray = mass / mass.sum()
+    return normalised
