@@ -22,7 +22,6 @@ Widths are relative to those of the mean of as many random items; coverage is of
 """
 
 import argparse
-import gzip
 import os
 import time
 from collections import defaultdict
@@ -46,6 +45,7 @@ from app.exchange.responses import read_responses
 
 COUNTS = (16, 50, 100)
 FOLDS, RIDGE = 5, 8.0
+FEW_GAPS = 0.9  # share of items that all answered, from which on the others are left out
 Z = 1.959964
 
 
@@ -219,14 +219,20 @@ def one_split(known, tested, seeds, most):
     return {key: np.mean(rows, axis=0) for key, rows in found.items()}
 
 
-def matrices(folder):
+def matrices(folder, names):
     for path in sorted(folder.iterdir()):
+        if names and path.name.split(".")[0] not in names:
+            continue
         if not path.name.endswith((".csv", ".csv.gz", ".parquet")):
             continue
         data = path.read_bytes()
-        scores = read_responses(gzip.decompress(data) if path.suffix == ".gz" else data).scores
-        if scores.max() > 1.0:
-            scores = (scores - scores.min()) / (scores.max() - scores.min())
+        scores = read_responses(data, score_range=None).scores
+        if np.nanmax(scores) > 1.0 or np.nanmin(scores) < 0.0:
+            scores = (scores - np.nanmin(scores)) / (np.nanmax(scores) - np.nanmin(scores))
+        # Whole records alone tell the score: a few items with gaps are left out, or else models.
+        whole = ~np.isnan(scores).any(axis=0)
+        if whole.mean() >= FEW_GAPS:
+            scores = scores[:, whole]
         yield path.name.split(".")[0], scores[~np.isnan(scores).any(axis=1)]
 
 
@@ -235,9 +241,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--models", type=int, default=1000, help="most models tested of a matrix")
+    parser.add_argument("--only", nargs="*", default=(), help="names of matrices; all by default")
     arguments = parser.parse_args()
     total = defaultdict(lambda: defaultdict(list))
-    for name, scores in matrices(arguments.data):
+    for name, scores in matrices(arguments.data, arguments.only):
         for split, (known, tested) in splits(scores).items():
             began = time.perf_counter()
             found = one_split(scores[known], scores[tested], arguments.seeds, arguments.models)

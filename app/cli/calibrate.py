@@ -142,7 +142,8 @@ def command(
     plan = decided(filtered.matrix, plan)
     with _progress() as report:
         fitted = fit(filtered.matrix, plan, report)
-        fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
+        if plan.report_card:
+            fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
     theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
     bank = bank_from_columns(filtered.matrix.items, fitted.columns, scale=theta_scale)
     _write_bank(out, with_abilities(bank, fitted.knowledge))

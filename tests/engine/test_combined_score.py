@@ -16,9 +16,15 @@ from app.engine.design.parts import EstimatorDesign, PredictionMethod
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_of, curves_to_dict
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.combined_score import CombinedScore, DesignScore, LearnedCurves
+from app.engine.prediction.correction import (
+    CorrectedPredictor,
+    IntervalCorrection,
+    Stretch,
+    VersionLearning,
+)
 from app.engine.prediction.design_based import discrepancy
 from app.engine.prediction.model_error import ModelError
-from app.engine.prediction.p_irt import PIrt, Prediction
+from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.selection.by_lot import LEAD, contradicted
 from app.engine.simulation.simulate import take
@@ -258,13 +264,20 @@ def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves
 
 def test_only_tests_that_draw_leave_the_curves_alone(curves: ScoreCurves) -> None:
     bank = clean_bank(3, N_ITEMS)
-    learned = LearnedCurves(curves=curves, errors={})
+    stretch = Stretch(answers=(5,), factor=(1.5,), usual=(0.1,), power=0.0)
+    known = VersionLearning(
+        interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    )
 
-    def predictor(document: dict[str, Any]) -> object:
-        return Design.from_dict(document).build(bank, curves=learned).predictor
+    def predictor(document: dict[str, Any], learned: VersionLearning | None = known) -> object:
+        design = Design.from_dict(document)
+        curves_of_all = LearnedCurves(curves=curves, errors={})
+        return design.build(bank, learned=learned, curves=curves_of_all).predictor
 
     assert isinstance(predictor({}), BlendedScore)
+    # How wrong the item curves are, nobody has measured.
+    assert isinstance(predictor({}, None), CombinedScore)
     assert isinstance(predictor({"selection": {"criterion": "v_optimal"}}), CombinedScore)
     assert isinstance(predictor({"selection": {"criterion": "random"}}), CombinedScore)
     assert isinstance(predictor({"prediction": {"method": "design"}}), DesignScore)
-    assert isinstance(predictor({"prediction": {"method": "p-irt"}}), PIrt)
+    assert isinstance(predictor({"prediction": {"method": "p-irt"}}), CorrectedPredictor)

@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from app.calibration.multidimensional.score_curves import fit_curves, standings, strongest_first
 from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank
-from app.engine.design.parts import EstimatorDesign
+from app.engine.estimation.estimators import GridBelief, GridEstimator
 from app.engine.index import BoolArray, index_of
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.combined_score import CombinedScore, LearnedCurves
@@ -34,7 +35,7 @@ from app.engine.selection.by_lot import ByLot, CurveVariance
 from app.engine.selection.exposure import Randomesque
 from app.engine.selection.information import PerCost
 from app.engine.simulation.simulate import take
-from app.engine.state import CatState
+from app.engine.state import CatState, Response
 from app.engine.stopping import AnyOf, MaxItems
 from app.errors import CalibrationError
 
@@ -172,6 +173,21 @@ def _seen(rows: list[tuple[float, float, float]]) -> Seen:
     return Seen(error[open_], sd[open_], position[open_])
 
 
+class _OfNothing(GridEstimator):
+    """Learns nothing of theta: tests that are for a score alone need not wait for it."""
+
+    @override
+    def update(
+        self,
+        bank: ItemBank,
+        belief: GridBelief,
+        *responses: Response,
+    ) -> GridBelief:
+        """The belief given."""
+        del bank, responses  # of an answer nothing is taken in
+        return belief
+
+
 def score_test(
     curves: ScoreCurves,
     weights: FloatArray,
@@ -196,7 +212,7 @@ def score_test(
         criterion = PerCost(criterion=criterion, costs=costs, weight=1.0)
     return AdaptiveTest(
         pool=Pool(index=index_of(bank), active=active),
-        estimator=EstimatorDesign().build(),
+        estimator=_OfNothing(),
         selector=ByLot(
             curves=curves,
             criterion=criterion,

@@ -48,9 +48,9 @@ def with_card(
     *,
     clock: Callable[[], float],
 ) -> Fitted:
-    """The same calibration with its report card, if its plan asks for one.
+    """The same calibration with what predicts scores, and a report card if its plan asks for one.
 
-    There is none of answers in which drift is looked for: they are of adaptive tests, in which
+    There is neither of answers in which drift is looked for: they are of adaptive tests, in which
     nobody's whole record is known.
 
     Args:
@@ -60,7 +60,11 @@ def with_card(
         report: Takes the progress.
         clock: Tells seconds: how long it took is a figure.
     """
-    if not plan.report_card or plan.checks_drift:
+    if plan.checks_drift:
+        return fitted
+    if plan.model not in SEVERAL_ABILITIES:
+        fitted = fitted._replace(knowledge={**fitted.knowledge, **_curves(matrix, plan)})
+    if not plan.report_card:
         return fitted
     report({"phase": "testing"})
     started = clock()
@@ -68,8 +72,6 @@ def with_card(
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
-    if plan.model not in SEVERAL_ABILITIES:
-        knowledge |= _curves(matrix, plan)
     try:
         card = report_card(
             lambda rows: _scores(matrix, rows),

@@ -77,7 +77,8 @@ class Predictors:
         kind = DesignScore if self.method is PredictionMethod.DESIGN else CombinedScore
         curves, error = facts.curves.curves, facts.curves.error_of(name)
         combined = kind(curves.towards(weights, facts.active), weights, error, facts.active)
-        if self.draws or facts.bank.abilities is not None or kind is DesignScore:
+        untold = self.learned.interval_correction is None  # how wrong item curves are is not known
+        if self.draws or untold or facts.bank.abilities is not None or kind is DesignScore:
             return combined
         alike = replace(combined, curves=curves.of_the_like())
         return BlendedScore((alike, combined), self.learned.predicting(PIrt()))
