@@ -1,0 +1,124 @@
+"""How well theta and the score are told by tests for theta, of models unlike those calibrated.
+
+    uv run python benchmarks/theta_transfer.py [--data ../shared/data/transfer] [--only NAME ...]
+
+Every matrix of the folder is split as in `benchmarks/transfer.py`. The models learned from are
+calibrated as over REST, with a report card; each model tested takes the default test, answered from
+its own row. Theta is compared with the weighted likelihood estimate from the whole row, on the same
+bank. Items that all models learned from got right, or all wrong, are left out.
+
+Per split: share of the 95 % intervals of theta that hold, as the model has them, corrected, and
+corrected without growth beyond those calibrated; mean absolute error, coverage and width of the
+predicted score, by default, by p-IRT and by score curves alone; and items to a standard error of
+0.3, which corrections do not change.
+"""
+
+import argparse
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+from transfer import matrices, splits
+
+from app.calibration.filters import FilterSettings
+from app.calibration.pipeline.card import with_card
+from app.calibration.pipeline.fit import bank_from_columns, fit
+from app.calibration.pipeline.plan import CalibrationPlan, prepared
+from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.multidimensional.curve_knowledge import curves_of
+from app.engine.prediction.combined_score import CombinedScore
+from app.engine.prediction.correction import VersionLearning
+from app.engine.responses import ResponseTable
+from app.engine.simulation.simulate import take
+
+TO_TARGET = {"stopping": {"se": 0.3, "min_items": 5, "max_items": 160}}
+
+
+def calibrated(known, model):
+    """What a published version of these models knows, and which items it has."""
+    models, columns = known.shape
+    examinees = tuple(f"m{i}" for i in range(models))
+    plan = CalibrationPlan(model=model, filters=FilterSettings.none(), report_card=True)
+    varied = [j for j in range(columns) if known[:, j].std() > 0.0]
+    items = tuple(f"i{j}" for j in varied)
+    matrix = prepared(ResponseTable(examinees, items, known[:, varied]), plan).matrix
+    found = with_card(
+        matrix, plan, fit(matrix, plan, lambda _: None), lambda _: None, clock=time.perf_counter
+    )
+    bank = bank_from_columns(matrix.items, found.columns)
+    kept = [int(item[1:]) for item in matrix.items]
+    return bank, VersionLearning.from_dict(found.knowledge), curves_of(bank, found.knowledge), kept
+
+
+def holds(told, truth):
+    return told.lo - 1e-12 <= truth <= told.hi + 1e-12
+
+
+def one_split(known, tested, model):
+    bank, learned, curves, kept = calibrated(known, model)
+    tested = tested[:, kept]
+    truth, _ = whole_bank_abilities(bank, tested)
+    weights = np.full(bank.n_items, 1.0 / bank.n_items)
+    level = learned.interval_correction
+    level = replace(level, theta=replace(level.theta, beyond=None))
+    plain = Design.from_dict({"prediction": {"method": "p-irt"}})
+    tests = {
+        "default": Design.from_dict({}).build(bank, learned=learned, curves=curves),
+        "p-irt": plain.build(bank, learned=learned, curves=curves),
+    }
+    alone = CombinedScore(curves.curves, weights, curves.error_of("all"))
+    tests["curves"] = replace(tests["default"], predictor=alone)
+    to_target = Design.from_dict(TO_TARGET).build(bank, learned=learned)
+    thetas, scores, lengths = [], {name: [] for name in tests}, []
+    for i, row in enumerate(tested):
+        state, _ = take(tests["p-irt"], row, seed=[0, i])
+        lengths.append(take(to_target, row, seed=[1, i])[0].n_scored)
+        told = tests["default"].estimate(state)
+        usual = level.of_estimate(state.belief.estimate(), state.n_scored)
+        raw = replace(told, lo=told.raw[0], hi=told.raw[1])
+        thetas.append([holds(one, truth[i]) for one in (raw, usual, told)])
+        for name, test in tests.items():
+            said, real = test.predict(state), row.mean()
+            scores[name].append((abs(said.value - real), holds(said, real), said.hi - said.lo))
+    return (
+        np.mean(thetas, axis=0),
+        {name: np.mean(rows, axis=0) for name, rows in scores.items()},
+        float(np.mean(lengths)),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
+    parser.add_argument("--only", nargs="*", default=(), help="names of matrices; all by default")
+    parser.add_argument("--splits", nargs="*", default=(), help="beginnings of their names")
+    parser.add_argument("--models", type=int, default=1000, help="most models tested of a matrix")
+    parser.add_argument("--model", default="2pl", help="response model")
+    arguments = parser.parse_args()
+    for name, scores in matrices(arguments.data, arguments.only):
+        for split, (known, tested) in splits(scores).items():
+            if arguments.splits and not split.startswith(tuple(arguments.splits)):
+                continue
+            most = min(len(tested), arguments.models)
+            some = tested[np.linspace(0, len(tested) - 1, most).astype(int)]
+            began = time.perf_counter()
+            held, by_way, length = one_split(scores[known], scores[some], arguments.model)
+            told = ", ".join(
+                f"{way} {missed:.3f} ({hold:.0%}, {width:.2f})"
+                for way, (missed, hold, width) in by_way.items()
+            )
+            print(
+                f"{name}, {split}, {most} models: theta {held[0]:.0%} by the model, {held[1]:.0%} "
+                f"level, {held[2]:.0%} corrected; score {told}; {length:.1f} items to SE 0.3; "
+                f"{time.perf_counter() - began:.0f} s",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
