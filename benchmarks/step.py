@@ -5,8 +5,10 @@
 A step is the choice of the next item and the update of theta with its answer. Both programs are
 given the same 3PL bank and answer the items that they choose themselves by the same rule. Times
 are medians over the steps of tests of 40 items; the choice takes no chance, so the generator is
-shown and not part of the step. Index cells are visited beforehand, because one index
-serves all tests on a bank, and what filling them costs is shown by itself.
+shown and not part of the step. A step of a test for the score, by score curves, is timed beside,
+with four items in flight: choosing, drawing by lot and locating. Index cells are visited
+beforehand, because one index serves all tests on a bank, and what filling them costs is shown by
+itself.
 """
 
 import argparse
@@ -21,14 +23,16 @@ from catsim.selection import MaxInfoSelector
 from rich.console import Console
 from rich.table import Table
 
+from app.calibration.multidimensional.curve_errors import score_test
 from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.index import CELL_WIDTH, InformationIndex
+from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.state import Response
 
 SMALL, LARGE = 5_600, 109_564
-ITEMS = 40
+ITEMS, IN_FLIGHT = 40, 4
 MICRO = 1e6
 
 Answers = Callable[[int], float]
@@ -90,6 +94,29 @@ def run_catsim(bank: CatsimBank, answers: Answers) -> list[float]:
     return spent
 
 
+def make_curves(n_items: int, abilities: int) -> ScoreCurves:
+    rng = np.random.default_rng(8)
+    slopes = np.vstack(
+        [rng.lognormal(0.0, 0.3, n_items), rng.normal(0.0, 0.2, (abilities - 1, n_items))]
+    )
+    return ScoreCurves(slopes, rng.normal(0.0, 1.2, n_items))
+
+
+def run_score(test: AdaptiveTest, seed: int, in_flight: int) -> list[float]:
+    """Seconds of each step, ask and tell, of one test for a score."""
+    spent, rng = [], np.random.default_rng(seed)
+    state = test.start()
+    for _ in range(ITEMS + in_flight):
+        t0 = time.perf_counter()
+        step = test.ask(state, step_rng(seed, state))
+        assert isinstance(step, Ask)
+        state = test.administer(state, step.item, step.probability)
+        if len(state.pending) == in_flight:
+            state = test.tell(state, Response(state.pending[0], float(rng.random() < 0.6)))
+            spent.append(time.perf_counter() - t0)
+    return spent
+
+
 def fill_index(bank: ItemBank) -> tuple[float, int]:
     """Seconds to fill all cells of an index between -4 and 4 logits, and how many they are."""
     index = InformationIndex(bank)
@@ -137,6 +164,17 @@ def main() -> None:
         notes.append(
             f"{n_items:,} items: filling {cells} index cells once took {seconds:.2f} s, "
             f"{seconds / cells * 1e3:.2f} ms each."
+        )
+    for n_items, abilities in ((SMALL, 9), (LARGE, 5)):
+        curves = make_curves(n_items, abilities)
+        every = np.ones(n_items, dtype=np.bool_)
+        score = score_test(curves, np.full(n_items, 1.0 / n_items), 2 * ITEMS, every)
+        took = statistics.median(
+            seconds for seed in range(4) for seconds in run_score(score, seed, IN_FLIGHT)
+        )
+        notes.append(
+            f"{n_items:,} items, a score by curves of {abilities} abilities, {IN_FLIGHT} in "
+            f"flight: {took * 1e3:.2f} ms a step."
         )
     console = Console()
     console.print(table)

@@ -45,6 +45,8 @@ RANDOM = "random"
 LOOKS = (8, 16, 32, 48)
 #: Examinees tested in each hold-out; more would not change two numbers much.
 _MOST_TESTED = 20
+#: Examinees that curves are fitted to in each hold-out; more make them hardly better.
+_MOST_KNOWN = 500
 _SURE = 1e-6  # model's standard deviation below which nothing is left to be wrong about
 
 
@@ -129,7 +131,7 @@ def _errors(
     """By target, one entry for each number of answers."""
     n_items = scores.shape[1]
     active = np.ones(n_items, dtype=np.bool_) if askable is None else askable
-    fitted = fit_curves(scores[held.known])
+    fitted = fit_curves(scores[_evenly(held.known, _MOST_KNOWN)])
     aim = targets.get(WHOLE_BANK)
     if aim is None:
         aim = next(iter(targets.values()))
@@ -143,10 +145,7 @@ def _errors(
     found: dict[str, dict[int, list[tuple[float, float, float]]]] = {
         name: {look: [] for look in looks} for name in targets
     }
-    tested = held.tested[
-        np.linspace(0, held.tested.size - 1, min(held.tested.size, _MOST_TESTED)).astype(np.intp)
-    ]
-    for row in tested.tolist():
+    for row in _evenly(held.tested, _MOST_TESTED).tolist():
         answered = ~np.isnan(scores[row])
         if not (answered & active).any():
             continue
@@ -165,6 +164,11 @@ def _errors(
     return {
         name: [_seen(rows) for rows in by_look.values() if rows] for name, by_look in found.items()
     }
+
+
+def _evenly(rows: IntArray, most: int) -> IntArray:
+    chosen: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
+    return chosen
 
 
 def _seen(rows: list[tuple[float, float, float]]) -> Seen:

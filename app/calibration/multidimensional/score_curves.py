@@ -22,6 +22,7 @@ _DEVIATION_VARIANCE = 4.0  # prior of a logit's deviation from the general curve
 _SPREAD = 2.0  # of deviations to what is left of them after shrinkage
 _LEAST_SLOPE, _MOST_SLOPE = 0.1, 4.0
 _STEPS, _LONGEST = 25, (0.5, 1.0)
+_SETTLED = 1e-6  # step below which curves move no more
 _LEAST_SPREAD = 0.1  # of the general ability, logits: records that are all alike
 
 
@@ -110,10 +111,12 @@ def _general_curves(
         bb = weight.sum(axis=0) + for_intercept
         ab = theta @ weight
         determinant = aa * bb - ab**2
-        move = np.clip((bb * by_slope - ab * by_intercept) / determinant, -_LONGEST[0], _LONGEST[0])
-        slope = np.clip(slope + move, _LEAST_SLOPE, _MOST_SLOPE)
+        turn = np.clip((bb * by_slope - ab * by_intercept) / determinant, -_LONGEST[0], _LONGEST[0])
+        before, slope = slope, np.clip(slope + turn, _LEAST_SLOPE, _MOST_SLOPE)
         move = np.clip((aa * by_intercept - ab * by_slope) / determinant, -_LONGEST[1], _LONGEST[1])
         intercept = intercept + move
+        if max(float(np.abs(slope - before).max()), float(np.abs(move).max())) < _SETTLED:
+            break
     return slope, intercept
 
 
