@@ -10,8 +10,10 @@ import pytest
 
 from app.calibration.filters import FilterSettings
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import FITS, fit
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, decided, prepared
+from app.engine.multidimensional.curve_knowledge import CURVES
 from app.errors import (
     CalibrationError,
     InvalidInputError,
@@ -80,7 +82,8 @@ async def test_the_process_gives_what_the_same_calibration_gives_here(services: 
         seen.append(progress)
 
     there = await fit_in_process(matrix, PLAN, note)
-    here = fit(matrix, PLAN, lambda _: None)
+    alone = fit(matrix, PLAN, lambda _: None)
+    here = with_card(matrix, PLAN, alone, lambda _: None, clock=lambda: 0.0)
     log_likelihood = there.figures["log_likelihood"]
     assert log_likelihood == pytest.approx(here.figures["log_likelihood"], abs=1e-6)
     assert set(there.columns) == set(COLUMNS)
@@ -89,6 +92,7 @@ async def test_the_process_gives_what_the_same_calibration_gives_here(services: 
             there.columns[name], here.columns[name], rtol=1e-6, equal_nan=True
         )
     assert there.knowledge == here.knowledge
+    assert CURVES in here.knowledge  # a plan without a report card predicts scores, too
     assert {progress["phase"] for progress in seen} == {"calibrating", "checking_fit"}
 
 
@@ -348,7 +352,9 @@ async def test_what_held_out_examinees_teach_goes_with_the_version(services: Ser
 
 async def test_a_calibration_without_a_card_has_no_abilities(services: Services) -> None:
     record = await completed(services)
-    assert (record.result or {})["knowledge"] == {}
+    assert set((record.result or {})["knowledge"]) == {
+        "curves"
+    }  # scores are predicted all the same
     with pytest.raises(InvalidStateError, match="come with a report card"):
         await services.calibrations.abilities(record.id)
 
