@@ -89,6 +89,8 @@ async def watch(client: ApiClient, session_id: str) -> dict[str, Any]:
 def announce(session: dict[str, Any]) -> None:
     """What will end a test that begins, and what unreadable answers will count as."""
     err.print(session["stops_when"], markup=False, soft_wrap=True)
+    if session["asked"]["caution"]:
+        err.print(session["asked"]["caution"], markup=False, soft_wrap=True)
     unparsed = session["unparsed"]
     if unparsed["policy"] == "wrong" or unparsed["caution"]:
         alike = ", as when the bank was calibrated" if unparsed["when_calibrated"] else ""
@@ -146,6 +148,8 @@ def report(session: dict[str, Any]) -> None:
         table.add_row("not scored", f"{shown} (kept out of the estimate)")
     if wrong := counted_wrong(session):
         table.add_row("unreadable", f"{wrong} unparsed, counted as wrong")
+    if session["asked"]["caution"]:
+        table.add_row("caution", session["asked"]["caution"])
     if session["unparsed"]["caution"]:
         table.add_row("caution", session["unparsed"]["caution"])
     pretest = session["pretest"] or {}

@@ -128,6 +128,8 @@ class Choices:
             and 1. Answers that are marked right or wrong in words are 1 and 0 whatever the range.
         unparsed_policy: How whoever marked them counted answers that could not be read: `wrong` or
             `missing`; None takes what the format is known for. No score is changed by it.
+        asked: How the answers were obtained, as a bank version's knowledge has it; None where
+            nobody knows.
 
     Raises:
         InvalidInputError: The range is none.
@@ -140,6 +142,7 @@ class Choices:
     refused_no_answer: bool = False
     score_range: tuple[float, float] = (0.0, 1.0)
     unparsed_policy: str | None = None
+    asked: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         lo, hi = self.score_range

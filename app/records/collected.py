@@ -1,8 +1,9 @@
 """Ended sessions as a source of recorded answers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SIMULATED = "scripted"
 """Kind of the endpoints that no model stands behind."""
@@ -31,11 +32,13 @@ class EndedSession(NamedTuple):
     Attributes:
         root_id: The session that it goes on from, over any number of extensions; else itself.
         examinee: Name of its endpoint, or of the model; None where answers were given by hand.
+        asked: How its answers were obtained; empty where nobody noted it.
     """
 
     id: str
     root_id: str
     examinee: str | None
+    asked: Mapping[str, Any]
 
 
 class GivenAnswer(NamedTuple):

@@ -86,6 +86,8 @@ class Closing:
         scorer_hash: SHA-256 of name and parameters of the scorer that really marked the answer;
             None where no scorer did, or where the answer is older than this field.
         marking: Of scorers that call out: the judgements, the judge's version, what it cost.
+        method: How the answer was obtained, where not written and read once: the likelihoods of
+            the options, for instance.
     """
 
     outcome: str
@@ -107,6 +109,7 @@ class Closing:
     se: float | None = None
     scorer_hash: str | None = None
     marking: dict[str, Any] | None = None
+    method: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

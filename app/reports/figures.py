@@ -42,6 +42,63 @@ def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
     )
 
 
+_MODES = {
+    "loglikelihood": "its options were compared by how likely the models found them",
+    "generate": "answers were written and read",
+}
+_MODES_HERE = {
+    "loglikelihood": "options are compared by how likely the model finds them",
+    "generate": "the answer is asked for",
+}
+
+
+def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) -> str | None:
+    """What is to be said where a test asks otherwise than its bank was asked when calibrated.
+
+    Args:
+        asked: How the test asks; what is not known stands for no difference.
+        when_calibrated: How the answers behind the bank's parameters were obtained.
+    """
+    differing = {
+        name for name, known in when_calibrated.items() if name in asked and asked[name] != known
+    }
+    said = []
+    if "mode" in differing:
+        said.append(
+            f"when the bank was calibrated, {_MODES[when_calibrated['mode']]}; here "
+            f"{_MODES_HERE[asked['mode']]}"
+        )
+    elif "wanted" in asked:
+        said.append(
+            "the bank compares options by how likely the model finds them, which this endpoint "
+            f"does not tell; here {_MODES_HERE[asked['mode']]}"
+        )
+    elif "normalise" in differing:
+        said.append(
+            "likelihoods were divided by the lengths of the options when the bank was calibrated, "
+            "and are not here"
+            if when_calibrated["normalise"] == "bytes"
+            else "likelihoods are divided by the lengths of the options here, and were not when "
+            "the bank was calibrated"
+        )
+    if "shots" in differing:
+        said.append(
+            f"{when_calibrated['shots']} examples stood before each question when the bank was "
+            f"calibrated, and {asked['shots']} stand here"
+        )
+    elif "template_hash" in differing and "mode" not in differing:
+        said.append("the prompt around the questions reads otherwise than when it was calibrated")
+    if "scorer" in differing and "mode" not in differing:
+        said.append("another scorer marks than when the bank was calibrated")
+    if not said:
+        return None
+    words = "; ".join(said)
+    return (
+        f"{words[:1].upper()}{words[1:]}. The score does not compare with those of the calibrated "
+        "models."
+    )
+
+
 def interval_note(estimate: Mapping[str, Any]) -> str | None:
     """Why the 95 % interval of theta is not what its standard error says; None where it is."""
     theta, se, (lo, hi) = estimate["theta"], estimate["se"], estimate["ci"]

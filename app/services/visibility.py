@@ -195,7 +195,16 @@ def is_withheld(bank: Bank) -> bool:
 def _told_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
     told = {name: provenance[name] for name in provenance if name in _TOLD_PROVENANCE}
     asking = provenance.get("asking", {})
-    return {**told, "asking": {name: asking[name] for name in asking if name in _TOLD_ASKING}}
+    ways = {
+        name: {key: known for key, known in provenance[name].items() if key != "scorer"}
+        for name in ("asked", "asked_when_calibrated")
+        if name in provenance
+    }
+    return {
+        **told,
+        **ways,
+        "asking": {name: asking[name] for name in asking if name in _TOLD_ASKING},
+    }
 
 
 def _told_closing(closing: Closing) -> Closing:
@@ -213,6 +222,7 @@ def _told_closing(closing: Closing) -> Closing:
         reasoning=None,
         scorer_hash=None,
         marking=None,
+        method=None,
     )
 
 

@@ -24,6 +24,7 @@ SESSION: dict[str, Any] = {
     "status": "completed",
     "pretest": None,
     "person_fit": None,
+    "asked": {"mode": "generate", "shots": 0, "when_calibrated": {}, "caution": None},
     "unparsed": {"policy": "missing", "when_calibrated": None, "caution": None},
     "stops_when": "Stops at 20 items asked.",
     "stop_reason": "max_items",

@@ -9,6 +9,7 @@ from app.api.schemas.calibration_results import CalibrationResult
 from app.api.schemas.common import FieldError, Input, Int32, Output, Text
 from app.api.schemas.versions import (
     AllowedCodes,
+    AskedModel,
     KeptKeys,
     Key,
     LongText,
@@ -173,6 +174,10 @@ class PublicationCreate(Input):
     unparsed_policy: UnparsedPolicy | None = Field(
         default=None,
         description="How answers that could not be read counted; null: as the response set says.",
+    )
+    asked: AskedModel = Field(
+        default_factory=AskedModel,
+        description="How the answers were obtained; what is null is as the response set says.",
     )
     allow_unconverged: bool = Field(
         default=False, description="Publish it even though it did not converge."

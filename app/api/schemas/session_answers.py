@@ -92,6 +92,12 @@ class ResponseRead(Output):
     marking: dict[str, Any] | None = Field(
         description="Of scorers that call out: judgements, the judge's version, what it cost."
     )
+    method: dict[str, Any] | None = Field(
+        description=(
+            "How the answer was obtained; null: written and read once. `loglikelihood`: the "
+            "logarithm of each option's probability, the tokens it is summed over, its length."
+        )
+    )
     answer: str | None = Field(validation_alias="answer_text")
     raw: str | None = Field(
         validation_alias="raw_text", description="The whole text where it differs from `answer`."

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import override
 
+from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
 from app.api.schemas.common import Input, Metadata, Name, Output, shallow
 from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
@@ -23,11 +24,11 @@ from app.api.schemas.session_figures import (
     RescoreRead,
     UsageRead,
 )
-from app.api.schemas.versions import UnparsedPolicy
+from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
 from app.records.sessions import SessionRecord
-from app.reports.figures import unparsed_caution
+from app.reports.figures import asked_caution, unparsed_caution
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
@@ -56,6 +57,19 @@ class PretestInput(Input):
             "but not towards max_items, theta, the predicted score or the limits on failures."
         )
     )
+
+
+class PromptChange(Input):
+    """What a session does otherwise than its bank; the result says so. Null: as the bank."""
+
+    mode: Mode | None = Field(
+        default=None,
+        description="`loglikelihood` compares options by how likely the endpoint finds them.",
+    )
+    shots: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        default=None, description="The first so many of the bank's examples."
+    )
+    system: LongText | None = Field(default=None, description="System prompt; empty for none.")
 
 
 class SessionCreate(DesignInput):
@@ -98,6 +112,9 @@ class SessionCreate(DesignInput):
         default=None,
         description="Absent: as when the version was calibrated, else as the bank has it.",
     )
+    prompt: PromptChange = Field(
+        default_factory=PromptChange, description="What is to be otherwise than as the bank asks."
+    )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
 
@@ -115,6 +132,8 @@ class SessionCreate(DesignInput):
             raise ValueError("a live session takes exactly one of endpoint and endpoint_id")
         if self.mode == "manual" and endpoints:
             raise ValueError("a manual session takes no endpoint")
+        if self.mode == "manual" and self.prompt.model_dump(exclude_none=True):
+            raise ValueError("a manual session puts no prompts: the client asks")
         return self
 
     def to_domain(self) -> SessionSpec:
@@ -127,6 +146,7 @@ class SessionCreate(DesignInput):
             bank=self.bank,
             plan=self.plan(),
             unparsed_policy=self.unparsed_policy,
+            prompt=self.prompt.model_dump(exclude_none=True),
             seed=self.seed,
             metadata=self.metadata,
         )
@@ -203,6 +223,15 @@ class UnparsedRead(Output):
     caution: str | None = Field(description="What is to be kept in mind where they differ.")
 
 
+class AskedRead(Output):
+    """How items are put, beside how they were when the bank was calibrated."""
+
+    mode: Mode | None = Field(description="Null in manual sessions and those older than it.")
+    shots: int | None = Field(description="Examples before each item.")
+    when_calibrated: AskedModel = Field(description="What is null is not known.")
+    caution: str | None = Field(description="What is to be kept in mind where they differ.")
+
+
 class SessionRead(Output):
     """One session: where it stands and what is known so far."""
 
@@ -230,6 +259,7 @@ class SessionRead(Output):
     design: dict[str, Any]
     stops_when: str = Field(description="What ends the test by its design, in words.")
     unparsed: UnparsedRead
+    asked: AskedRead
     seed: int
     parent_id: str | None
     relation: Literal["extend", "replay", "rescore"] | None
@@ -274,8 +304,20 @@ class SessionRead(Output):
                     SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
                 ),
                 "unparsed": _unparsed(provenance),
+                "asked": _asked(provenance),
             }
         )
+
+
+def _asked(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    asked = provenance.get("asked", {})
+    known = provenance.get("asked_when_calibrated", {})
+    return {
+        "mode": asked.get("mode"),
+        "shots": asked.get("shots"),
+        "when_calibrated": known,
+        "caution": asked_caution(asked, known),
+    }
 
 
 def _unparsed(provenance: Mapping[str, Any]) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
+from app.adapters.prompting import Mode, Normalise
 from app.api.schemas.common import MAX_LISTED, First, Input, Known, Output, Text
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError
@@ -16,11 +17,13 @@ from app.services.banks.versions import Validation
 
 MAX_THETAS: Final = 1001
 
-#: Parts of a version's knowledge that are packed arrays over its items, with what is shown of them.
+#: Parts of a version's knowledge that are not shown whole, such as packed arrays over its items.
 _SHOWN_OF_ARRAYS: Final = {
     "abilities": ("nested", "dimensions", "names"),
     "prediction": ("targets",),
     "curves": ("abilities", "dispersion", "errors"),
+    # A scorer is a bank's content: of a withheld one it is told to few.
+    "asked": ("mode", "normalise", "shots", "template_hash", "source"),
 }
 
 
@@ -194,6 +197,27 @@ class VersionRead(Output):
     created_at: datetime
 
 
+class AskedModel(Input):
+    """How the answers behind a version's parameters were obtained; null where nobody knows."""
+
+    mode: Mode | None = Field(
+        default=None,
+        description="`loglikelihood`: options were compared by how likely they were found; "
+        "`generate`: answers were written and read.",
+    )
+    normalise: Normalise | None = Field(
+        default=None, description="Likelihoods were divided by the options' lengths, or not."
+    )
+    shots: Annotated[int, Field(ge=0, le=1000)] | None = Field(
+        default=None, description="Examples before each item."
+    )
+    template_hash: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = Field(
+        default=None, description="As `prompt_template_hash` of a session's provenance."
+    )
+    scorer: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = None
+    source: ShortText | None = Field(default=None, description="Where they come from, in words.")
+
+
 class VersionSettings(Input):
     """What a new version may be told."""
 
@@ -208,6 +232,11 @@ class VersionSettings(Input):
         default=None,
         description="How answers that nobody could read counted when the parameters were made: "
         "sessions on the version count them alike. Null: nobody knows, and the bank's holds.",
+    )
+    asked: AskedModel = Field(
+        default_factory=AskedModel,
+        description="How the answers behind the parameters were obtained: a session that asks "
+        "otherwise says so.",
     )
     notes: LongText = ""
 

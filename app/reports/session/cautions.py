@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.items import Outcome
-from app.reports.figures import unmarked, unparsed_caution
+from app.reports.figures import asked_caution, unmarked, unparsed_caution
 from app.reports.parts import count, percent
 from app.reports.session.facts import Caution, Score, SessionIdentity
 
@@ -37,6 +37,7 @@ def cautions_of(
     """The warnings of a test, the gravest first."""
     found = [
         *_of_state(identity, figures),
+        *_of_asking(identity),
         *_of_unparsed(identity),
         *_of_failures(figures),
         *_of_answers(identity, figures),
@@ -105,6 +106,11 @@ def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Cau
 def _begun(sentence: str) -> str:
     """A sentence as it goes on behind a colon."""
     return sentence[:1].lower() + sentence[1:]
+
+
+def _of_asking(identity: SessionIdentity) -> list[Caution]:
+    said = asked_caution(identity.asked, identity.asked_when_calibrated)
+    return [] if said is None else [Caution(code="asked_otherwise", text=said)]
 
 
 def _of_unparsed(identity: SessionIdentity) -> list[Caution]:

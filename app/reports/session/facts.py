@@ -48,6 +48,8 @@ class SessionIdentity:
     stops_when: str = ""
     unparsed_policy: str = "missing"
     unparsed_when_calibrated: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    asked_when_calibrated: Mapping[str, Any] = field(default_factory=dict)
     created_at: str
     finished_at: str | None = None
 

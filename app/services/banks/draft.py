@@ -17,6 +17,7 @@ from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, 
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
 from app.records.banks import ACTIVE, PRETEST, QUARANTINED, ItemOutline, VersionItem
+from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.responses.unparsed import UNPARSED_POLICY
 
@@ -99,6 +100,8 @@ def draft_version(
     knowledge, wanted = dict(request.knowledge), request.response_model
     if request.unparsed_policy is not None:
         knowledge[UNPARSED_POLICY] = request.unparsed_policy
+    if asked := {name: known for name, known in request.asked.items() if known is not None}:
+        knowledge[ASKED] = asked
     if table.abilities is not None and ABILITIES not in knowledge:
         several = table.abilities.take(rows)
         wanted = _model_of(several, wanted)

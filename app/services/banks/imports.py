@@ -55,6 +55,8 @@ class BankImport:
         knowledge: What was learned about the version beyond its items' parameters, by part.
         unparsed_policy: How answers that nobody could read counted when the parameters were made,
             `wrong` or `missing`; None where nobody knows, or `knowledge` says it.
+        asked: How the answers behind the parameters were obtained, as `Asked` has it; empty where
+            nobody knows, or `knowledge` says it.
         from_version: Number, id or `latest` of a version of the bank whose parameters, scale and
             all that is known of them go over to the new version; instead of `parameters`.
     """
@@ -71,6 +73,7 @@ class BankImport:
     calibration: Mapping[str, Any] | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
     from_version: str | None = None
 
 

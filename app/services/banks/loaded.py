@@ -11,7 +11,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from app.adapters.prompting import PromptStyle
+from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
@@ -26,6 +26,7 @@ from app.engine.selection.cost import expected_costs
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
 from app.records.endpoints import Price
+from app.services.banks.asked import ASKED, Asked
 from app.services.banks.spec import calls_out, item_scorer
 from app.services.responses.unparsed import UNPARSED_POLICY
 from app.storage.repositories.bank_rows import scorer_json
@@ -68,14 +69,19 @@ class KeptItem:
             own_scorer=item.scorer,
         )
 
-    def under(self, default: ScorerSpec) -> BankItem:
-        """The item as a test uses it whose items are marked by `default` unless they say."""
+    def under(self, default: ScorerSpec, style: PromptStyle) -> BankItem:
+        """The item as a test uses it whose items are marked by `default` unless they say.
+
+        Where likelihoods are compared, the option they choose is the answer.
+        """
+        likely = style.mode == LOGLIKELIHOOD
+        own = ScorerSpec("choice") if likely else self.own_scorer
         return BankItem(
             position=self.position,
             id=self.id,
             key=self.key,
             content=self.content,
-            scorer=item_scorer(self.own_scorer, default, self.content),
+            scorer=item_scorer(own, default, self.content),
         )
 
 
@@ -111,6 +117,9 @@ class LoadedVersion:
         acceptances: Fitted probabilities of designs that limit exposure, shape (n_items,), by
             `test_name`; kept for `VersionService`.
         unparsed_when_calibrated: As when the parameters were made; None where nobody knows.
+        asked_when_calibrated: How the answers behind the parameters were obtained, see `Asked`;
+            empty where nobody knows.
+        wanted_mode: The mode that the bank wants, where the endpoint cannot be asked so.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
         targets: Scores that a score model predicts: of the whole bank, and of each tag.
@@ -153,6 +162,8 @@ class LoadedVersion:
     barred: frozenset[str] = frozenset()
     own_scorers: tuple[ScorerSpec, ...] = ()
     unparsed_when_calibrated: str | None = None
+    asked_when_calibrated: Mapping[str, Any] = field(default_factory=dict)
+    wanted_mode: str | None = None
     reachable: LRUCache[str, tuple[float, float]] = field(
         default_factory=lambda: LRUCache(_KEPT_ESTIMATORS), repr=False
     )
@@ -218,6 +229,7 @@ class LoadedVersion:
             barred=frozenset(item.id for item in pretest if item.key in faulty),
             own_scorers=tuple(spec for spec in own_scorers if calls_out(spec)),
             unparsed_when_calibrated=unparsed,
+            asked_when_calibrated=version.knowledge.get(ASKED, {}),
             **_settings(bank, unparsed),
         )
 
@@ -230,9 +242,14 @@ class LoadedVersion:
         return {
             "bank_revision": self.bank_revision,
             "prompt": self.prompt_style.to_dict(),
+            "wanted_mode": self.wanted_mode,
             "default_scorer": scorer_json(self.default_scorer),
             "unparsed_policy": self.unparsed_policy,
         }
+
+    def asked(self) -> Asked:
+        """The same in a few words, to be compared with how the bank was calibrated."""
+        return replace(Asked.of(self.prompt_style, self.default_scorer), wanted=self.wanted_mode)
 
     def asking_as(self, stored: Mapping[str, Any]) -> "LoadedVersion":
         """The same version, put and marked as `asking` said when a session was made."""
@@ -240,6 +257,7 @@ class LoadedVersion:
             self,
             bank_revision=stored["bank_revision"],
             prompt_style=PromptStyle.from_dict(stored["prompt"]),
+            wanted_mode=stored.get("wanted_mode"),
             default_scorer=ScorerSpec(**stored["default_scorer"]),
             unparsed_policy=stored["unparsed_policy"],
         )
@@ -247,6 +265,8 @@ class LoadedVersion:
     @property
     def calling_scorers(self) -> tuple[ScorerSpec, ...]:
         """Those of its scorers that call out."""
+        if self.prompt_style.mode == LOGLIKELIHOOD:
+            return ()
         default = self.default_scorer
         return (default, *self.own_scorers) if calls_out(default) else self.own_scorers
 

@@ -286,8 +286,10 @@ class VersionService:
                     for position, row in zip(missing, stored, strict=True):
                         found[position] = KeptItem.of(row, position)
                         self._items[version.id, position] = found[position]
-        default = version.default_scorer
-        return {position: item.under(default) for position, item in found.items()}
+        return {
+            position: item.under(version.default_scorer, version.prompt_style)
+            for position, item in found.items()
+        }
 
     def _kept_items(self, version_id: str, positions: Sequence[int]) -> dict[int, KeptItem]:
         return {

@@ -13,6 +13,7 @@ from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError
 from app.records.banks import BankVersion
+from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -97,6 +98,7 @@ def continued(
         keep={*request.keep, *kept},
         knowledge=request.knowledge or before.knowledge,
         unparsed_policy=request.unparsed_policy or before.knowledge.get(UNPARSED_POLICY),
+        asked=request.asked or before.knowledge.get(ASKED, {}),
     )
 
 

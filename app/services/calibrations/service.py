@@ -1,8 +1,9 @@
 """Calibrations: started from a response set, watched, and published as a bank version."""
 
 import asyncio
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from app.calibration.fit.item_fit import misfits
 from app.calibration.pipeline.drift import drift_findings
@@ -21,7 +22,7 @@ from app.services.banks.versions import VersionService
 from app.services.calibrations.links import carried_over, continued, with_target
 from app.services.calibrations.queue import CalibrationQueue
 from app.services.responses.service import ResponseSetService
-from app.services.responses.unparsed import policy_of
+from app.services.responses.unparsed import asked_in, policy_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -42,6 +43,8 @@ class Publication:
         keep: Keys of items that are never quarantined.
         unparsed_policy: How answers that nobody could read counted, `wrong` or `missing`; by
             default as the imports of the response set say.
+        asked: How the answers were obtained, as `Asked` has it; what is not said is as the imports
+            of the response set say.
         allow_unconverged: Publish it even though it did not converge.
         carry_over: Items that only the version it is linked to has keep their parameters.
     """
@@ -51,6 +54,7 @@ class Publication:
     allow: Collection[str] = ()
     keep: Collection[str] = ()
     unparsed_policy: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
     allow_unconverged: bool = False
     carry_over: bool = False
 
@@ -258,9 +262,13 @@ class CalibrationService:
                 )
             parameters = await self._parameters(record, fitted, publication)
             request = _import_of(record, fitted, parameters, publication)
-            if request.unparsed_policy is None:
-                source = await uow.response_sets.find(record.response_set_id)
-                request = replace(request, unparsed_policy=policy_of(source.imports))
+            source = await uow.response_sets.find(record.response_set_id)
+            said = {name: known for name, known in request.asked.items() if known is not None}
+            request = replace(
+                request,
+                unparsed_policy=request.unparsed_policy or policy_of(source.imports),
+                asked={**asked_in(source.imports), **said},
+            )
             link = result.get("link") or {}
             if link.get("check_drift"):
                 before = await uow.versions.get(link["bank_version_id"])
@@ -330,6 +338,7 @@ def _import_of(
         keep=publication.keep,
         notes=publication.notes,
         unparsed_policy=publication.unparsed_policy,
+        asked=publication.asked,
         findings=[
             *misfits(fitted.keys, fitted.columns),
             *drift_findings(fitted.keys, fitted.columns),

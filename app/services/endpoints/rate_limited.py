@@ -7,6 +7,10 @@ from typing import TypeVar
 from app import adapters
 from app.adapters import EndpointConfig, Transport
 from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
+from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikelihoods
+from app.calling import GenerationParams
+from app.errors import NoLikelihoodsError
+from app.items import Message
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.patience import patiently
 
@@ -14,6 +18,7 @@ T = TypeVar("T")
 
 #: Seconds between two looks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
+_ONE_TOKEN = GenerationParams(max_tokens=1)
 
 
 class RateLimited:
@@ -50,6 +55,25 @@ class RateLimited:
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
         return await self.in_turn(request, lambda: self.examinee.complete(request))
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """How likely a text is after another, when the limits allow to ask.
+
+        Raises:
+            NoLikelihoodsError: Endpoints of this kind do not tell.
+        """
+        size = CompletionRequest(
+            messages=(Message("user", request.context + request.continuation),), params=_ONE_TOKEN
+        )
+
+        async def call() -> Likelihood:
+            examinee = self.examinee
+            if not isinstance(examinee, TellsLikelihoods):
+                kind = self.config.kind
+                raise NoLikelihoodsError(f"An endpoint of kind {kind!r} does not tell likelihoods.")
+            return await examinee.likelihood(request)
+
+        return await self.in_turn(size, call)
 
     async def in_turn(self, request: CompletionRequest, call: Callable[[], Awaitable[T]]) -> T:
         """Make another call to the same endpoint, as large as `request`, when the limits allow."""

@@ -13,6 +13,7 @@ from app import adapters
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import require_public_url
 from app.adapters.guard import AddressGuard, literal_address
+from app.adapters.likelihood import TellsLikelihoods
 from app.adapters.transport import Transport, parse_endpoint_url
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import (
@@ -311,6 +312,11 @@ class EndpointService:
         except BlockedAddressError as exc:
             exc.problems = (FieldProblem("/base_url", exc.detail),)
             raise
+
+    def tells_likelihoods(self, settings: EndpointSettings) -> bool:
+        """Whether endpoints of this kind may say how likely a text is; no call is made."""
+        examinee = adapters.build(_config(EndpointSpec(settings=settings)), self._transport)
+        return isinstance(examinee, TellsLikelihoods)
 
     def _sealed(self, spec: EndpointSpec) -> SealedSecrets:
         return SealedSecrets(

@@ -66,6 +66,7 @@ def closing_of(
     usd: float | None = None,
     latency_ms: float | None = None,
     attempts: int | None = None,
+    method: dict[str, Any] | None = None,
 ) -> Closing:
     """The closing for an answer that came, scored or not.
 
@@ -79,6 +80,7 @@ def closing_of(
         usd: Price of the call, if known.
         latency_ms: Of the attempt that succeeded.
         attempts: Calls made for this answer.
+        method: How it was obtained, where not written and read once.
     """
     mark, error_code = marked.mark, None
     if isinstance(mark, Scored):
@@ -108,6 +110,7 @@ def closing_of(
         usd=usd,
         latency_ms=latency_ms,
         attempts=attempts,
+        method=method,
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from app.errors import AlreadyExistsError
 from app.exchange.recorded import FIRST_TRIAL, Choices, Recorded
@@ -12,6 +13,7 @@ from app.records.collected import GivenAnswer, Source
 from app.records.response_sets import ResponseSet
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft, new_set
+from app.services.responses.unparsed import in_common
 from app.storage.database import Database
 
 #: Sessions that are taken over in one transaction.
@@ -140,7 +142,8 @@ class Collector:
                 for session in sessions
             }
             answers = [answer async for answer in uow.collected.answers(list(names))]
-            draft = await asyncio.to_thread(_draft_of, answers, names, origin)
+            asked = in_common([session.asked for session in sessions])
+            draft = await asyncio.to_thread(_draft_of, answers, names, origin, asked)
             done = await import_draft(uow, found, draft)
             await uow.collected.mark(found.id, list(names))
         return CollectionReport(
@@ -155,8 +158,10 @@ class Collector:
         )
 
 
-def _draft_of(answers: list[GivenAnswer], names: dict[str, str], origin: str) -> Draft:
-    draft = Draft(Choices())
+def _draft_of(
+    answers: list[GivenAnswer], names: dict[str, str], origin: str, asked: dict[str, Any]
+) -> Draft:
+    draft = Draft(Choices(asked=asked or None))
     for answer in answers:
         record = Recorded(
             names[answer.session_id],

@@ -1,4 +1,4 @@
-"""How answers that nobody can read counted where recorded answers come from."""
+"""How recorded answers were obtained, and how those counted that nobody can read."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +17,27 @@ def policy_of(imports: Sequence[Mapping[str, Any]]) -> str | None:
     """
     known = {policy for entry in imports for policy in _of_import(entry)}
     return known.pop() if len(known) == 1 else None
+
+
+def asked_in(imports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How all answers of a response set were obtained, as far as its imports agree.
+
+    Args:
+        imports: As a response set remembers them.
+    """
+    return in_common([entry["choices"].get("asked") or {} for entry in imports])
+
+
+def in_common(ways: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several ways of asking agree in."""
+    if not ways:
+        return {}
+    first, *others = ways
+    return {
+        name: known
+        for name, known in first.items()
+        if all(other.get(name) == known for other in others)
+    }
 
 
 def _of_import(entry: Mapping[str, Any]) -> set[str | None]:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,16 @@ def require_content(version: LoadedVersion) -> None:
         raise InvalidInputError(
             f"{missing} active items of bank {version.bank_name!r} have parameters but no content, "
             "so no endpoint can be asked. Import the items, or use a manual session."
+        )
+
+
+def require_options(version: LoadedVersion, missing: Sequence[str]) -> None:
+    """Refuse to compare options of items that have none; `missing` names them."""
+    if missing:
+        raise InvalidInputError(
+            f"{len(missing)} active items of bank {version.bank_name!r} have no options to compare "
+            f"by log-likelihood, the first is {missing[0]!r}: ask with mode 'generate'.",
+            problems=[FieldProblem("/prompt/mode", "expected multiple choice")],
         )
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
-from app.errors import InvalidInputError
+from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
+from app.errors import FieldProblem, InvalidInputError
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint
@@ -21,6 +22,7 @@ from app.services.sessions.checks import (
     reachable_se,
     require_answers,
     require_content,
+    require_options,
 )
 from app.services.sessions.manual import ask_next
 from app.services.sessions.plan import SessionPlan
@@ -54,6 +56,7 @@ class SessionSpec:
         plan: Design and failure limits, as `SessionPlan.from_dict` reads them.
         unparsed_policy: What an answer that nobody can read counts as, `wrong` or `missing`; by
             default as the bank version has it.
+        prompt: What is to be otherwise than in the bank's prompt: `mode`, `system`, `shots`.
         seed: For every random choice; drawn if not given.
         metadata: Free string pairs.
     """
@@ -65,6 +68,7 @@ class SessionSpec:
     bank: str | None = None
     plan: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str | None = None
+    prompt: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -131,7 +135,6 @@ class SessionDrafts:
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         await check_reachable(spec.plan, plan, version)
-        markers = await self.markers_of(version)
         endpoint: Endpoint | NewEndpoint | None = None
         if spec.mode == "live":
             require_content(version)
@@ -143,9 +146,11 @@ class SessionDrafts:
             else:
                 raise InvalidInputError("A live session needs an endpoint.")
             await self._check_live(endpoint.settings, plan, version)
+            version = await self._asking(version, spec.prompt, endpoint.settings)
         else:
             check_plan(plan, None)
             await self._versions.adaptive_test(version, plan.design)
+        markers = await self.markers_of(version)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         new = NewSession(
             id=new_id("ses"),
@@ -215,6 +220,38 @@ class SessionDrafts:
         require_answers(endpoint.kind)
         await self._versions.adaptive_test(version, plan.design, endpoint.price)
 
+    async def _asking(
+        self, version: LoadedVersion, prompt: Mapping[str, Any], endpoint: EndpointSettings
+    ) -> LoadedVersion:
+        """The version as this endpoint is asked.
+
+        Raises:
+            InvalidInputError: More examples than there are, likelihoods of an endpoint that does
+                not tell them, or of items without options.
+        """
+        style = version.prompt_style
+        if "shots" in prompt:
+            style = style.with_shots(prompt["shots"])
+        style = replace(
+            style, **{name: prompt[name] for name in ("mode", "system") if name in prompt}
+        )
+        if style.mode == LOGLIKELIHOOD and not self._endpoints.tells_likelihoods(endpoint):
+            if prompt.get("mode") == LOGLIKELIHOOD:
+                detail = (
+                    f"an endpoint of kind {endpoint.kind!r} does not tell likelihoods; kinds "
+                    "openai_completions and hf_tgi may"
+                )
+                raise InvalidInputError(
+                    f"mode: {detail}.", problems=[FieldProblem("/prompt/mode", detail)]
+                )
+            # The letter is asked for, and the result says so.
+            style = replace(style, mode=GENERATE)
+            version = replace(version, wanted_mode=LOGLIKELIHOOD)
+        if style.mode == LOGLIKELIHOOD:
+            async with self._database.reading() as uow:
+                require_options(version, await uow.versions.without_options(version.id))
+        return replace(version, prompt_style=style)
+
     async def markers_of(self, version: LoadedVersion) -> dict[str, Any]:
         """Endpoints of a version's own scorers; who may ask is not told which those are."""
         try:
@@ -261,6 +298,8 @@ class SessionDrafts:
             "n_items": int(version.active.sum()),
             "n_never_asked": int((~version.active).sum()),
             "asking": version.asking(),
+            "asked": version.asked().to_dict() if endpoint else {},
+            "asked_when_calibrated": dict(version.asked_when_calibrated),
             "unparsed_when_calibrated": version.unparsed_when_calibrated,
             "prompt_template_hash": version.prompt_style.template_hash,
             "endpoint": endpoint and origin_of(endpoint),

@@ -119,6 +119,8 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         ),
         unparsed_policy=provenance["asking"]["unparsed_policy"],
         unparsed_when_calibrated=provenance.get("unparsed_when_calibrated"),
+        asked=provenance.get("asked", {}),
+        asked_when_calibrated=provenance.get("asked_when_calibrated", {}),
         created_at=record.created_at.isoformat(timespec="seconds"),
         finished_at=None
         if record.finished_at is None

@@ -9,31 +9,28 @@ import numpy as np
 import structlog
 
 from app import scorers
-from app.adapters.base import Completion, CompletionRequest, Examinee, SimulationHints
-from app.adapters.prompting import PromptStyle, build_messages
+from app.adapters.base import SimulationHints
 from app.adapters.retry import OnWait, Waiting
-from app.adapters.retry import complete as complete_with_retries
 from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import (
     AlreadyExistsError,
     DatabaseUnavailableError,
-    ExamineeError,
     LeaseLostError,
     SextantError,
     StaleStepError,
 )
-from app.items import Answer, Outcome
-from app.observability import ENDPOINT_LATENCY, ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
+from app.items import Outcome
+from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
 from app.records.sessions import Advance, Closing, Ending, SelectedItem, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.rate_limited import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint, price_in
-from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import once_readable, patiently
+from app.services.sessions.asking import Asker
 from app.services.sessions.endings import abandoned
 from app.services.sessions.in_flight import InFlight
 from app.services.sessions.plan import SessionPlan
@@ -58,9 +55,7 @@ class LiveSession:
     run: SessionRun
     version: LoadedVersion
     endpoint: ReadyEndpoint
-    examinee: Examinee
-    marker: AnswerMarker
-    style: PromptStyle
+    asker: Asker
     concurrency: int
     time_limit_s: float | None
     started: float
@@ -189,16 +184,20 @@ class SessionRunner:
             run=run,
             version=version,
             endpoint=endpoint,
-            examinee=RateLimited(endpoint, self._endpoints, self._networks.of(record)),
-            marker=AnswerMarker(
-                endpoints=self._endpoints,
-                transport=self._networks.of(record),
-                resolved=ids_in(record.provenance),
-                owner=record.id,
-                seed=record.seed,
-                stored=[item.closing.marking for item in administrations if item.closing],
+            asker=Asker(
+                examinee=RateLimited(endpoint, self._endpoints, self._networks.of(record)),
+                endpoint=endpoint,
+                marker=AnswerMarker(
+                    endpoints=self._endpoints,
+                    transport=self._networks.of(record),
+                    resolved=ids_in(record.provenance),
+                    owner=record.id,
+                    seed=record.seed,
+                    stored=[item.closing.marking for item in administrations if item.closing],
+                ),
+                style=version.prompt_style,
+                unparsed_is_wrong=version.unparsed_policy == "wrong",
             ),
-            style=version.prompt_style,
             concurrency=plan.design.concurrency,
             time_limit_s=plan.design.budget.seconds,
             started=time.monotonic(),
@@ -253,63 +252,16 @@ class SessionRunner:
         item = (await patiently(lambda: self._versions.items_at(live.version, [position])))[
             position
         ]
-        request = CompletionRequest(
-            messages=build_messages(item.content, live.style),
-            params=live.endpoint.config.sampling,
-            hints=await _hints(live, item, position),
-        )
         ITEMS_ASKED.inc()
-        try:
-            attempted = await complete_with_retries(
-                live.examinee,
-                request,
-                live.endpoint.retry,
-                # Jitter only spreads calls in time; it does not touch the measurement.
-                np.random.default_rng([live.record.seed, step]),
-                on_wait=self.waiting_note(live.record, step),
-            )
-        except ExamineeError as error:
-            OUTCOMES.labels(Outcome.ERROR.value).inc()
-            return Closing(
-                outcome=Outcome.ERROR,
-                error_code=error.code,
-                reason=error.detail,
-                attempts=error.attempts,
-            )
-        completion = attempted.completion
-        ENDPOINT_LATENCY.observe(completion.latency_s)
-        closing = await self._mark(
-            live, item, completion, attempted.attempts, on_wait=self.waiting_note(live.record, step)
+        closing = await live.asker.ask(
+            item,
+            # Jitter only spreads calls in time; it does not touch the measurement.
+            rng=np.random.default_rng([live.record.seed, step]),
+            hints=await _hints(live, item, position),
+            on_wait=self.waiting_note(live.record, step),
         )
         OUTCOMES.labels(closing.outcome).inc()
         return closing
-
-    async def _mark(
-        self,
-        live: LiveSession,
-        item: BankItem,
-        completion: Completion,
-        attempts: int,
-        *,
-        on_wait: OnWait,
-    ) -> Closing:
-        answer = Answer(
-            text=completion.text,
-            raw=completion.raw,
-            reasoning=completion.reasoning,
-            finish=completion.finish,
-        )
-        marked = await live.marker.mark_patiently(item, answer, on_wait=on_wait)
-        return closing_of(
-            marked,
-            answer,
-            unparsed_is_wrong=live.version.unparsed_policy == "wrong",
-            tokens_in=completion.tokens_in,
-            tokens_out=completion.tokens_out,
-            usd=live.endpoint.price.usd(completion.tokens_in, completion.tokens_out),
-            latency_ms=completion.latency_s * 1000,
-            attempts=attempts,
-        )
 
     def waiting_note(self, record: SessionRecord, step: int | None = None) -> OnWait:
         """Shows waits of a session: for the answer to a step, or before it goes on at all."""

@@ -15,6 +15,7 @@ from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
 
 _BATCH = 2000
+_ASKED = SessionRow.provenance["asked"].label("asked")
 
 
 #: Relations of sessions that repeat the answers of others.
@@ -30,14 +31,17 @@ class CollectedRepository:
     async def waiting(self, set_id: str, source: Source, limit: int) -> list[EndedSession]:
         """Sessions that the set has not taken over yet, the oldest first."""
         query = (
-            _of(source, [SessionRow.id, EndpointRow.name, EndpointRow.model])
+            _of(source, [SessionRow.id, EndpointRow.name, EndpointRow.model, _ASKED])
             .where(*_wanted(source), ~_taken(set_id))
             .order_by(SessionRow.id)
             .limit(limit)
         )
         rows = (await self._db.execute(query)).all()
         roots = await self._roots([row.id for row in rows])
-        return [EndedSession(row.id, roots[row.id], row.name or row.model) for row in rows]
+        return [
+            EndedSession(row.id, roots[row.id], row.name or row.model, row.asked or {})
+            for row in rows
+        ]
 
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
         """How many sessions are not taken over, by reason."""

@@ -28,6 +28,7 @@ _CLOSING_TYPES = {
     "se": "float8",
     "scorer_hash": "text",
     "marking": "jsonb",
+    "method": "jsonb",
 }
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.errors import NotFoundError
 from app.items import ScorerSpec
 from app.records.banks import (
+    ACTIVE,
     PRETEST,
     Bank,
     BankVersion,
@@ -247,6 +248,21 @@ class VersionRepository:
         if missing is not None:
             raise NotFoundError(f"item at its position in version {version_id}:", str(missing))
         return [found[position] for position in positions]
+
+    async def without_options(self, version_id: str) -> list[str]:
+        """Keys of the active items that are not multiple choice, in order of position."""
+        choices = ItemRow.content["choices"]
+        query = (
+            select(ItemRow.key)
+            .join(VersionItemRow, VersionItemRow.item_id == ItemRow.id)
+            .where(
+                VersionItemRow.version_id == version_id,
+                VersionItemRow.status == ACTIVE,
+                func.coalesce(func.jsonb_array_length(choices), 0) < 2,
+            )
+            .order_by(VersionItemRow.position)
+        )
+        return list(await self._db.scalars(query))
 
     async def flags(self, version_id: str) -> list[tuple[str, dict[str, Any]]]:
         """Key and finding, for every finding of a version in order of position."""

@@ -154,6 +154,8 @@ class AdministrationRow(Base):
     scorer_hash: Mapped[str | None]
     #: Of scorers that call out: judgements, the judge's version, what it cost.
     marking: Mapped[Json | None]
+    #: How the answer was obtained, where not written and read once.
+    method: Mapped[Json | None]
     answered_at: Mapped[datetime | None]
 
 

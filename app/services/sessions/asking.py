@@ -1,0 +1,194 @@
+"""Puts one item to an endpoint and has the answer marked."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.adapters.base import CompletionRequest, SimulationHints
+from app.adapters.likelihood import Likelihood, LikelihoodRequest
+from app.adapters.options import OptionText, option_texts
+from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
+from app.adapters.retry import OnWait, persist
+from app.adapters.retry import complete as complete_with_retries
+from app.calling import GenerationParams
+from app.errors import ExamineeError, InvalidInputError
+from app.items import Answer, FinishReason, Outcome, choice_letter
+from app.observability import ENDPOINT_LATENCY
+from app.services.banks.loaded import BankItem
+from app.services.endpoints.rate_limited import RateLimited
+from app.services.endpoints.service import ReadyEndpoint
+from app.services.marking.closing import closing_of
+from app.services.marking.marker import AnswerMarker
+from app.storage.repositories.session_values import Closing
+
+#: An item that cannot be asked by likelihood, whatever the endpoint does.
+UNUSABLE_OPTIONS = "options_unusable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Puts items to one endpoint as one session does.
+
+    Attributes:
+        examinee: Calls the endpoint within its limits.
+        endpoint: The endpoint.
+        marker: Marks the answers.
+        style: How items are put.
+        unparsed_is_wrong: Answers that nobody can read count as wrong.
+    """
+
+    examinee: RateLimited
+    endpoint: ReadyEndpoint
+    marker: AnswerMarker
+    style: PromptStyle
+    unparsed_is_wrong: bool
+
+    async def ask(
+        self,
+        item: BankItem,
+        *,
+        rng: np.random.Generator,
+        hints: SimulationHints | None = None,
+        on_wait: OnWait | None = None,
+    ) -> Closing:
+        """Ask, with retries, and mark; a failure is a closing without a score.
+
+        Args:
+            item: What is asked.
+            rng: For the jitter of waits; it does not touch the measurement.
+            hints: For simulated examinees.
+            on_wait: Told of waits.
+        """
+        try:
+            if self.style.mode == LOGLIKELIHOOD:
+                return await self._compare(item, rng, on_wait)
+            return await self._complete(item, rng, hints, on_wait)
+        except ExamineeError as error:
+            return Closing(
+                outcome=Outcome.ERROR,
+                error_code=error.code,
+                reason=error.detail,
+                attempts=error.attempts,
+            )
+
+    def request(self, item: BankItem, hints: SimulationHints | None = None) -> CompletionRequest:
+        """The item as it is put to an endpoint that writes answers."""
+        return CompletionRequest(
+            messages=build_messages(item.content, self.style),
+            layout=self.style.layout,
+            params=self._params,
+            hints=hints,
+        )
+
+    @property
+    def _params(self) -> GenerationParams:
+        params = self.endpoint.config.sampling
+        return replace(params, stop=tuple(dict.fromkeys((*params.stop, *self.style.stop))))
+
+    async def _complete(
+        self,
+        item: BankItem,
+        rng: np.random.Generator,
+        hints: SimulationHints | None,
+        on_wait: OnWait | None,
+    ) -> Closing:
+        attempted = await complete_with_retries(
+            self.examinee, self.request(item, hints), self.endpoint.retry, rng, on_wait=on_wait
+        )
+        completion = attempted.completion
+        ENDPOINT_LATENCY.observe(completion.latency_s)
+        answer = Answer(
+            text=completion.text,
+            raw=completion.raw,
+            reasoning=completion.reasoning,
+            finish=completion.finish,
+        )
+        return closing_of(
+            await self.marker.mark_patiently(item, answer, on_wait=on_wait),
+            answer,
+            unparsed_is_wrong=self.unparsed_is_wrong,
+            tokens_in=completion.tokens_in,
+            tokens_out=completion.tokens_out,
+            usd=self.endpoint.price.usd(completion.tokens_in, completion.tokens_out),
+            latency_ms=completion.latency_s * 1000,
+            attempts=attempted.attempts,
+        )
+
+    async def _compare(
+        self, item: BankItem, rng: np.random.Generator, on_wait: OnWait | None
+    ) -> Closing:
+        """Ask how likely each option is; the likeliest is the answer."""
+        try:
+            options = option_texts(item.content, self.style)
+        except InvalidInputError as error:
+            return Closing(
+                outcome=Outcome.ERROR, error_code=UNUSABLE_OPTIONS, reason=error.detail, attempts=0
+            )
+        found, attempts = await self._likelihoods(options, rng, on_wait)
+        latency_s = max(each.latency_s for each in found)
+        ENDPOINT_LATENCY.observe(latency_s)
+        values = [
+            each.logprob / (option.n_bytes if self.style.normalise == "bytes" else 1)
+            for each, option in zip(found, options, strict=True)
+        ]
+        best = [choice_letter(at) for at, value in enumerate(values) if value == max(values)]
+        # Two that are equally likely are no choice: read as such, this has no mark.
+        answer = Answer(text=" or ".join(best), raw=" or ".join(best), finish=FinishReason.STOP)
+        tokens_in, tokens_out = _sum(f.tokens_in for f in found), _sum(f.tokens_out for f in found)
+        return closing_of(
+            await self.marker.mark_patiently(item, answer, on_wait=on_wait),
+            answer,
+            unparsed_is_wrong=self.unparsed_is_wrong,
+            tokens_in=tokens_in,
+            tokens_out=tokens_out,
+            usd=self.endpoint.price.usd(tokens_in, tokens_out),
+            latency_ms=latency_s * 1000,
+            attempts=attempts,
+            method={
+                "mode": LOGLIKELIHOOD,
+                "normalise": self.style.normalise,
+                "options": [
+                    {
+                        "option": choice_letter(at),
+                        "logprob": each.logprob,
+                        "tokens": each.n_tokens,
+                        "bytes": option.n_bytes,
+                    }
+                    for at, (each, option) in enumerate(zip(found, options, strict=True))
+                ],
+            },
+        )
+
+    async def _likelihoods(
+        self, options: Sequence[OptionText], rng: np.random.Generator, on_wait: OnWait | None
+    ) -> tuple[list[Likelihood], int]:
+        """Of all options at once, and the calls made; the first failure ends the others."""
+
+        async def likelihood(option: OptionText) -> tuple[Likelihood, int]:
+            request = LikelihoodRequest(context=option.context, continuation=option.continuation)
+            return await persist(
+                lambda: self.examinee.likelihood(request), self.endpoint.retry, rng, on_wait
+            )
+
+        calls = [asyncio.create_task(likelihood(option)) for option in options]
+        try:
+            found = await asyncio.gather(*calls)
+        except ExamineeError as error:
+            # What the others took is counted as far as it is known.
+            error.attempts += sum(
+                call.result()[1] for call in calls if call.done() and call.exception() is None
+            )
+            raise
+        finally:
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+        return [each for each, _ in found], sum(attempts for _, attempts in found)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """None where one of them is unknown: a low sum would not say so."""
+    known = list(counts)
+    return None if None in known else sum(count or 0 for count in known)

@@ -1,0 +1,173 @@
+"""Sessions in which options are compared by likelihood, and those on banks that want it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from app.engine.bank import ItemBank
+from app.errors import InvalidInputError
+from app.exchange.item_record import ItemRecord
+from app.items import ItemContent
+from app.reports.figures import asked_caution
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
+from app.services.container import Services
+from app.storage.repositories.endpoints import Price
+from tests.servers.fault_server import FaultServer
+from tests.services.sessions import scripted, spec, until
+from tests.worker.test_live_sessions import model_at
+
+CALIBRATED = {"mode": "loglikelihood", "normalise": "none", "shots": 0}
+PLAN = {"stopping": {"se": None, "min_items": 1, "max_items": 4}, "failures": {"max_share": 1.0}}
+
+
+def record(key: str, *choices: str) -> ItemRecord:
+    return ItemRecord(
+        key=key, content=ItemContent(prompt=f"{key}?", choices=choices, target=choices[-1:])
+    )
+
+
+async def install(services: Services, *items: ItemRecord, **prompt: Any) -> None:
+    """A bank that wants likelihoods; of the fault server's the fewest words are the likeliest."""
+    style = {"mode": "loglikelihood", "normalise": "none", **prompt}
+    keys = [item.key for item in items]
+    await services.banks.import_bank(
+        BankSpec(name="choices", prompt=style),
+        BankImport(
+            items=items,
+            parameters=ItemBank.from_intercepts(
+                a=np.ones(len(keys)), intercept=np.zeros(len(keys)), item_ids=keys
+            ),
+            asked=CALIBRATED,
+        ),
+    )
+
+
+async def test_the_likeliest_option_is_the_answer_and_every_likelihood_is_kept(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    await install(
+        working, record("right", "two words", "one"), record("wrong", "one", "two words"),
+        record("tie", "one", "two"), record("twice", "a b", "a b", "c"),
+    )  # fmt: skip
+    endpoint = model_at(
+        f"{faults_url}/ok/v1", kind="openai_completions", price=Price(input_per_1m=1e6)
+    )
+    created = await working.sessions.create(spec(bank="choices", plan=PLAN, endpoint=endpoint))
+
+    ended = await until(working, created.id)
+
+    closings = {}
+    for asked in await working.sessions.responses(ended.id):
+        closing = asked.administration.closing
+        assert closing is not None
+        closings[asked.item_key] = closing
+    assert {key: (c.outcome, c.score, c.answer_text) for key, c in closings.items()} == {
+        "right": ("scored", 1.0, "B"),
+        "wrong": ("scored", 0.0, "A"),
+        "tie": ("unparsed", None, "A or B"),
+        "twice": ("error", None, None),
+    }
+    assert closings["twice"].reason == (
+        "Options A and B of the item are the same text: no likelihood tells them apart."
+    )
+    right = closings["right"]
+    assert right.method is not None
+    first, second = right.method["options"]
+    assert (first["tokens"], second["tokens"]) == (2, 1)
+    assert first["logprob"] == pytest.approx(2 * second["logprob"])
+    assert (first["bytes"], second["bytes"]) == (9, 3)
+    # Two calls an item; each has "Question:", "right?", "Answer:" and the option's words.
+    assert right.attempts == 2
+    assert right.tokens_in == right.usd == (3 + 2) + (3 + 1)
+    assert ended.summary["usage"]["calls"] == len(faults.calls) == 6
+    assert {call.body["max_tokens"] for call in faults.calls} == {1}
+    assert ended.provenance["asked"]["mode"] == "loglikelihood"
+    assert (
+        asked_caution(ended.provenance["asked"], ended.provenance["asked_when_calibrated"]) is None
+    )
+
+    check = await working.mark_checks.of(ended.id)
+    assert not check.differences
+    again = await working.derived_sessions.rescore(ended.id, None, {})
+    rescored = await until(working, again.id)
+    assert rescored.summary["rescore"]["changed"] == 0
+
+
+async def test_a_chat_endpoint_is_asked_for_the_letter_and_the_result_says_so(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    await install(working, record("one", "a", "b"))
+    created = await working.sessions.create(
+        spec(bank="choices", plan=PLAN, endpoint=model_at(f"{faults_url}/ok/v1"))
+    )
+
+    ended = await until(working, created.id)
+
+    assert "Answer with the letter" in faults.calls[0].body["messages"][-1]["content"]
+    asked = ended.provenance["asked"]
+    assert (asked["mode"], asked["wanted"]) == ("generate", "loglikelihood")
+    said = asked_caution(asked, ended.provenance["asked_when_calibrated"])
+    assert said is not None
+    assert said.startswith("When the bank was calibrated, its options were compared by how likely")
+    assert "here the answer is asked for" in said
+    assert asked_caution(asked, {}) is not None  # also where nobody knows how it was calibrated
+    report = await working.session_reports.report(ended.id, reveal=True)
+    assert "asked_otherwise" in [caution.code for caution in report.warnings]
+
+
+async def test_an_endpoint_without_likelihoods_ends_the_test_with_one_clear_sentence(
+    working: Services, faults_url: str, faults: FaultServer
+) -> None:
+    await install(working, record("one", "a", "b"), record("two", "a", "b"))
+    path = faults.canned("mute", {"choices": [{"text": "A"}], "usage": {"prompt_tokens": 3}})
+    endpoint = model_at(f"{faults_url}{path}", kind="openai_completions")
+    created = await working.sessions.create(spec(bank="choices", plan=PLAN, endpoint=endpoint))
+
+    ended = await until(working, created.id)
+
+    assert ended.status == "failed"
+    assert ended.failure is not None
+    assert ended.failure["code"] == "endpoint_no_likelihoods"
+    assert "gives no log-probabilities of a prompt" in ended.failure["detail"]
+    assert ended.summary["progress"]["items"] == 1
+
+
+async def test_what_cannot_be_asked_by_likelihood_is_refused_before_anything_is_spent(
+    services: Services,
+) -> None:
+    await install(services, record("one", "a", "b"))
+    endpoint = model_at("http://127.0.0.1:9/v1")
+    with pytest.raises(InvalidInputError, match="kind 'openai_chat' does not tell likelihoods"):
+        await services.sessions.create(
+            spec(bank="choices", endpoint=endpoint, prompt={"mode": "loglikelihood"})
+        )
+    likely = replace(endpoint, settings=replace(endpoint.settings, kind="openai_completions"))
+    with pytest.raises(InvalidInputError, match="no options to compare by log-likelihood"):
+        await services.sessions.create(
+            spec(bank="demo", endpoint=likely, prompt={"mode": "loglikelihood"})
+        )
+
+
+async def test_a_session_takes_fewer_examples_or_another_system_prompt_and_says_so(
+    services: Services,
+) -> None:
+    turns = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "a"}]
+    await install(services, record("one", "a", "b"), prefix=turns * 2)
+    prompt = {"shots": 1, "system": "Think."}
+    created = await services.sessions.create(
+        spec(bank="choices", endpoint=scripted(theta=0.0), prompt=prompt)
+    )
+
+    asking = created.provenance["asking"]["prompt"]
+    assert (len(asking["prefix"]), asking["system"]) == (2, "Think.")
+    said = asked_caution(created.provenance["asked"], created.provenance["asked_when_calibrated"])
+    assert said is not None
+    assert "0 examples stood before each question" in said
+    assert "and 1 stand here" in said
+    with pytest.raises(InvalidInputError, match="at most the 2 examples"):
+        await services.sessions.create(
+            spec(bank="choices", endpoint=scripted(theta=0.0), prompt={"shots": 3})
+        )
