@@ -32,6 +32,7 @@ from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
 from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.manual import ManualSessions
+from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
 from app.services.visibility import Sight
@@ -91,6 +92,7 @@ Reports = Annotated[VersionReports, _service(lambda opened: opened.version_repor
 Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
 Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
 SessionReportsDep = Annotated[SessionReports, _service(lambda opened: opened.session_reports)]
+PreviewsDep = Annotated[Previews, _service(lambda opened: opened.previews)]
 ScorerTrialsDep = Annotated[ScorerTrials, _service(lambda opened: opened.scorer_trials)]
 Sessions = Annotated[SessionService, _service(lambda opened: opened.sessions)]
 DerivedSessionsDep = Annotated[DerivedSessions, _service(lambda opened: opened.derived_sessions)]

@@ -90,6 +90,14 @@ class ProbeReport:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ExactRequest:
+    """A call as it goes over the wire, but for headers."""
+
+    url: str
+    body: Mapping[str, Any]
+
+
 class Examinee(Protocol):
     """Something that answers prompts: one attempt a call, no retries, many calls at once."""
 

@@ -21,6 +21,7 @@ from app.adapters.failures import (
     read_complaint,
     shorten,
 )
+from app.adapters.passing import NOTHING_PASSED, Passed
 from app.adapters.reasoning import split_reasoning
 from app.adapters.transport import Reply, Transport, parse_endpoint_url
 from app.errors import (
@@ -78,6 +79,8 @@ class JsonEndpoint:
         credentials: Headers for the origin of `url` only.
         timeout_s: For one attempt.
         is_503_cold: Whether this kind answers 503 while no replica is up.
+        passed: Parameters of the provider: its headers go along; adapters put the body's where
+            they belong.
     """
 
     transport: Transport
@@ -85,12 +88,16 @@ class JsonEndpoint:
     credentials: Mapping[str, str] = field(repr=False)
     timeout_s: float
     is_503_cold: bool = False
+    passed: Passed = NOTHING_PASSED
 
     async def post(self, payload: Mapping[str, Any]) -> Reply:
         """Send one request; any status comes back."""
         try:
             return await self.transport.post_json(
-                self.url, payload, credentials=self.credentials, timeout_s=self.timeout_s
+                self.url,
+                payload,
+                credentials={**self.passed.headers, **self.credentials},
+                timeout_s=self.timeout_s,
             )
         except ExamineeError as error:  # a redirect may carry what was sent
             error.detail = self.redact(error.detail)
@@ -214,7 +221,12 @@ def _parsed(base_url: str) -> httpx2.URL:
 
 
 def json_endpoint(
-    config: EndpointConfig, transport: Transport, *, route: str, is_503_cold: bool = False
+    config: EndpointConfig,
+    transport: Transport,
+    *,
+    route: str,
+    is_503_cold: bool = False,
+    passed: Passed | None = None,
 ) -> JsonEndpoint:
     """The endpoint at `base_url` + `route`; a base_url that ends in the route is taken as it is.
 
@@ -241,6 +253,7 @@ def json_endpoint(
         credentials=_credentials(config),
         timeout_s=config.timeout_s,
         is_503_cold=is_503_cold,
+        passed=passed or NOTHING_PASSED,
     )
 
 

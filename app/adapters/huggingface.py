@@ -6,8 +6,14 @@ Both answer 503 while no replica is up ("scaled to zero"): that is a cold start,
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
-from app.adapters.endpoint import JsonEndpoint, completion, json_endpoint, refuse_options
+from app.adapters.base import (
+    Completion,
+    CompletionRequest,
+    EndpointConfig,
+    ExactRequest,
+    ProbeReport,
+)
+from app.adapters.endpoint import JsonEndpoint, completion, json_endpoint
 from app.adapters.likelihood import (
     Likelihood,
     LikelihoodRequest,
@@ -15,6 +21,7 @@ from app.adapters.likelihood import (
     of_prefill,
 )
 from app.adapters.openai_compatible import OpenAIChat
+from app.adapters.passing import passed_on
 from app.adapters.probing import (
     PLAIN_PARAMS,
     PROBE_MESSAGES,
@@ -30,6 +37,13 @@ from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
 
+_PROMPT_LOGPROBS = {
+    "max_new_tokens": 1,
+    "do_sample": False,
+    "details": True,
+    "decoder_input_details": True,
+    "return_full_text": False,
+}
 _ANY_MODEL = "tgi"
 """Model name that servers with one model accept."""
 
@@ -47,15 +61,7 @@ class TextGeneration:
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
-        parameters = {
-            "max_new_tokens": 1,
-            "do_sample": False,
-            "details": True,
-            "decoder_input_details": True,
-            "return_full_text": False,
-        }
-        text = request.context + request.continuation
-        reply = await self.endpoint.post({"inputs": text, "parameters": parameters})
+        reply = await self.endpoint.post(self.exact(request).body)
         if reply.status >= 300:
             complaint = self.endpoint.complaint(reply)
             error = self.endpoint.failure(reply, complaint)
@@ -78,6 +84,17 @@ class TextGeneration:
             tokens_out=found.tokens_out,
             latency_s=found.latency_s,
         )
+
+    def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
+        """See `ShowsRequests.exact`."""
+        if isinstance(request, LikelihoodRequest):
+            inputs = request.context + request.continuation
+            parameters = dict(_PROMPT_LOGPROBS)
+        else:
+            inputs = flatten(request.messages, request.layout)
+            parameters = _parameters(request.params or self.config.sampling, request.layout)
+        passed = {**self.endpoint.passed.body, **parameters}
+        return ExactRequest(self.endpoint.url, {"inputs": inputs, "parameters": passed})
 
     def _mute(self, more: str) -> NoLikelihoodsError:
         return NoLikelihoodsError(
@@ -113,12 +130,11 @@ class TextGeneration:
         return succeeded(found, first.latency_s, first.model)
 
     async def _ask(self, request: CompletionRequest) -> tuple[Completion, dict[str, Any]]:
-        parameters = _parameters(request.params or self.config.sampling, request.layout)
-        inputs = flatten(request.messages, request.layout)
-        reply = await self.endpoint.post({"inputs": inputs, "parameters": parameters})
+        body = self.exact(request).body
+        reply = await self.endpoint.post(body)
         if reply.status >= 300:
             raise self.endpoint.failure(reply, self.endpoint.complaint(reply))
-        return self._answered(reply, parameters["stop"])
+        return self._answered(reply, body["parameters"]["stop"])
 
     def _answered(self, reply: Reply, stop: list[str]) -> tuple[Completion, dict[str, Any]]:
         body = self.endpoint.read(reply)
@@ -146,19 +162,20 @@ class TextGeneration:
 
 def hf_tgi(config: EndpointConfig, transport: Transport) -> TextGeneration:
     """A Text Generation Inference server; base_url is its root."""
-    refuse_options(config)
+    passed = passed_on(config)
     return TextGeneration(
-        config, json_endpoint(config, transport, route="/generate", is_503_cold=True)
+        config,
+        json_endpoint(config, transport, route="/generate", is_503_cold=True, passed=passed),
     )
 
 
 def hf_endpoint(config: EndpointConfig, transport: Transport) -> OpenAIChat:
     """The chat route of an Inference Endpoint; base_url is its root, with or without `/v1`."""
-    refuse_options(config)
+    passed = passed_on(config)
     route = OpenAIChat.ROUTE
     if not config.base_url.rstrip("/").endswith(("/v1", route)):
         route = f"/v1{route}"
-    endpoint = json_endpoint(config, transport, route=route, is_503_cold=True)
+    endpoint = json_endpoint(config, transport, route=route, is_503_cold=True, passed=passed)
     return OpenAIChat(replace(config, model=config.model or _ANY_MODEL), endpoint)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from app.adapters.base import CompletionRequest, ExactRequest
+
 #: How vocabularies write a blank and a line break, where a server shows tokens as they are.
 _MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n", "ĉ": "\t"})
 _REPLACEMENT = "�"
@@ -55,6 +57,15 @@ class TellsLikelihoods(Protocol):
             NoLikelihoodsError: The endpoint gives no log-probabilities of the prompt.
             ExamineeError: Any other failure, classified.
         """
+        ...
+
+
+@runtime_checkable
+class ShowsRequests(Protocol):
+    """An examinee that tells what it would send; nothing is."""
+
+    def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
+        """The call as its first attempt makes it."""
         ...
 
 

@@ -8,23 +8,22 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from app.adapters.base import Completion, CompletionRequest, EndpointConfig, ProbeReport
+from app.adapters.base import (
+    Completion,
+    CompletionRequest,
+    EndpointConfig,
+    ExactRequest,
+    ProbeReport,
+)
 from app.adapters.endpoint import (
     JsonEndpoint,
     completion,
     json_endpoint,
-    refuse_options,
     require_model,
 )
 from app.adapters.failures import Complaint
-from app.adapters.likelihood import (
-    Likelihood,
-    LikelihoodRequest,
-    PromptToken,
-    continuation_logprob,
-    of_completions,
-    of_vllm,
-)
+from app.adapters.likelihood import LikelihoodRequest
+from app.adapters.passing import passed_on
 from app.adapters.probing import (
     PLAIN_PARAMS,
     PROBE_MESSAGES,
@@ -33,9 +32,8 @@ from app.adapters.probing import (
     failed,
     repeats,
     succeeded,
-    tells_likelihoods,
 )
-from app.adapters.prompting import Layout, flatten
+from app.adapters.prompting import Layout
 from app.adapters.transport import Reply, Transport
 from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
@@ -81,17 +79,19 @@ class _Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class Answered:
+    """A completion, and the choice that it was read from."""
+
     completion: Completion
     choice: Mapping[str, Any]
 
 
-_FILTERED = _Answered(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
+_FILTERED = Answered(Completion(text="", raw="", finish=FinishReason.CONTENT_FILTER), {})
 
 
 @dataclass(frozen=True, slots=True)
-class _OpenAICompatible(ABC):
-    """One attempt a call. The only thing it remembers is which parameters were refused."""
+class OpenAICompatible(ABC):
+    """One attempt a call. The only thing it remembers is what was refused."""
 
     config: EndpointConfig
     endpoint: JsonEndpoint
@@ -103,8 +103,8 @@ class _OpenAICompatible(ABC):
 
     async def _ask(
         self, request: CompletionRequest, extras: Mapping[str, Any] | None = None
-    ) -> _Answered:
-        prompt = {"model": self.config.model, **self._prompt(request), **(extras or {})}
+    ) -> Answered:
+        prompt = self._body(request, extras)
         sampling = self._sampling(request.params or self.config.sampling, request.layout)
         while True:
             sent = self.dialect.spoken(sampling)
@@ -118,7 +118,24 @@ class _OpenAICompatible(ABC):
             if not self.dialect.learn(complaint, sent):
                 raise self.endpoint.failure(reply, complaint)
 
-    def _answered(self, reply: Reply) -> _Answered:
+    def _body(self, request: CompletionRequest, extras: Mapping[str, Any] | None) -> dict[str, Any]:
+        """All of a call but the sampling parameters."""
+        asked = {"model": self.config.model, **self._prompt(request)}
+        return {**self.endpoint.passed.body, **asked, **(extras or {})}
+
+    def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
+        """See `ShowsRequests.exact`."""
+        if isinstance(request, LikelihoodRequest):
+            raise NoLikelihoodsError(f"{self.endpoint.where} is not asked for likelihoods.")
+        sampling = self._sampling(request.params or self.config.sampling, request.layout)
+        body = self._body(request, self._structure(request)) | self.dialect.spoken(sampling)
+        return ExactRequest(self.endpoint.url, body)
+
+    @abstractmethod
+    def _structure(self, request: CompletionRequest) -> Mapping[str, Any]:
+        """Fields that ask for an answer of a certain form."""
+
+    def _answered(self, reply: Reply) -> Answered:
         body = self.endpoint.read(reply)
         choices = body.get("choices")
         if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -127,7 +144,7 @@ class _OpenAICompatible(ABC):
         raw, reasoning, finish = self._text(choice, reply)
         usage = body.get("usage")
         usage = usage if isinstance(usage, dict) else {}
-        return _Answered(
+        return Answered(
             completion(
                 raw=raw,
                 reasoning=reasoning,
@@ -152,17 +169,16 @@ class _OpenAICompatible(ABC):
         """Raw text, reasoning of a field of its own, finish reason as given."""
 
 
-class OpenAIChat(_OpenAICompatible):
+class OpenAIChat(OpenAICompatible):
     """`POST {base_url}/chat/completions`."""
 
     ROUTE: ClassVar = "/chat/completions"
 
     @override
     async def complete(self, request: CompletionRequest) -> Completion:
-        if request.schema is None or _STRUCTURED in self.dialect.refused:
+        extras = self._structure(request)
+        if not extras:
             return await super().complete(request)
-        wanted = {"name": "answer", "strict": True, "schema": dict(request.schema)}
-        extras = {_STRUCTURED: {"type": "json_schema", "json_schema": wanted}}
         try:
             return (await self._ask(request, extras)).completion
         except EndpointRejectedError:
@@ -174,12 +190,19 @@ class OpenAIChat(_OpenAICompatible):
             return completion
 
     @override
+    def _structure(self, request: CompletionRequest) -> Mapping[str, Any]:
+        if request.schema is None or _STRUCTURED in self.dialect.refused:
+            return {}
+        wanted = {"name": "answer", "strict": True, "schema": dict(request.schema)}
+        return {_STRUCTURED: {"type": "json_schema", "json_schema": wanted}}
+
+    @override
     def _prompt(self, request: CompletionRequest) -> dict[str, Any]:
         return {"messages": [{"role": m.role, "content": m.content} for m in request.messages]}
 
     @override
     def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]:
-        return _sampling(params, params.stop)
+        return sampling_fields(params, params.stop)
 
     @override
     def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
@@ -205,7 +228,7 @@ class OpenAIChat(_OpenAICompatible):
             return failed(exc)
         found = capabilities(
             chat=True,
-            logprobs=_has_logprobs(first.choice),
+            logprobs=has_logprobs(first.choice),
             system_role=True,
             seed=await repeats(first.completion, self.complete(PROBE_REQUEST)),
             reasoning_field=_has_reasoning_field(first.choice),
@@ -226,134 +249,17 @@ class OpenAIChat(_OpenAICompatible):
         return succeeded(found, plain.completion.latency_s, plain.completion.model, note)
 
 
-class OpenAICompletions(_OpenAICompatible):
-    """`POST {base_url}/completions`: the messages are flattened to one text."""
-
-    ROUTE: ClassVar = "/completions"
-
-    @override
-    def _prompt(self, request: CompletionRequest) -> dict[str, Any]:
-        return {"prompt": flatten(request.messages, request.layout)}
-
-    @override
-    def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]:
-        return _sampling(params, (*params.stop, *layout.stop))
-
-    @override
-    def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
-        if not isinstance(choice.get("text"), str):
-            raise self.endpoint.malformed(reply, "has a choice without text")
-        return choice["text"], None, choice.get("finish_reason")
-
-    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
-        """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
-        ways = [each for each in _PROMPT_LOGPROBS if each not in self.dialect.mute]
-        while True:
-            way = ways.pop(0)
-            try:
-                found = await self._likelihood(request, _PROMPT_LOGPROBS[way])
-            except NoLikelihoodsError:
-                if not ways:
-                    raise
-            else:
-                # Another way did it: what came before is not tried again.
-                before = list(_PROMPT_LOGPROBS)
-                self.dialect.mute.update(before[: before.index(way)])
-                return found
-
-    async def _likelihood(self, request: LikelihoodRequest, extras: dict[str, Any]) -> Likelihood:
-        text = request.context + request.continuation
-        # One token is written, for some servers refuse to write none; nobody reads it.
-        sent = {"model": self.config.model, "prompt": text, "max_tokens": 1, "temperature": 0}
-        reply = await self.endpoint.post(sent | extras)
-        if reply.status >= 300:
-            complaint = self.endpoint.complaint(reply)
-            error = self.endpoint.failure(reply, complaint)
-            if isinstance(error, EndpointRejectedError) and "logprobs" in complaint.words.lower():
-                raise self._mute(f" It says: {error.detail}") from error
-            raise error
-        answered = self._answered(reply)
-        tokens = self._prompt_tokens(answered, text)
-        if tokens is None:
-            raise self._mute("")
-        try:
-            logprob, n_tokens = continuation_logprob(tokens, request)
-        except ValueError as error:
-            raise self.endpoint.malformed(reply, str(error)) from error
-        found = answered.completion
-        return Likelihood(
-            logprob=logprob,
-            n_tokens=n_tokens,
-            tokens_in=found.tokens_in,
-            tokens_out=found.tokens_out,
-            latency_s=found.latency_s,
-            model=found.model,
-        )
-
-    def _prompt_tokens(self, answered: _Answered, text: str) -> list[PromptToken] | None:
-        if (tokens := of_vllm(answered.choice)) is not None:
-            return tokens
-        if text not in answered.choice["text"]:
-            return None  # `echo` was not heeded: what came are tokens of the answer
-        tokens, n_prompt = of_completions(answered.choice), answered.completion.tokens_in
-        if tokens is None:
-            return None
-        return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
-
-    def _mute(self, more: str) -> NoLikelihoodsError:
-        return NoLikelihoodsError(
-            f"{self.endpoint.where} gives no log-probabilities of a prompt, neither by echo with "
-            "logprobs nor by prompt_logprobs, so options cannot be compared by likelihood: ask "
-            f"with mode 'generate'.{more}"
-        )
-
-    async def probe(self) -> ProbeReport:
-        """Ask once with log-probabilities, once more without, and for those of a prompt."""
-        try:
-            try:
-                first = await self._ask(PROBE_REQUEST, {"logprobs": 1})
-            except EndpointRejectedError as rejected:
-                plain_request = CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
-                plain = (await self._ask(plain_request)).completion
-                note = f"A call with logprobs was rejected: {rejected.detail}"
-                found = capabilities(chat=False, prompt_logprobs=await tells_likelihoods(self))
-                return succeeded(found, plain.latency_s, plain.model, note)
-        except ExamineeError as exc:
-            return failed(exc)
-        answer = first.completion
-        found = capabilities(
-            chat=False,
-            logprobs=_has_logprobs(first.choice),
-            prompt_logprobs=await tells_likelihoods(self),
-            seed=await repeats(answer, self.complete(PROBE_REQUEST)),
-        )
-        return succeeded(found, answer.latency_s, answer.model)
-
-
-#: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.
-_PROMPT_LOGPROBS: Mapping[str, dict[str, Any]] = {
-    "echo": {"echo": True, "logprobs": 1},
-    "prompt_logprobs": {"prompt_logprobs": 0},
-}
-
-
 def openai_chat(config: EndpointConfig, transport: Transport) -> OpenAIChat:
     """Any server with OpenAI's chat route; base_url usually ends in `/v1`."""
-    refuse_options(config)
     require_model(config)
-    return OpenAIChat(config, json_endpoint(config, transport, route=OpenAIChat.ROUTE))
-
-
-def openai_completions(config: EndpointConfig, transport: Transport) -> OpenAICompletions:
-    """Any server with OpenAI's completions route; base_url usually ends in `/v1`."""
-    refuse_options(config)
-    require_model(config)
-    return OpenAICompletions(
-        config, json_endpoint(config, transport, route=OpenAICompletions.ROUTE)
+    passed = passed_on(config)
+    return OpenAIChat(
+        config, json_endpoint(config, transport, route=OpenAIChat.ROUTE, passed=passed)
     )
 
 
-def _sampling(params: GenerationParams, stop: tuple[str, ...]) -> dict[str, Any]:
+def sampling_fields(params: GenerationParams, stop: tuple[str, ...]) -> dict[str, Any]:
+    """OpenAI's names of sampling settings, those that are set."""
     given = {
         "temperature": params.temperature,
         "top_p": params.top_p,
@@ -396,7 +302,7 @@ def _has_reasoning_field(choice: Mapping[str, Any]) -> bool:
     return isinstance(message, dict) and _reasoning_field(message) is not None
 
 
-def _has_logprobs(choice: Mapping[str, Any]) -> bool:
+def has_logprobs(choice: Mapping[str, Any]) -> bool:
     """Both forms: `{"content": [...]}` and the older `{"token_logprobs": [...]}`."""
     logprobs = choice.get("logprobs")
     if not isinstance(logprobs, dict):

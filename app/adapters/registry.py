@@ -12,7 +12,8 @@ from typing import Final
 from app.adapters.base import EndpointConfig, Examinee
 from app.adapters.callback import callback
 from app.adapters.huggingface import hf_endpoint, hf_tgi
-from app.adapters.openai_compatible import openai_chat, openai_completions
+from app.adapters.openai_compatible import openai_chat
+from app.adapters.openai_completions import openai_completions
 from app.adapters.scripted import scripted
 from app.adapters.transport import Transport
 from app.errors import UnknownNameError

@@ -4,6 +4,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from app.cli.asking import (
+    ExtraBody,
+    ModeOption,
+    Shots,
+    Stop,
+    System,
+    options_of,
+    prompt_of,
+    stops_of,
+)
 from app.cli.connection import FAILED, PredictionOption, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, require_writable, write_json
 from app.cli.options import (
@@ -60,6 +70,11 @@ def command(
             "calibrated."
         ),
     ] = None,
+    shots: Shots = None,
+    system: System = None,
+    mode: ModeOption = None,
+    stop: Stop = None,
+    extra_body: ExtraBody = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
@@ -79,12 +94,14 @@ def command(
             model=model,
             api_key=api_key,
             price=given(input_per_1m=price_input, output_per_1m=price_output),
-            sampling=given(max_tokens=max_tokens, temperature=temperature),
+            sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
+            options=options_of(extra_body),
         ),
         "concurrency": concurrency,
         **given(
             preset=preset,
             unparsed_policy=unparsed,
+            prompt=prompt_of(shots, system, mode),
             seed=seed,
             selection=given(criterion=selector.replace("-", "_") if selector else None),
             prediction=given(method=prediction),

@@ -33,6 +33,7 @@ from app.services.sessions.derived import DerivedSessions
 from app.services.sessions.drafts import SessionDrafts, SessionQueue
 from app.services.sessions.manual import ManualSessions
 from app.services.sessions.mark_checks import MarkChecks
+from app.services.sessions.previews import Previews
 from app.services.sessions.report import SessionReports
 from app.services.sessions.service import SessionService
 from app.settings import Settings
@@ -74,6 +75,7 @@ class Services:
     comparisons: ComparisonService
     gates: GateService
     scorer_trials: ScorerTrials
+    previews: Previews
     leaderboards: LeaderboardService
 
 
@@ -169,6 +171,7 @@ async def open_services(
                 comparisons=ComparisonService(database, versions),
                 gates=GateService(database, sessions, versions),
                 scorer_trials=ScorerTrials(database, endpoints, transport),
+                previews=Previews(database=database, endpoints=endpoints, transport=transport),
                 leaderboards=LeaderboardService(database),
             )
         finally:

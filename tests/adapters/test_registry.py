@@ -51,7 +51,7 @@ async def test_another_package_adds_a_kind_but_takes_over_none(transport: Transp
     [
         (EndpointConfig(kind="openai_chat", base_url="http://x/v1"), "/model"),
         (EndpointConfig(kind="openai_completions", base_url="http://x/v1"), "/model"),
-        (EndpointConfig(kind="hf_tgi", base_url="http://x", options={"a": 1}), "/options"),
+        (EndpointConfig(kind="hf_tgi", base_url="http://x", options={"a": 1}), "/options/a"),
         (
             EndpointConfig(kind="hf_tgi", base_url="http://x", headers={"a": "b\r\nc: d"}),
             "/headers",

@@ -10,11 +10,11 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
+from app.records.endpoints import Price
 from app.reports.figures import asked_caution
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.storage.repositories.endpoints import Price
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import scripted, spec, until
 from tests.worker.test_live_sessions import model_at

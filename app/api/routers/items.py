@@ -10,12 +10,23 @@ from app.api.errors import CONDITIONAL, HTTP_CODES, documented, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import PagingInOrder, list_of
+from app.api.presence import while_connected
 from app.api.references import BankRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.items import BatchRead, ItemCreate, ItemRead, ItemUpdate
-from app.deps import Items, Seen, caller
-from app.errors import AlreadyExistsError, FileFormatError, InvalidStateError
+from app.api.schemas.previews import PreviewCreate, PreviewRead
+from app.deps import Caller, Items, PreviewsDep, Seen, caller
+from app.errors import (
+    AlreadyExistsError,
+    BlockedAddressError,
+    FileFormatError,
+    InvalidInputError,
+    InvalidStateError,
+    NotFoundError,
+    SecretsError,
+    UnknownNameError,
+)
 
 router = make_router("/banks", tag="banks")
 
@@ -107,6 +118,30 @@ async def delete_item(
 ) -> None:
     """Delete an item that no version holds."""
     await items.delete(bank, item, revision)
+
+
+@router.post(
+    "/{bank}/items/{item}:preview",
+    responses=errors(
+        BlockedAddressError, InvalidInputError, NotFoundError, SecretsError, UnknownNameError
+    ),
+)
+async def preview_item(
+    bank: BankRef,
+    item: ItemRef,
+    body: PreviewCreate,
+    who: Annotated[Caller, caller("run")],
+    sight: Seen,
+    previews: PreviewsDep,
+    request: Request,
+) -> PreviewRead:
+    """Put one item to an endpoint: the exact request, its answer, and how it is marked.
+
+    Nothing is stored. The endpoint, and a scorer that calls out, are really called, and paid; who
+    hangs up ends it. Items of a withheld bank are for keys with the scope `banks:write` too.
+    """
+    found = previews.preview(body.to_domain(bank, item), sight, caller=who.key_id)
+    return PreviewRead.of(await while_connected(request, found))
 
 
 @router.post(

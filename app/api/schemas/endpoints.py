@@ -46,7 +46,9 @@ Options = Annotated[
     Field(
         max_length=32,
         description="Settings of one kind only: `theta`, `seed`, `latency_ms` and `skills` of "
-        "`scripted`.",
+        "`scripted`; `extra_body` (an object, whose fields go into the body of each call; of "
+        "`hf_tgi` into its `parameters`) and `extra_headers` of those that are called. Stored and "
+        "shown in the clear: what looks like a secret is refused.",
     ),
 ]
 

@@ -1,10 +1,12 @@
 """Endpoints: created, changed, probed, and opened for the worker with their secrets decrypted."""
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from types import EllipsisType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -21,9 +23,17 @@ from app.errors import (
     ExamineeError,
     FieldProblem,
     InvalidInputError,
+    NotFoundError,
     SecretsError,
 )
-from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price, SealedSecrets
+from app.records.endpoints import (
+    Endpoint,
+    EndpointSettings,
+    Limits,
+    NewEndpoint,
+    Price,
+    SealedSecrets,
+)
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -99,7 +109,16 @@ def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
         "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
         "price": asdict(settings.price),
         "options": dict(settings.options),
+        "parameters_hash": _parameters_hash(settings),
     }
+
+
+def _parameters_hash(settings: EndpointSettings) -> str:
+    """SHA-256 of all that is sent with every call beside the prompt: sampling and options."""
+    canonical = json.dumps(
+        [asdict(settings.sampling), dict(settings.options)], sort_keys=True, ensure_ascii=False
+    )
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
 def price_in(provenance: Mapping[str, Any]) -> Price | None:
@@ -254,7 +273,10 @@ class EndpointService:
         Returns:
             `ready` itself where nothing has changed, or the present secrets cannot be read.
         """
-        endpoint = await self.get(ready.endpoint.id, archived=True)
+        try:
+            endpoint = await self.get(ready.endpoint.id, archived=True)
+        except NotFoundError:  # it was opened for a few calls and never stored
+            return ready
         if endpoint.revision == ready.endpoint.revision:
             return ready
         try:
@@ -269,6 +291,26 @@ class EndpointService:
             timeout_s=present.timeout_s,
         )
         return ReadyEndpoint(endpoint=endpoint, config=config, slots=self._slots_of(endpoint))
+
+    def unsaved(self, spec: EndpointSpec) -> ReadyEndpoint:
+        """An endpoint opened for a few calls and not stored; its rate limits are nobody's.
+
+        Raises:
+            InvalidInputError: Its kind, URL or options cannot be used.
+            BlockedAddressError: Its URL names an address that this server does not call.
+        """
+        self.check(spec)
+        now = datetime.now(UTC)
+        endpoint = Endpoint(
+            id=new_id("end"),
+            settings=replace(spec.settings, limits=Limits()),
+            sealed=SealedSecrets(),
+            revision=1,
+            created_at=now,
+            updated_at=now,
+            archived_at=None,
+        )
+        return ReadyEndpoint(endpoint=endpoint, config=_config(spec), slots=nullcontext())
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits allow `request`, over all sessions and workers."""

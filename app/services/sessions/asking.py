@@ -1,30 +1,72 @@
 """Puts one item to an endpoint and has the answer marked."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from app.adapters.base import CompletionRequest, SimulationHints
-from app.adapters.likelihood import Likelihood, LikelihoodRequest
+from app import scorers
+from app.adapters.base import CompletionRequest, ExactRequest, SimulationHints
+from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.adapters.options import OptionText, option_texts
-from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
+from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
 from app.adapters.retry import OnWait, persist
 from app.adapters.retry import complete as complete_with_retries
 from app.calling import GenerationParams
-from app.errors import ExamineeError, InvalidInputError
+from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY
+from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.rate_limited import RateLimited
 from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
-from app.storage.repositories.session_values import Closing
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"
+
+
+def chosen_style(
+    style: PromptStyle, prompt: Mapping[str, Any], *, kind: str, tells: bool
+) -> PromptStyle:
+    """How an endpoint is asked.
+
+    Args:
+        style: As the bank has it.
+        prompt: What is to be otherwise: `mode`, `system`, `shots`.
+        kind: Of the endpoint.
+        tells: Whether endpoints of this kind may tell likelihoods; where they do not, the letter of
+            the right option is asked for.
+
+    Raises:
+        InvalidInputError: More examples than there are, or likelihoods of an endpoint that does not
+            tell them.
+    """
+    if "shots" in prompt:
+        style = style.with_shots(prompt["shots"])
+    style = replace(style, **{name: prompt[name] for name in ("mode", "system") if name in prompt})
+    if style.mode != LOGLIKELIHOOD or tells:
+        return style
+    if prompt.get("mode") != LOGLIKELIHOOD:
+        return replace(style, mode=GENERATE)
+    detail = (
+        f"an endpoint of kind {kind!r} does not tell likelihoods; kinds openai_completions and "
+        "hf_tgi may"
+    )
+    raise InvalidInputError(f"mode: {detail}.", problems=[FieldProblem("/prompt/mode", detail)])
+
+
+async def hints_of(
+    item: BankItem, probability_right: Callable[[float], float], seed: Sequence[int]
+) -> SimulationHints:
+    """What a scripted examinee needs to answer an item; within `scorers.working_for`."""
+    right, wrong = await scorers.examples(item.scorer, item.content, seed)
+    return SimulationHints(
+        right=right, wrong=wrong, probability_right=probability_right, key=item.key
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +123,24 @@ class Asker:
             params=self._params,
             hints=hints,
         )
+
+    def exact(self, item: BankItem) -> list[ExactRequest]:
+        """The calls that `ask` makes, if none fails; nothing is sent.
+
+        Raises:
+            InvalidInputError: The item cannot be asked so, or endpoints of this kind are not called
+                over HTTP.
+        """
+        examinee = self.examinee.examinee
+        if not isinstance(examinee, ShowsRequests):
+            raise InvalidInputError(
+                f"An endpoint of kind {self.endpoint.config.kind!r} shows no requests."
+            )
+        if self.style.mode != LOGLIKELIHOOD:
+            return [examinee.exact(self.request(item))]
+        return [
+            examinee.exact(_of_option(option)) for option in option_texts(item.content, self.style)
+        ]
 
     @property
     def _params(self) -> GenerationParams:
@@ -167,7 +227,7 @@ class Asker:
         """Of all options at once, and the calls made; the first failure ends the others."""
 
         async def likelihood(option: OptionText) -> tuple[Likelihood, int]:
-            request = LikelihoodRequest(context=option.context, continuation=option.continuation)
+            request = _of_option(option)
             return await persist(
                 lambda: self.examinee.likelihood(request), self.endpoint.retry, rng, on_wait
             )
@@ -186,6 +246,10 @@ class Asker:
                 call.cancel()
             await asyncio.gather(*calls, return_exceptions=True)
         return [each for each, _ in found], sum(attempts for _, attempts in found)
+
+
+def _of_option(option: OptionText) -> LikelihoodRequest:
+    return LikelihoodRequest(context=option.context, continuation=option.continuation)
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
-from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
-from app.errors import FieldProblem, InvalidInputError
+from app.adapters.prompting import LOGLIKELIHOOD
+from app.errors import InvalidInputError
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint
@@ -16,6 +16,7 @@ from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import described, scorer_endpoints
 from app.services.endpoints.service import EndpointService, EndpointSpec, origin_of, price_in
+from app.services.sessions.asking import chosen_style
 from app.services.sessions.checks import (
     check_plan,
     check_reachable,
@@ -229,23 +230,9 @@ class SessionDrafts:
             InvalidInputError: More examples than there are, likelihoods of an endpoint that does
                 not tell them, or of items without options.
         """
-        style = version.prompt_style
-        if "shots" in prompt:
-            style = style.with_shots(prompt["shots"])
-        style = replace(
-            style, **{name: prompt[name] for name in ("mode", "system") if name in prompt}
-        )
-        if style.mode == LOGLIKELIHOOD and not self._endpoints.tells_likelihoods(endpoint):
-            if prompt.get("mode") == LOGLIKELIHOOD:
-                detail = (
-                    f"an endpoint of kind {endpoint.kind!r} does not tell likelihoods; kinds "
-                    "openai_completions and hf_tgi may"
-                )
-                raise InvalidInputError(
-                    f"mode: {detail}.", problems=[FieldProblem("/prompt/mode", detail)]
-                )
-            # The letter is asked for, and the result says so.
-            style = replace(style, mode=GENERATE)
+        tells = self._endpoints.tells_likelihoods(endpoint)
+        style = chosen_style(version.prompt_style, prompt, kind=endpoint.kind, tells=tells)
+        if version.prompt_style.mode == LOGLIKELIHOOD and not tells:
             version = replace(version, wanted_mode=LOGLIKELIHOOD)
         if style.mode == LOGLIKELIHOOD:
             async with self._database.reading() as uow:

@@ -30,7 +30,7 @@ from app.services.endpoints.rate_limited import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint, price_in
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import once_readable, patiently
-from app.services.sessions.asking import Asker
+from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned
 from app.services.sessions.in_flight import InFlight
 from app.services.sessions.plan import SessionPlan
@@ -353,16 +353,11 @@ async def _hints(live: LiveSession, item: BankItem, position: int) -> Simulation
     if live.endpoint.config.kind != "scripted":
         return None
     bank = live.version.bank
-    with scorers.working_for(live.record.id):
-        right, wrong = await scorers.examples(
-            item.scorer, item.content, [live.record.seed, position]
-        )
 
     def probability_right(theta: float) -> float:
         if live.version.is_pretest(position):  # of average difficulty, until somebody knows better
             return 1 / (1 + math.exp(-theta))
         return float(bank.expected_score(theta, [position])[0])
 
-    return SimulationHints(
-        right=right, wrong=wrong, probability_right=probability_right, key=item.key
-    )
+    with scorers.working_for(live.record.id):
+        return await hints_of(item, probability_right, [live.record.seed, position])

@@ -1,0 +1,184 @@
+"""Endpoints that speak OpenAI's completions, which also tell how likely a text is."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from typing_extensions import override
+
+from app.adapters.base import (
+    CompletionRequest,
+    EndpointConfig,
+    ExactRequest,
+    ProbeReport,
+)
+from app.adapters.endpoint import json_endpoint, require_model
+from app.adapters.likelihood import (
+    Likelihood,
+    LikelihoodRequest,
+    PromptToken,
+    continuation_logprob,
+    of_completions,
+    of_vllm,
+)
+from app.adapters.openai_compatible import (
+    Answered,
+    OpenAICompatible,
+    has_logprobs,
+    sampling_fields,
+)
+from app.adapters.passing import passed_on
+from app.adapters.probing import (
+    PLAIN_PARAMS,
+    PROBE_MESSAGES,
+    PROBE_REQUEST,
+    capabilities,
+    failed,
+    repeats,
+    succeeded,
+    tells_likelihoods,
+)
+from app.adapters.prompting import Layout, flatten
+from app.adapters.transport import Reply, Transport
+from app.calling import GenerationParams
+from app.errors import EndpointRejectedError, ExamineeError, NoLikelihoodsError
+
+
+class OpenAICompletions(OpenAICompatible):
+    """`POST {base_url}/completions`: the messages are flattened to one text."""
+
+    ROUTE: ClassVar = "/completions"
+
+    @override
+    def _structure(self, request: CompletionRequest) -> Mapping[str, Any]:
+        return {}
+
+    @override
+    def _prompt(self, request: CompletionRequest) -> dict[str, Any]:
+        return {"prompt": flatten(request.messages, request.layout)}
+
+    @override
+    def _sampling(self, params: GenerationParams, layout: Layout) -> dict[str, Any]:
+        return sampling_fields(params, (*params.stop, *layout.stop))
+
+    @override
+    def _text(self, choice: Mapping[str, Any], reply: Reply) -> tuple[str, str | None, object]:
+        if not isinstance(choice.get("text"), str):
+            raise self.endpoint.malformed(reply, "has a choice without text")
+        return choice["text"], None, choice.get("finish_reason")
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """How likely a text is after another; see `TellsLikelihoods.likelihood`."""
+        ways = self._ways()
+        while True:
+            way = ways.pop(0)
+            try:
+                found = await self._likelihood(request, way)
+            except NoLikelihoodsError:
+                if not ways:
+                    raise
+            else:
+                # Another way did it: what came before is not tried again.
+                before = list(_PROMPT_LOGPROBS)
+                self.dialect.mute.update(before[: before.index(way)])
+                return found
+
+    def _ways(self) -> list[str]:
+        return [each for each in _PROMPT_LOGPROBS if each not in self.dialect.mute]
+
+    def _likelihood_body(self, request: LikelihoodRequest, way: str) -> dict[str, Any]:
+        # One token is written, for some servers refuse to write none; nobody reads it.
+        return {
+            **self.endpoint.passed.body,
+            "model": self.config.model,
+            "prompt": request.context + request.continuation,
+            "max_tokens": 1,
+            "temperature": 0,
+            **_PROMPT_LOGPROBS[way],
+        }
+
+    @override
+    def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
+        if isinstance(request, LikelihoodRequest):
+            return ExactRequest(self.endpoint.url, self._likelihood_body(request, self._ways()[0]))
+        return super().exact(request)
+
+    async def _likelihood(self, request: LikelihoodRequest, way: str) -> Likelihood:
+        reply = await self.endpoint.post(self._likelihood_body(request, way))
+        if reply.status >= 300:
+            complaint = self.endpoint.complaint(reply)
+            error = self.endpoint.failure(reply, complaint)
+            if isinstance(error, EndpointRejectedError) and "logprobs" in complaint.words.lower():
+                raise self._mute(f" It says: {error.detail}") from error
+            raise error
+        answered = self._answered(reply)
+        tokens = self._prompt_tokens(answered, request.context + request.continuation)
+        if tokens is None:
+            raise self._mute("")
+        try:
+            logprob, n_tokens = continuation_logprob(tokens, request)
+        except ValueError as error:
+            raise self.endpoint.malformed(reply, str(error)) from error
+        found = answered.completion
+        return Likelihood(
+            logprob=logprob,
+            n_tokens=n_tokens,
+            tokens_in=found.tokens_in,
+            tokens_out=found.tokens_out,
+            latency_s=found.latency_s,
+            model=found.model,
+        )
+
+    def _prompt_tokens(self, answered: Answered, text: str) -> list[PromptToken] | None:
+        if (tokens := of_vllm(answered.choice)) is not None:
+            return tokens
+        if text not in answered.choice["text"]:
+            return None  # `echo` was not heeded: what came are tokens of the answer
+        tokens, n_prompt = of_completions(answered.choice), answered.completion.tokens_in
+        if tokens is None:
+            return None
+        return tokens[:-1] if n_prompt is None else tokens[:n_prompt]
+
+    def _mute(self, more: str) -> NoLikelihoodsError:
+        return NoLikelihoodsError(
+            f"{self.endpoint.where} gives no log-probabilities of a prompt, neither by echo with "
+            "logprobs nor by prompt_logprobs, so options cannot be compared by likelihood: ask "
+            f"with mode 'generate'.{more}"
+        )
+
+    async def probe(self) -> ProbeReport:
+        """Ask once with log-probabilities, once more without, and for those of a prompt."""
+        try:
+            try:
+                first = await self._ask(PROBE_REQUEST, {"logprobs": 1})
+            except EndpointRejectedError as rejected:
+                plain_request = CompletionRequest(messages=PROBE_MESSAGES, params=PLAIN_PARAMS)
+                plain = (await self._ask(plain_request)).completion
+                note = f"A call with logprobs was rejected: {rejected.detail}"
+                found = capabilities(chat=False, prompt_logprobs=await tells_likelihoods(self))
+                return succeeded(found, plain.latency_s, plain.model, note)
+        except ExamineeError as exc:
+            return failed(exc)
+        answer = first.completion
+        found = capabilities(
+            chat=False,
+            logprobs=has_logprobs(first.choice),
+            prompt_logprobs=await tells_likelihoods(self),
+            seed=await repeats(answer, self.complete(PROBE_REQUEST)),
+        )
+        return succeeded(found, answer.latency_s, answer.model)
+
+
+#: Ways to ask for log-probabilities of a prompt: OpenAI's, and vLLM's own.
+_PROMPT_LOGPROBS: Mapping[str, dict[str, Any]] = {
+    "echo": {"echo": True, "logprobs": 1},
+    "prompt_logprobs": {"prompt_logprobs": 0},
+}
+
+
+def openai_completions(config: EndpointConfig, transport: Transport) -> OpenAICompletions:
+    """Any server with OpenAI's completions route; base_url usually ends in `/v1`."""
+    require_model(config)
+    passed = passed_on(config)
+    return OpenAICompletions(
+        config, json_endpoint(config, transport, route=OpenAICompletions.ROUTE, passed=passed)
+    )

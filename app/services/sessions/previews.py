@@ -1,0 +1,148 @@
+"""One item put to an endpoint before a test is paid: what is sent, what comes, how it is marked."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from app import scorers
+from app.adapters.base import ExactRequest, SimulationHints
+from app.adapters.prompting import PromptStyle
+from app.adapters.transport import Transport
+from app.errors import InvalidInputError, MissingScopeError
+from app.items import ItemContent
+from app.records.sessions import Closing
+from app.services.banks.loaded import BankItem, KeptItem
+from app.services.endpoints.of_scorers import scorer_endpoints
+from app.services.endpoints.rate_limited import RateLimited
+from app.services.endpoints.service import EndpointService, EndpointSpec, ReadyEndpoint
+from app.services.marking.marker import AnswerMarker
+from app.services.sessions.asking import Asker, chosen_style, hints_of
+from app.services.sessions.checks import require_answers
+from app.services.visibility import Sight, is_withheld
+from app.storage.database import Database
+
+_SCRIPTED = "scripted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSpec:
+    """What is to be looked at.
+
+    Attributes:
+        bank: Id or name.
+        item: Id or key.
+        endpoint: Saved endpoint by id, or one in place that is not stored.
+        prompt: What is to be otherwise than in the bank's prompt: `mode`, `system`, `shots`.
+        send: Whether the endpoint is called; else the request is only shown.
+    """
+
+    bank: str
+    item: str
+    endpoint: str | EndpointSpec
+    prompt: Mapping[str, Any] = field(default_factory=dict)
+    send: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What was found.
+
+    Attributes:
+        requests: The calls, one for each option where likelihoods are compared; empty for
+            simulated examinees, which nobody calls.
+        style: How the item is put.
+        closing: The answer and its mark; None where nothing was sent.
+    """
+
+    item: BankItem
+    requests: list[ExactRequest]
+    style: PromptStyle
+    closing: Closing | None
+
+
+class Previews:
+    """Previews of items; nothing is stored.
+
+    Args:
+        database: Where banks are.
+        endpoints: Who is asked.
+        transport: The client that calls them.
+    """
+
+    def __init__(
+        self, *, database: Database, endpoints: EndpointService, transport: Transport
+    ) -> None:
+        self._database = database
+        self._endpoints = endpoints
+        self._transport = transport
+
+    async def preview(self, spec: PreviewSpec, sight: Sight, *, caller: str) -> Preview:
+        """Put one item to an endpoint.
+
+        Args:
+            spec: Which item, to whom.
+            sight: What the caller sees.
+            caller: Id of the key: keys take turns where marking takes computing.
+
+        Raises:
+            NotFoundError: No such bank, item or endpoint.
+            MissingScopeError: The bank is withheld, and the caller may not write banks.
+            InvalidInputError: The item or the endpoint cannot be asked so.
+        """
+        async with self._database.reading() as uow:
+            bank = await uow.banks.find(spec.bank)
+            if not sight.shows(withheld=is_withheld(bank)):
+                raise MissingScopeError(
+                    f"Bank {bank.name!r} is withheld: a preview shows an item's text and how its "
+                    "answer is marked, which needs a key with the scope 'banks:write'."
+                )
+            stored = await uow.items.find(bank.id, spec.item)
+        if stored.content == ItemContent():
+            raise InvalidInputError(
+                f"Item {stored.key!r} has parameters but no content: there is nothing to ask."
+            )
+        ready = await self._ready(spec.endpoint)
+        kind = ready.config.kind
+        require_answers(kind)
+        style = chosen_style(
+            PromptStyle.from_dict(bank.prompt),
+            spec.prompt,
+            kind=kind,
+            tells=self._endpoints.tells_likelihoods(ready.endpoint.settings),
+        )
+        item = KeptItem.of(stored, 0).under(bank.default_scorer, style)
+        async with self._database.reading() as uow:
+            markers = await scorer_endpoints(uow, [item.scorer])
+        asker = Asker(
+            examinee=RateLimited(ready, self._endpoints, self._transport),
+            endpoint=ready,
+            marker=AnswerMarker(
+                endpoints=self._endpoints,
+                transport=self._transport,
+                resolved={name: endpoint.id for name, endpoint in markers.items()},
+                owner=caller,
+                kind="trials",
+            ),
+            style=style,
+            unparsed_is_wrong=bank.unparsed_policy == "wrong",
+        )
+        requests = [] if kind == _SCRIPTED else asker.exact(item)
+        closing = None
+        if spec.send:
+            hints = await _hints(item, caller) if kind == _SCRIPTED else None
+            closing = await asker.ask(item, rng=np.random.default_rng(), hints=hints)
+        return Preview(item=item, requests=requests, style=style, closing=closing)
+
+    async def _ready(self, endpoint: str | EndpointSpec) -> ReadyEndpoint:
+        if isinstance(endpoint, EndpointSpec):
+            return self._endpoints.unsaved(endpoint)
+        return await self._endpoints.ready(endpoint)
+
+
+async def _hints(item: BankItem, caller: str) -> SimulationHints:
+    """Of an item of average difficulty."""
+    with scorers.working_for(caller, kind="trials"):
+        return await hints_of(item, lambda theta: 1 / (1 + math.exp(-theta)), [0])

@@ -1,0 +1,62 @@
+"""Parameters of a provider that go along with every call."""
+
+from typing import Any
+
+import pytest
+
+from app.adapters import EndpointConfig, Transport, build
+from app.errors import InvalidInputError
+
+KEY = "my-own-secret!"
+
+
+def config(options: dict[str, Any]) -> EndpointConfig:
+    return EndpointConfig(
+        kind="openai_chat",
+        base_url="http://127.0.0.1:9/v1",
+        model="m",
+        api_key=KEY,
+        options=options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "pointer", "words"),
+    [
+        ({"extra_body": {"temperature": 1}}, "/options/extra_body/temperature", "sampling"),
+        ({"extra_body": [1]}, "/options/extra_body", "JSON object"),
+        ({"extra_body": {"api_key": "x"}}, "/options/extra_body", "looks like a secret"),
+        ({"extra_body": {"a": {"auth_token": 1}}}, "/options/extra_body", "looks like a secret"),
+        ({"extra_body": {"a": ["Bearer abcdefgh1"]}}, "/options/extra_body", "looks like a key"),
+        ({"extra_body": {"note": "my-own-secret!"}}, "/options/extra_body", "looks like a key"),
+        ({"extra_headers": {"X-Api-Key": "x"}}, "/options/extra_headers/X-Api-Key", "secret"),
+        ({"extra_headers": {"Host": "x"}}, "/options/extra_headers", "cannot be set"),
+        ({"extra_headers": {"x-a": "b\nc"}}, "/options/extra_headers/x-a", "plain characters"),
+        ({"extra_headers": {"x-a": 1}}, "/options/extra_headers/x-a", "plain characters"),
+        ({"extra_body": {"a": "x" * 20_000}}, "/options/extra_body", "at most 16384 bytes"),
+    ],
+)
+async def test_what_is_passed_on_is_no_secret_and_nothing_that_has_its_own_setting(
+    transport: Transport, options: dict[str, Any], pointer: str, words: str
+) -> None:
+    with pytest.raises(InvalidInputError) as refused:
+        build(config(options), transport)
+    (problem,) = refused.value.problems
+    assert problem.pointer == pointer
+    assert words in problem.detail
+    assert KEY not in refused.value.detail
+
+
+@pytest.mark.parametrize("name", ["min_tokens", "eos_token", "skip_special_tokens", "top_k"])
+async def test_names_about_tokens_of_a_vocabulary_are_no_secrets(
+    transport: Transport, name: str
+) -> None:
+    build(config({"extra_body": {name: 1}}), transport)
+
+
+async def test_a_body_as_deep_as_the_sea_is_refused(transport: Transport) -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(5_000):
+        deep = {"a": deep}
+    with pytest.raises(InvalidInputError, match="at most 8 levels"):
+        build(config({"extra_body": deep}), transport)
