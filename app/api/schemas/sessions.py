@@ -315,7 +315,9 @@ def _asked(provenance: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "mode": asked.get("mode"),
         "shots": asked.get("shots"),
-        "when_calibrated": known,
+        "when_calibrated": {
+            name: value for name, value in known.items() if name in AskedModel.model_fields
+        },
         "caution": asked_caution(asked, known),
     }
 
