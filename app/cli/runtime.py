@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import gc
 import sys
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
 from app.cli.console import show_warning
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 _LOOK_S = 2.0
 #: Of one thread, before it lets another one go on; Python's own choice is ten times that.
 _TURN_S = 0.0005
+#: A full collection that took longer is followed by shorter ones.
+_LONG_COLLECTION_S = 0.02
 
 
 @contextlib.asynccontextmanager
@@ -92,4 +95,25 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.callbacks.append(ShortCollections())
     sys.setswitchinterval(_TURN_S)
+
+
+class ShortCollections:
+    """Has the next full collection pass over all that a long one has looked at and kept.
+
+    Those are banks in memory and rows of an import, up to millions of objects, which are freed by
+    their reference counts. Cycles among them stay, if there are any.
+    """
+
+    def __init__(self) -> None:
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: Mapping[str, int]) -> None:
+        """A callback of `gc`; see there."""
+        if info["generation"] < 2:
+            return
+        if phase == "start":
+            self._began = time.perf_counter()
+        elif time.perf_counter() - self._began > _LONG_COLLECTION_S:
+            gc.freeze()
