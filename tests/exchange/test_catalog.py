@@ -220,7 +220,7 @@ def test_each_bank_reads_the_rows_that_its_dataset_has() -> None:
         "answer": "2",
     }
     expected = [
-        (ARC, arc, f"Question: {arc['question']}\nAnswer:", "Days get shorter."),
+        (ARC, arc, arc["question"], "Days get shorter."),
         (
             HELLASWAG,
             hellaswag,
@@ -231,7 +231,7 @@ def test_each_bank_reads_the_rows_that_its_dataset_has() -> None:
         (
             WINOGRANDE,
             winogrande,
-            f"Which option fills the gap `_` in this sentence?\n\n{winogrande['sentence']}",
+            winogrande["sentence"],
             "Maria",
         ),
     ]

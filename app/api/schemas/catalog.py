@@ -37,8 +37,7 @@ class AskedRead(Output):
 
     mode: Literal["generate", "loglikelihood"]
     shots: int
-    normalised: Literal["none", "characters", "bytes"] | None
-    of: Literal["option", "rest"] | None
+    normalise: Literal["none", "bytes"] | None
     unparsed: Literal["wrong", "missing"] | None
     scorer: str
     source: str

@@ -152,6 +152,15 @@ class Join(_Part):
         return self
 
 
+class Layout(_Part):
+    """How examples and question become one text, as the harness wrote them."""
+
+    question: str = "Question: "
+    answer: str = "\n\nAnswer:"
+    gap: str = " "
+    separator: str = "\n\n"
+
+
 class Scorer(_Part):
     """Who marks the items."""
 
@@ -174,6 +183,8 @@ class ItemForm(_Part):
         answer: Field that names the right option: by its label, or by its number from `first`.
         labels: Field that lists the options' labels.
         example: How a few-shot example is answered; by default the right option or target.
+        blank: What an option is put in place of, where the likelihood of the rest is compared.
+        layout: How the turns become one text for endpoints without chat.
     """
 
     prompt: Text
@@ -187,6 +198,8 @@ class ItemForm(_Part):
     tags: Annotated[tuple[Text, ...], Field(strict=False)] = ()
     scorer: Annotated[Scorer | None, BeforeValidator(_scorer)] = None
     free_instruction: str | None = None
+    blank: str = ""
+    layout: Layout | None = None
     choice_instruction: str | None = None
 
     @pydantic_model_validator(mode="after")
@@ -219,15 +232,13 @@ class Asked(_Part):
 
     Attributes:
         mode: `generate`: a text that is marked; `loglikelihood`: the likeliest option.
-        normalised: What the log-likelihood of an option was divided by.
-        of: Whose log-likelihood: that of the option, or of the rest of the sentence behind it.
+        normalise: Whether the log-likelihood of an option was divided by its length.
         unparsed: What an answer that nobody could read counted as.
     """
 
     mode: Literal["generate", "loglikelihood"]
     shots: Annotated[int, Field(ge=0)]
-    normalised: Literal["none", "characters", "bytes"] | None = None
-    of: Literal["option", "rest"] | None = None
+    normalise: Literal["none", "bytes"] | None = None
     unparsed: Literal["wrong", "missing"] | None = None
     scorer: Text
     source: Text

@@ -91,7 +91,7 @@ async def prepare(
         scale=entry.parameters.scale,
         unparsed_policy=entry.asked.unparsed,
         notes=f"Installed from the catalogue's entry {entry.name!r}.",
-        knowledge={ASKED: entry.asked.model_dump(mode="json"), INSTALLED: facts},
+        knowledge={ASKED: _asked(entry), INSTALLED: facts},
     )
     return Prepared(spec=spec, request=request, facts=facts)
 
@@ -130,6 +130,19 @@ def _same(knowledge: Mapping[str, Any]) -> object:
         for group, file in installed["files"].items()
         if group in ("questions", "parameters")
     }
+
+
+def _asked(entry: Entry) -> dict[str, Any]:
+    """How the answers behind the parameters were obtained, as far as the entry says."""
+    asked, scorer = entry.asked, entry.item.scorer
+    known = {
+        "mode": asked.mode,
+        "normalise": asked.normalise,
+        "shots": asked.shots,
+        "scorer": None if scorer is None or asked.mode != "generate" else scorer.name,
+        "source": asked.source,
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _spec(entry: Entry, made: Joined) -> BankSpec:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
-from app.adapters.prompting import CHOICE_INSTRUCTION, PromptStyle, build_messages
+from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
 from app.confined import Limits, confinement
 from app.exchange.catalog.build import Built, GivenFile, build_bank
 from app.exchange.catalog.entry import Entry, entry_of
@@ -116,21 +116,25 @@ def prompt_style(entry: Entry, built: Built) -> dict[str, Any]:
     Without an example the instructions are those that any item gets: nothing else tells a model
     how to answer.
     """
-    style: dict[str, Any] = {}
+    form, likely = entry.item, entry.asked.mode == LOGLIKELIHOOD
+    style: dict[str, Any] = {"mode": entry.asked.mode}
+    if form.layout is not None:
+        style["layout"] = form.layout.model_dump()
+    if likely:
+        style |= {"normalise": entry.asked.normalise or "none", "blank": form.blank}
     for name in ("free_instruction", "choice_instruction"):
-        text = getattr(entry.item, name)
+        text = getattr(form, name)
         if text is not None and built.examples:
             style[name] = text
-    plain = PromptStyle(
-        free_instruction=style.get("free_instruction", ""),
-        choice_instruction=style.get("choice_instruction", CHOICE_INSTRUCTION),
-    )
+    plain = PromptStyle.from_dict({"free_instruction": "", **style})
     turns = []
     for example in built.examples:
         content: ItemContent = example.content
         (asked,) = build_messages(content, plain)
+        # Where options are compared they stand in the examples as they are; else letters do.
+        answer = content.target[0] if likely and content.choices else example.answer
         turns += [
             {"role": "user", "content": asked.content},
-            {"role": "assistant", "content": example.answer},
+            {"role": "assistant", "content": answer},
         ]
-    return {**style, "prefix": turns} if turns else style
+    return {**style, "prefix": turns}
