@@ -12,11 +12,13 @@ from app.cli.console import err, fail_clearly, out
 from app.cli.files import write_async_blocks
 from app.cli.options import DryRunOption, file_option
 from app.cli.runtime import runtime
+from app.engine.inference.join import JoinCheck
 from app.exchange.bank_files import BankFormat, formula_like
 from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.records.banks import QUARANTINED, BankVersion, VersionItem
+from app.reports.joins import join_sentence
 from app.services.banks.draft import RESPONSE_MODELS
 from app.services.banks.imports import BankImport, Tally
 from app.services.banks.overviews import BankOverview
@@ -151,20 +153,22 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -
 def lint(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -> None:
     """List what is wrong with the items of a bank's latest version."""
 
-    async def read(services: Services) -> tuple[BankVersion, list[VersionItem]]:
+    async def read(services: Services) -> tuple[BankVersion, list[VersionItem], JoinCheck]:
         versions = services.versions
         version = await versions.get(name, await versions.resolve(name))
-        return version, await _all(
+        flagged = await _all(
             lambda request: versions.items(name, version.id, request, flagged=True),
             lambda item: item.item_id,
         )
+        return version, flagged, (await services.joins.of_sessions(version)).check
 
-    version, flagged = _with(read)
+    version, flagged, join = _with(read)
     for item in flagged:
         for flag in item.flags:
             line = f"{flag['severity']:<8}{flag['code']:<20}{item.status:<12}{flag['message']}"
             out.print(line, markup=False, soft_wrap=True)
     _show_version(version)
+    err.print(join_sentence(join), markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -209,6 +213,7 @@ app.command("list")(bank_list.list_banks)
 app.command("catalog")(catalog.catalog)
 app.command("install")(catalog.install)
 app.command("preview")(preview.preview)
+app.command("check-join")(recalibration.check_join)
 app.command("drift")(recalibration.drift)
 app.command("recalibrate")(recalibration.recalibrate)
 

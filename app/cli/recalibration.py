@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from app.api.schemas.drift import DriftRead
+from app.api.schemas.joins import JoinRead
 from app.calibration.linking.linked import LinkMethod
 from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
 from app.cli.console import fail_clearly, out, write_json
@@ -20,6 +21,8 @@ from app.cli.signals import run_until_signal
 from app.errors import CalibrationError
 from app.records.banks import BankVersion
 from app.records.calibrations import ENDED, CalibrationRecord
+from app.reports.joins import join_sentence
+from app.services.banks.joins import JoinLook
 from app.services.calibrations.drift import DriftLook
 from app.services.calibrations.service import Publication
 from app.services.container import Services
@@ -52,6 +55,42 @@ def drift(
     if json != "-":
         _show_drift(look)
     write_json(json, DriftRead.of(look, limit=len(look.order)).model_dump(mode="json"))
+
+
+@fail_clearly
+def check_join(
+    name: Bank,
+    responses: Annotated[
+        str | None,
+        typer.Option(
+            help="Response set, by name or id, of answers from outside the calibration; by default "
+            "those of the version's live sessions."
+        ),
+    ] = None,
+    version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
+    json: JsonOption = None,
+) -> None:
+    """Say whether a bank's parameters belong to its questions, by answers to them.
+
+    Exit code 1: they do not, or not to all of them.
+    """
+
+    async def run() -> JoinLook:
+        async with runtime() as services:
+            return await services.joins.look(name, version, responses)
+
+    look = asyncio.run(run())
+    if json != "-":
+        out.print(join_sentence(look.check), markup=False, soft_wrap=True)
+        if look.check.rank_correlation is not None:
+            out.print(
+                f"rank correlation of right answers with difficulty: "
+                f"{look.check.rank_correlation:+.2f}",
+                markup=False,
+            )
+    write_json(json, JoinRead.of(look).model_dump(mode="json"))
+    if look.check.verdict in ("broken", "doubtful"):
+        raise typer.Exit(1)
 
 
 @fail_clearly

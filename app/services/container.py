@@ -11,6 +11,7 @@ from app.services.banks.confined_tests import close_processes
 from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
 from app.services.banks.items import ItemService
+from app.services.banks.joins import JoinChecks
 from app.services.banks.report import VersionReports
 from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
@@ -59,6 +60,7 @@ class Services:
     bank_exports: BankExports
     catalog: CatalogService
     version_reports: VersionReports
+    joins: JoinChecks
     forms: FormService
     session_reports: SessionReports
     response_sets: ResponseSetService
@@ -103,6 +105,7 @@ async def open_services(
         banks = BankService(database, reader)
         versions = VersionService(database)
         response_sets = ResponseSetService(database, reader)
+        joins = JoinChecks(database, versions, response_sets)
         drafts = SessionDrafts(
             database=database,
             versions=versions,
@@ -132,9 +135,10 @@ async def open_services(
                     guard=guard,
                     folder=settings.catalog,
                 ),
-                version_reports=VersionReports(database, versions),
+                version_reports=VersionReports(database, versions, joins),
+                joins=joins,
                 forms=FormService(versions),
-                session_reports=SessionReports(database, versions, sessions),
+                session_reports=SessionReports(database, versions, sessions, joins),
                 response_sets=response_sets,
                 collector=Collector(database),
                 drift=DriftService(versions=versions, response_sets=response_sets),

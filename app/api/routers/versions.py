@@ -18,6 +18,7 @@ from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.drift import DriftRead
 from app.api.schemas.forms import FormCreate, FormRead
+from app.api.schemas.joins import JoinRead
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,
@@ -28,7 +29,7 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import BankExportsDep, Banks, Drifts, Forms, Reports, Seen, Versions, caller
+from app.deps import BankExportsDep, Banks, Drifts, Forms, Joins, Reports, Seen, Versions, caller
 from app.errors import CalibrationError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
@@ -220,6 +221,25 @@ async def get_drift(
     signal needs items that did not leak.
     """
     return DriftRead.of(await drifts.look(bank, version, response_set), limit=limit)
+
+
+@router.get("/{bank}/versions/{version}/join", dependencies=[caller("read")])
+async def get_join(
+    bank: BankRef,
+    version: VersionRef,
+    joins: Joins,
+    response_set: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=200,
+            description="Id or name; of answers from outside the calibration. By default those of "
+            "the version's live sessions.",
+        ),
+    ] = None,
+) -> JoinRead:
+    """Whether the parameters belong to the questions they stand beside, judged by answers."""
+    return JoinRead.of(await joins.look(bank, version, response_set))
 
 
 @router.post(

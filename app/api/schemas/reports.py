@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output
+from app.engine.inference.join import JoinCheck
 from app.reports.session import words as session_words
 from app.reports.session.facts import (
     Ability,
@@ -54,6 +55,9 @@ class VersionReportRead(Output):
     )
     simulated: SimulatedTests | None = Field(
         description="Tests of held-out examinees; null where not computed."
+    )
+    join: JoinCheck | None = Field(
+        description="Whether the parameters belong to the questions, by answers of live sessions."
     )
     correction: dict[str, Any] | None = Field(
         description="What makes the intervals hold, as stored with the version."

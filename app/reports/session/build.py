@@ -11,12 +11,13 @@ import numpy as np
 from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
+from app.engine.inference.join import JoinCheck
 from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.p_irt import P_IRT
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
-from app.reports.session.cautions import cautions_of
+from app.reports.session.cautions import cautions_of, join_cautions
 from app.reports.session.facts import (
     Ability,
     AskedItem,
@@ -50,6 +51,8 @@ class Known:
             unknown.
         standard: These abilities have mean 0 and standard deviation 1, if nothing else is known.
         test: The test as it was designed, for what was known after each answer.
+        join: Whether parameters and questions belong together, by all answers to the version so
+            far.
     """
 
     bank: ItemBank
@@ -58,6 +61,7 @@ class Known:
     quantiles: Sequence[float] = ()
     standard: bool = False
     test: AdaptiveTest
+    join: JoinCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,10 @@ def session_report(
         stop_detail=ended.detail,
         precision_reached=ended.precision_reached,
         failure=ended.failure,
-        warnings=cautions_of(identity, figures, score, ended.reason, ended.precision_reached),
+        warnings=(
+            *join_cautions(known.join),
+            *cautions_of(identity, figures, score, ended.reason, ended.precision_reached),
+        ),
         items=_items(asked, figures, known),
         n_asked=len(asked),
     )

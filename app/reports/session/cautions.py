@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.engine.inference.join import JoinCheck
 from app.items import Outcome
 from app.reports.figures import asked_caution, unmarked, unparsed_caution
+from app.reports.joins import join_sentence
 from app.reports.parts import count, percent
 from app.reports.session.facts import Caution, Score, SessionIdentity
 
@@ -53,6 +55,13 @@ def cautions_of(
             )
         )
     return tuple(found)
+
+
+def join_cautions(join: JoinCheck | None) -> tuple[Caution, ...]:
+    """The gravest warning of all: parameters that belong to other questions measure nothing."""
+    if join is None or join.verdict not in ("broken", "doubtful"):
+        return ()
+    return (Caution(code=f"join_{join.verdict}", text=join_sentence(join)),)
 
 
 def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Caution]:

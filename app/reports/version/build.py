@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from app.calibration.fit.goodness import verdict
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.estimation.estimators import Z_95
+from app.engine.inference.join import JoinCheck
 from app.engine.lint import QUARANTINED, Finding
 from app.engine.prediction.correction import IntervalCorrection
 from app.errors import InvalidInputError
@@ -54,6 +55,7 @@ def version_report(
     abilities: Sequence[float] | None = None,
     simulated: SimulatedTests | None = None,
     correction: IntervalCorrection | None = None,
+    join: JoinCheck | None = None,
 ) -> VersionReport:
     """The report of a bank.
 
@@ -67,6 +69,7 @@ def version_report(
             greatest, if they are known.
         simulated: Tests of held-out examinees, if there were any.
         correction: Of intervals, if one is stored with the version.
+        join: What answers of live sessions say of the join, if anybody looked.
 
     Raises:
         InvalidInputError: No item that a test could ask.
@@ -96,6 +99,7 @@ def version_report(
         calibration=calibration,
         simulated=simulated,
         correction=None if correction is None else correction.to_dict(),
+        join=join,
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from app.engine.inference.join import JoinCheck
 from app.reports.plain import plain
 
 
@@ -173,6 +174,8 @@ class VersionReport:
         flagged: The first of them, those kept out of tests before the others.
         simulated: None where it was not computed.
         correction: What makes the intervals hold, as stored with the version; None without.
+        join: Whether the parameters belong to the questions, by answers of live sessions; None
+            where nobody looked.
     """
 
     identity: Identity
@@ -189,6 +192,7 @@ class VersionReport:
     calibration: CalibrationFacts | None = None
     simulated: SimulatedTests | None = None
     correction: Mapping[str, Any] | None = None
+    join: JoinCheck | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; numbers that are not finite become null."""

@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from app.reports.charts import Line, histogram, line_chart
 from app.reports.document import document
+from app.reports.joins import join_sentence
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import capped, reasons, section, signed, table
 from app.reports.version.build import FLAGGED
@@ -30,6 +31,7 @@ def render(report: VersionReport) -> str:
         _targeting(report),
         fit_of_model(report.calibration),
         _flags(report),
+        _join(report),
         _examples(report),
         simulated_tests(report),
         _drift(report),
@@ -41,6 +43,12 @@ def render(report: VersionReport) -> str:
 def _summary(report: VersionReport) -> Markup:
     sentences = [el("li", sentence) for sentence in summary(report)]
     return section("In short", el("ul", *sentences, class_="short"))
+
+
+def _join(report: VersionReport) -> Markup:
+    if report.join is None:
+        return section("Parameters and questions", el("p", "Nobody looked: this is a file."))
+    return section("Parameters and questions", el("p", join_sentence(report.join)))
 
 
 def _precision(report: VersionReport) -> Markup:

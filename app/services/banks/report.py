@@ -24,6 +24,7 @@ from app.reports.version.facts import (
     VersionReport,
 )
 from app.services.banks.draft import response_model_of
+from app.services.banks.joins import JoinChecks
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 
@@ -34,9 +35,11 @@ class VersionReports:
     Args:
         database: Where findings and calibrations are.
         versions: Keeps versions in memory.
+        joins: Holds answers against them.
     """
 
-    def __init__(self, database: Database, versions: VersionService) -> None:
+    def __init__(self, database: Database, versions: VersionService, joins: JoinChecks) -> None:
+        self._joins = joins
         self._database = database
         self._versions = versions
         # Tables of a large bank are a hundred megabytes, and threads stand in each other's way.
@@ -58,9 +61,10 @@ class VersionReports:
         fitted: FittedItems | None = None
         async with self._database.unit_of_work() as uow:
             flags = await uow.versions.flags(found.id)
-            if found.calibration is not None:
+            if found.calibration is not None and "id" in found.calibration:
                 record = await uow.calibrations.get(found.calibration["id"])
                 fitted = await uow.calibrations.fitted(record.id)
+        join = (await self._joins.of_sessions(found)).check
         states = found.lint["items"]
         identity = Identity(
             bank=loaded.bank_name,
@@ -89,6 +93,7 @@ class VersionReports:
                 if record is None
                 else _simulated(Figures.model_validate(record.result)),
                 correction=VersionLearning.from_dict(found.knowledge).interval_correction,
+                join=join,
             )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from app.engine.design.selection import CriterionName
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
-from app.engine.prediction.combined_score import DEGREES
+from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError

@@ -9,6 +9,7 @@ from app.records.banks import BankVersion
 from app.records.sessions import SessionRecord
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
+from app.services.banks.joins import JoinChecks
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.sessions.plan import SessionPlan
@@ -24,11 +25,17 @@ class SessionReports:
         database: Where versions are.
         versions: What was asked.
         sessions: Where tests are.
+        joins: Holds answers against versions.
     """
 
     def __init__(
-        self, database: Database, versions: VersionService, sessions: SessionService
+        self,
+        database: Database,
+        versions: VersionService,
+        sessions: SessionService,
+        joins: JoinChecks,
     ) -> None:
+        self._joins = joins
         self._database = database
         self._versions = versions
         self._sessions = sessions
@@ -84,6 +91,7 @@ class SessionReports:
             targets=version.targets,
             quantiles=version.reference_abilities,
             standard=calibration is not None and not calibration.get("link"),
+            join=(await self._joins.of_sessions(stored)).check,
             test=await self._versions.adaptive_test(version, replace(design, selection=selection)),
         )
 

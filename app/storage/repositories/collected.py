@@ -43,6 +43,11 @@ class CollectedRepository:
             for row in rows
         ]
 
+    async def latest(self, source: Source, limit: int) -> list[str]:
+        """Sessions with answers of their own, the latest first."""
+        query = _of(source, [SessionRow.id]).where(*_wanted(source))
+        return list(await self._db.scalars(query.order_by(SessionRow.id.desc()).limit(limit)))
+
     async def left_out(self, set_id: str, source: Source) -> dict[str, int]:
         """How many sessions are not taken over, by reason."""
         ended = SessionRow.status.in_(ENDED)

@@ -1,0 +1,55 @@
+"""Whether parameters belong to their questions, as JSON."""
+
+from typing import Literal, Self
+
+from pydantic import Field
+
+from app.api.schemas.common import Output
+from app.reports.joins import join_sentence
+from app.services.banks.joins import JoinLook
+
+
+class JoinRead(Output):
+    """What answers from outside the calibration say of a version's join."""
+
+    object: Literal["join"] = "join"
+    version_id: str
+    response_set_id: str | None = Field(description="Null: answers of live sessions.")
+    n_sessions: int
+    verdict: Literal["holds", "broken", "doubtful", "undecided"]
+    explanation: str
+    z: float | None = Field(
+        description="How much likelier the answers are than with the parameters dealt anew among "
+        "the items that each examinee answered, in standard deviations; 0 of a wrong join."
+    )
+    expected_z: float | None = Field(description="The same of a right join.")
+    p_value: float | None = Field(description="Of such a z or a greater one if it were wrong.")
+    power: float = Field(description="Share of wrong joins that so many answers would find.")
+    rank_correlation: float | None = Field(
+        description="Spearman's, of the items' shares of right answers with their difficulties: "
+        "below 0 where the join is right. In adaptive tests, whose items are as hard as the "
+        "examinee is able, it is near 0 either way."
+    )
+    n_examinees: int
+    n_answers: int
+    n_items: int
+
+    @classmethod
+    def of(cls, look: JoinLook) -> Self:
+        """The outgoing shape."""
+        check = look.check
+        return cls(
+            version_id=look.version.id,
+            response_set_id=look.response_set_id,
+            n_sessions=look.n_sessions,
+            verdict=check.verdict,
+            explanation=join_sentence(check),
+            z=check.z,
+            expected_z=check.expected_z,
+            p_value=check.p_value,
+            power=check.power,
+            rank_correlation=check.rank_correlation,
+            n_examinees=check.n_examinees,
+            n_answers=check.n_answers,
+            n_items=check.n_items,
+        )

@@ -1,0 +1,125 @@
+"""Whether a version's parameters belong to its questions, by answers from outside its making."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.engine.bank import FloatArray
+from app.engine.inference.join import JoinCheck, check_join
+from app.errors import InvalidInputError
+from app.services.banks.loaded import LoadedVersion
+from app.services.banks.versions import VersionService
+from app.services.responses.service import ResponseSetService
+from app.storage.database import Database
+from app.storage.repositories.bank_values import BankVersion
+from app.storage.repositories.collected import Source
+
+#: Sessions that are looked at, the latest: more tell nothing new.
+MAX_SESSIONS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinLook:
+    """What answers say of a version's join.
+
+    Attributes:
+        response_set_id: Whose answers they are; None: those of live sessions.
+        n_sessions: Of these.
+    """
+
+    version: BankVersion
+    check: JoinCheck
+    response_set_id: str | None = None
+    n_sessions: int = 0
+
+
+class JoinChecks:
+    """Holds answers against the versions that they are to; nothing is stored.
+
+    Args:
+        database: Where sessions are.
+        versions: The versions.
+        response_sets: Other answers.
+    """
+
+    def __init__(
+        self, database: Database, versions: VersionService, response_sets: ResponseSetService
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._response_sets = response_sets
+
+    async def look(
+        self, bank: str, version: str | None = None, response_set: str | None = None
+    ) -> JoinLook:
+        """Judge the join of a version.
+
+        Args:
+            bank: Id or name.
+            version: Number, id or `latest`, the default.
+            response_set: Id or name; by default the answers of the version's own sessions.
+
+        Raises:
+            NotFoundError: No such bank, version or set.
+            InvalidInputError: The set is what the version was calibrated from: its own answers
+                always go with its parameters.
+        """
+        found = await self._versions.get(bank, version)
+        if response_set is None:
+            return await self.of_sessions(found)
+        answers = await self._response_sets.get(response_set)
+        await self._require_other(found, answers.id, answers.name)
+        loaded = await self._versions.load(found.id)
+        table = await self._response_sets.matrix(answers.id)
+
+        def judge() -> JoinCheck:
+            columns = {key: place for place, key in enumerate(table.items)}
+            scores = np.full((table.n_examinees, loaded.bank.n_items), np.nan)
+            for position, key in enumerate(loaded.keys):
+                if key in columns:
+                    scores[:, position] = table.scores[:, columns[key]]
+            return check_join(loaded.bank, scores, loaded.active)
+
+        check = await asyncio.to_thread(judge)
+        return JoinLook(version=found, check=check, response_set_id=answers.id)
+
+    async def of_sessions(self, version: BankVersion) -> JoinLook:
+        """By the answers of a version's latest live sessions, simulated examinees left out."""
+        source = Source(bank_id=version.bank_id, version_id=version.id)
+        answers: dict[str, dict[str, float]] = {}
+        async with self._database.unit_of_work() as uow:
+            sessions = await uow.collected.latest(source, MAX_SESSIONS)
+            if sessions:
+                async for answer in uow.collected.answers(sessions):
+                    if answer.score is not None and not answer.is_pretest:
+                        given = answers.setdefault(answer.session_id, {})
+                        given[answer.item_key] = answer.score
+        loaded = await self._versions.load(version.id)
+        check = await asyncio.to_thread(join_of_sessions, loaded, answers.values())
+        return JoinLook(version=version, check=check, n_sessions=len(answers))
+
+    async def _require_other(self, version: BankVersion, set_id: str, name: str) -> None:
+        if version.calibration is None or "id" not in version.calibration:
+            return
+        async with self._database.unit_of_work() as uow:
+            record = await uow.calibrations.get(version.calibration["id"])
+        if record.response_set_id == set_id:
+            raise InvalidInputError(
+                f"Version {version.number} was calibrated from response set {name!r}: answers from "
+                "outside the calibration are needed to tell whether its parameters belong to its "
+                "questions."
+            )
+
+
+def join_of_sessions(version: LoadedVersion, sessions: Iterable[Mapping[str, float]]) -> JoinCheck:
+    """The check by adaptive tests, each as scores by item key."""
+    given = list(sessions)
+    scores: FloatArray = np.full((len(given), version.bank.n_items), np.nan)
+    for row, answers in enumerate(given):
+        for key, score in answers.items():
+            position = version.position_of(key)
+            if position is not None and not version.is_pretest(position):
+                scores[row, position] = score
+    return check_join(version.bank, scores, version.active, np.ones(len(given), dtype=np.bool_))

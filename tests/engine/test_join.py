@@ -1,0 +1,138 @@
+"""Whether answers tell a right join of parameters and questions from a wrong one."""
+
+import csv
+import gzip
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.engine.adaptive import Ask
+from app.engine.bank import FloatArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.inference.join import check_join
+from app.engine.state import Response
+from app.exchange.catalog.entry import read_catalogue
+from app.exchange.catalog.order import order_of
+from app.exchange.parameters import read_parameters
+
+THETAS = np.array([-2.0, -2 / 3, 2 / 3, 2.0])
+TRIES = 100
+
+
+@pytest.fixture(scope="module")
+def gsm8k(shared_data: Path) -> tuple[ItemBank, ItemBank]:
+    """The parameters of GSM8K, and at the same places those that the questions there truly have
+    when the parameters were laid on the rows as they stand."""
+    bank = read_parameters(
+        (shared_data / "real/gsm8k_irt_item_parameters_combined.csv").read_bytes()
+    )
+    entry = read_catalogue()["gsm8k"].entry
+    order = order_of(entry.join, entry.questions.rows)
+    places = [int(name[1:]) - 1 for name in bank.item_ids]
+    true_of_row = {order[place]: at for at, place in enumerate(places)}
+    wrong = [(at, true_of_row[place]) for at, place in enumerate(places) if place in true_of_row]
+    held, true = np.array(wrong).T
+    return bank.take(held), bank.take(true)
+
+
+def drawn(true: ItemBank, rng: np.random.Generator, n: int) -> FloatArray:
+    """Four examinees, each right or wrong on `n` questions of its own."""
+    scores = (rng.random((4, true.n_items)) < true.expected_score(THETAS)).astype(float)
+    for row in scores:
+        row[rng.permutation(true.n_items)[n:]] = np.nan
+    return scores
+
+
+def test_a_wrong_order_of_gsm8k_is_caught_and_the_right_one_is_not_accused(
+    gsm8k: tuple[ItemBank, ItemBank],
+) -> None:
+    held, true = gsm8k
+    rng = np.random.default_rng(1)
+    wrong = [check_join(held, drawn(true, rng, 100)) for _ in range(TRIES)]
+    right = [check_join(held, drawn(held, rng, 100)) for _ in range(TRIES)]
+    assert sum(check.verdict in ("broken", "doubtful") for check in wrong) >= 95
+    assert sum(check.verdict in ("broken", "doubtful") for check in right) <= 2
+    assert sum(check.verdict == "holds" for check in right) >= 95
+    assert np.mean([check.power for check in wrong]) > 0.95
+    correlations = [check.rank_correlation or 0.0 for check in right]
+    assert max(correlations) < -0.15
+    assert np.mean([check.z or 0.0 for check in wrong]) == pytest.approx(0, abs=0.3)
+
+
+def test_few_answers_are_said_to_be_few(gsm8k: tuple[ItemBank, ItemBank]) -> None:
+    held, true = gsm8k
+    rng = np.random.default_rng(2)
+    checks = [check_join(held, drawn(true, rng, 20)) for _ in range(TRIES)]
+    caught = sum(check.verdict in ("broken", "doubtful") for check in checks) / TRIES
+    assert caught == pytest.approx(float(np.mean([check.power for check in checks])), abs=0.15)
+    assert sum(check.verdict == "holds" for check in checks) <= 4
+
+
+def test_adaptive_tests_do_not_vouch_for_a_wrong_join_nor_accuse_a_right_one(
+    gsm8k: tuple[ItemBank, ItemBank],
+) -> None:
+    held, true = gsm8k
+    design = Design.from_dict({"stopping": {"se": None, "min_items": 30, "max_items": 30}})
+    test = design.build(held, active=held.a > 0)
+    rng = np.random.default_rng(3)
+    found: dict[str, Counter[str]] = {}
+    for name, answering in (("right", held), ("wrong", true)):
+        found[name] = Counter()
+        for _ in range(20):
+            full = rng.random((4, held.n_items)) < answering.expected_score(THETAS)
+            scores = np.full(full.shape, np.nan)
+            for given, row in zip(scores, full, strict=True):
+                state = test.start()
+                for _ in range(30):
+                    ask = test.ask(state, rng)
+                    assert isinstance(ask, Ask)
+                    item = ask.item
+                    state = test.administer(state, item)
+                    given[item] = float(row[item])
+                    state = test.tell(state, Response(item=item, score=given[item]))
+            check = check_join(held, scores, adaptive=np.ones(4, dtype=np.bool_))
+            found[name][check.verdict] += 1
+    assert found["right"]["holds"] >= 16
+    assert found["right"]["broken"] + found["right"]["doubtful"] == 0
+    assert found["wrong"]["holds"] <= 1
+
+
+def test_real_models_of_other_families_follow_a_right_join_and_no_wrong_one(
+    shared_data: Path,
+) -> None:
+    bank = read_parameters((shared_data / "arc_mixtral/bank.csv").read_bytes())
+    with gzip.open(shared_data / "arc_mixtral/responses.csv.gz", "rt") as file:
+        (_, *names), *rows = csv.reader(file)
+    known = {name: at for at, name in enumerate(bank.item_ids)}
+    columns = [at for at, name in enumerate(names) if name in known]
+    answers = np.array([[float(row[1 + at]) for at in columns] for row in rows])
+    bank = bank.take(np.array([known[names[at]] for at in columns]))
+    rng = np.random.default_rng(4)
+    right, wrong = Counter[str](), Counter[str]()
+    for _ in range(TRIES):
+        some = answers[rng.choice(len(answers), 4, replace=False)]
+        right[check_join(bank, some).verdict] += 1
+        wrong[check_join(bank.take(rng.permutation(bank.n_items)), some).verdict] += 1
+    assert right["holds"] == TRIES
+    assert wrong["broken"] + wrong["doubtful"] >= 95
+
+
+def test_answers_that_tell_nothing_are_no_verdict() -> None:
+    bank = ItemBank.from_difficulties(a=np.ones(10), b=np.linspace(-2, 2, 10))
+    for scores in (np.empty((0, 10)), np.ones((3, 10)), np.full((2, 10), np.nan)):
+        check = check_join(bank, scores)
+        assert (check.verdict, check.z, check.power) == ("undecided", None, 0.0)
+
+
+def test_an_examinee_right_on_the_easy_half_alone_has_the_exact_z() -> None:
+    """Against all 70 ways to deal four parameters of each kind to four right and four wrong."""
+    from itertools import combinations
+
+    bank = ItemBank.from_difficulties(a=np.ones(8), b=np.repeat([-1.0, 1.0], 4))
+    scores = np.array([[1.0] * 4 + [0.0] * 4])
+    check = check_join(bank, scores)
+    overlaps = [len(set(deal) & set(range(4))) for deal in combinations(range(8), 4)]
+    spread = np.std(overlaps)
+    assert check.z == pytest.approx((4 - np.mean(overlaps)) / spread)
