@@ -9,12 +9,12 @@ import numpy as np
 from app.engine.bank import FloatArray
 from app.engine.inference.join import JoinCheck, check_join
 from app.errors import InvalidInputError
+from app.records.banks import BankVersion
+from app.records.collected import Source
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
-from app.storage.repositories.bank_values import BankVersion
-from app.storage.repositories.collected import Source
 
 #: Sessions that are looked at, the latest: more tell nothing new.
 MAX_SESSIONS = 200
