@@ -31,10 +31,6 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
 
-    def allows(self, scope: Scope) -> bool:
-        """Whether the key's scopes cover `scope`; admin covers all."""
-        return scope in self.scopes or Scope.ADMIN in self.scopes
-
     def active(self, now: datetime) -> bool:
         """Whether the key is neither revoked nor expired at `now`."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

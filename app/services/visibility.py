@@ -108,11 +108,9 @@ class Sight:
 
     def answer(self, asked: "AskedAnswer") -> "AskedAnswer":
         """An answer: its outcome, score and cost."""
-        item = asked.administration
-        if self.shows(withheld=asked.withheld) or item.closing is None:
+        if self.shows(withheld=asked.withheld) or asked.closing is None:
             return asked
-        closing = _told_closing(item.closing)
-        return replace(asked, administration=replace(item, closing=closing))
+        return replace(asked, closing=_told_closing(asked.closing))
 
     def change(self, change: "Change") -> "Change":
         """The marks of an answer before and after it was marked again."""
@@ -181,10 +179,6 @@ class Sight:
                 "by the scorers of another bank than theirs needs a key with the scope "
                 "'banks:write'."
             )
-
-
-#: Of the command line, which has the database itself.
-EVERYTHING = Sight(is_whole=True)
 
 
 def is_withheld(bank: Bank) -> bool:

@@ -62,7 +62,7 @@ async def test_the_answers_of_sessions_become_a_set(services: Services) -> None:
     assert table.examinees == tuple(f"manual/{session.id}" for session in sessions)
     for session, scores in zip(sessions, table.scores, strict=True):
         rows = await services.sessions.responses(session.id)
-        expected = {row.item_key: float(row.administration.step % 2) for row in rows}
+        expected = {row.item_key: float(row.step % 2) for row in rows}
         got = {
             key: score
             for key, score in zip(table.items, scores.tolist(), strict=True)

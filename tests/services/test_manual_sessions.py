@@ -83,8 +83,8 @@ async def test_a_written_response_is_marked_by_the_items_scorer(
     await tell(services, manual.id, response=awaited.item.content.target[0])
 
     (row, _) = await services.sessions.responses(manual.id)
-    assert row.administration.closing is not None
-    assert row.administration.closing.score == 1.0
+    assert row.closing is not None
+    assert row.closing.score == 1.0
 
 
 async def test_a_second_answer_to_one_step_is_refused_and_changes_nothing(
@@ -154,9 +154,9 @@ async def test_a_replay_by_another_estimator_keeps_the_answers(
     old, new = [await services.sessions.responses(r.id) for r in (parent, replayed)]
     assert replayed.summary["estimate"]["method"] == "wle"
     assert replayed.summary["estimate"] != parent.summary["estimate"]
-    assert [
-        (r.item_key, r.administration.closing.score) for r in old if r.administration.closing
-    ] == [(r.item_key, r.administration.closing.score) for r in new if r.administration.closing]
+    assert [(r.item_key, r.closing.score) for r in old if r.closing] == [
+        (r.item_key, r.closing.score) for r in new if r.closing
+    ]
     assert (replayed.parent_id, replayed.relation) == (parent.id, "replay")
     assert replayed.metadata == {"why": "wle"}
 

@@ -65,7 +65,7 @@ async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: 
 
     rows = await services.sessions.responses(seeded.id)
     of_test = [row.item_key for row in rows if not row.is_pretest]
-    steps = [row.administration.step for row in rows if row.is_pretest]
+    steps = [row.step for row in rows if row.is_pretest]
     assert of_test == [row.item_key for row in await services.sessions.responses(plain.id)]
     for name in ("estimate", "accuracy", "outcomes", "progress", "person_fit"):
         assert seeded.summary[name] == plain.summary[name]
@@ -75,8 +75,8 @@ async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: 
     assert len(steps) == 4
     assert len(rows) == 16
     assert steps != [13, 14, 15, 16]  # among the test's items, not behind them
-    assert [row.administration.step for row in rows] == list(range(1, 17))
-    assert all(row.administration.information is None for row in rows if row.is_pretest)
+    assert [row.step for row in rows] == list(range(1, 17))
+    assert all(row.information is None for row in rows if row.is_pretest)
 
 
 async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: Services) -> None:

@@ -57,7 +57,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
 
     rows = await services.sessions.responses(created.id)
     assert ended.status == "completed", ended.failure
-    assert [row.administration.arrival for row in rows] == [1, 2, 3, 4]
+    assert [row.arrival for row in rows] == [1, 2, 3, 4]
     assert len(lost) == 5
 
 

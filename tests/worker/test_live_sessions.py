@@ -25,10 +25,7 @@ def model_at(url: str, **settings: Any) -> EndpointSpec:
 async def asked(services: Services, record: SessionRecord) -> list[tuple[str, str | None]]:
     """Item and outcome of each step."""
     rows = await services.sessions.responses(record.id)
-    return [
-        (row.item_key, row.administration.closing.outcome if row.administration.closing else None)
-        for row in rows
-    ]
+    return [(row.item_key, row.closing.outcome if row.closing else None) for row in rows]
 
 
 async def test_a_live_session_runs_to_its_end(working: Services) -> None:
@@ -109,7 +106,7 @@ async def test_faults_of_the_endpoint_are_never_wrong_answers(
 
     outcomes = ended.summary["outcomes"]
     rows = await working.sessions.responses(created.id)
-    closings = [row.administration.closing for row in rows]
+    closings = [row.closing for row in rows]
     assert sum(faults.played.values()) > 5
     assert all(c is not None and (c.score is None) == (c.outcome != "scored") for c in closings)
     assert sum(outcomes.values()) == len(rows)
@@ -194,9 +191,7 @@ async def test_the_time_limit_does_not_wait_for_a_slow_endpoint(working: Service
     assert ended.stop_reason == "time_limit"
     assert ended.status == "completed"
     rows = await working.sessions.responses(created.id)
-    assert [
-        row.administration.closing.error_code for row in rows if row.administration.closing
-    ] == ["time_limit"]
+    assert [row.closing.error_code for row in rows if row.closing] == ["time_limit"]
 
 
 async def test_cancel_pause_and_resume(working: Services) -> None:

@@ -31,7 +31,7 @@ def judge_url() -> Iterator[str]:
 
 async def closings(services: Services, record: SessionRecord) -> list[Closing]:
     rows = await services.sessions.responses(record.id)
-    return [row.administration.closing for row in rows if row.administration.closing]
+    return [row.closing for row in rows if row.closing]
 
 
 async def measured(services: Services, **changes: Any) -> SessionRecord:

@@ -62,7 +62,7 @@ async def assert_marked_as_told(services: Services, record: SessionRecord) -> No
     rows = await services.sessions.responses(record.id)
     assert rows
     for row in rows:
-        closing = row.administration.closing
+        closing = row.closing
         assert closing is not None
         assert closing.answer_text is not None
         item = items[row.item_key]
@@ -88,9 +88,7 @@ async def test_a_rescore_leaves_the_sessions_of_others_alone(working: Services) 
 
     assert mine.summary["rescore"]["mean_after"] == 1.0
     rows = await working.sessions.responses(mine.id)
-    assert {r.administration.closing and r.administration.closing.scorer_hash for r in rows} == {
-        hash_of(ANYTHING)
-    }
+    assert {r.closing and r.closing.scorer_hash for r in rows} == {hash_of(ANYTHING)}
     assert later.summary["estimate"]["theta"] == theirs.summary["estimate"]["theta"]
     await assert_marked_as_told(working, later)
     await assert_marked_as_told(working, theirs)

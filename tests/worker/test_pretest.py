@@ -42,7 +42,7 @@ async def test_a_live_model_answers_items_that_have_no_parameters(
     assert ended.summary["pretest"]["outcomes"]["scored"] == 8
     assert ended.summary["usage"]["calls"] == 38
     assert len({row.item_key for row in rows}) == 38
-    assert {row.administration.closing.score for row in rows if row.is_pretest} <= {0.0, 1.0}  # type: ignore[union-attr]  # all are closed
+    assert {row.closing.score for row in rows if row.is_pretest} <= {0.0, 1.0}  # type: ignore[union-attr]  # all are closed
     received = [event for event in events if event.type == "response.received"]
     assert sum(event.data["pretest"] for event in received) == 8
 
@@ -68,13 +68,11 @@ async def test_items_in_pretest_outlive_killed_workers(
         straight = await until(services, other.id)
 
     rows = await services.sessions.responses(ended.id)
-    steps = [row.administration.step for row in rows]
+    steps = [row.step for row in rows]
     assert ended.status == "completed", ended.failure
     assert ended.lease_epoch >= 3
     assert steps == list(range(1, 39))
-    assert [row.administration.position for row in rows if row.is_pretest] == ended.design[
-        "pretest"
-    ]["positions"]
+    assert [row.position for row in rows if row.is_pretest] == ended.design["pretest"]["positions"]
     seeded = {row.item_key for row in rows if row.is_pretest}
     of_test = [pair for pair in await asked(services, ended) if pair[0] not in seeded]
     others = await services.sessions.responses(straight.id)

@@ -109,13 +109,11 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
     missing = 0
     for entry in ended.summary["order"]:
         rows = await services.sessions.responses(entry["session_id"])
-        closings = [row.administration.closing for row in rows]
+        closings = [row.closing for row in rows]
         n_items = len(rows)
         # Nothing is lost and nothing doubled: every step is there once, and every arrival.
-        assert [row.administration.step for row in rows] == list(range(1, n_items + 1))
-        assert sorted(row.administration.arrival or 0 for row in rows) == list(
-            range(1, n_items + 1)
-        )
+        assert [row.step for row in rows] == list(range(1, n_items + 1))
+        assert sorted(row.arrival or 0 for row in rows) == list(range(1, n_items + 1))
         assert len({row.item_key for row in rows}) == n_items == entry["items"]
         unread = [c for c in closings if c is not None and c.outcome == "error"]
         assert {c.error_code for c in unread} <= {"judge_unreadable"}

@@ -86,7 +86,7 @@ async def test_endpoints_are_asked_side_by_side(working: Services, faults_url: s
     await ranked(working, created.id)
 
     rows = [
-        row.administration
+        row
         for member in await member_ids(working, created.id)
         for row in await working.sessions.responses(member)
     ]

@@ -27,7 +27,7 @@ async def test_forty_items_are_put_to_a_real_model_and_every_outcome_is_counted(
     assert sum(outcomes.values()) == len(rows)
     assert outcomes["error"] == 0
     for row in rows:
-        closing = row.administration.closing
+        closing = row.closing
         assert closing is not None
         assert (closing.score is None) == (closing.outcome != "scored")
         assert closing.tokens_out is not None

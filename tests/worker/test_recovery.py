@@ -108,9 +108,9 @@ async def test_a_session_survives_twenty_killed_workers(
         current.__exit__(None, None, None)
 
     rows = await services.sessions.responses(created.id)
-    arrivals = sorted(row.administration.arrival or 0 for row in rows)
+    arrivals = sorted(row.arrival or 0 for row in rows)
     assert ended.status == "completed", ended.failure
-    assert [row.administration.step for row in rows] == list(range(1, len(rows) + 1))
+    assert [row.step for row in rows] == list(range(1, len(rows) + 1))
     assert arrivals == list(range(1, len(rows) + 1))
     assert len(rows) == 100
     assert repeated_calls(faults) <= kills
@@ -143,7 +143,7 @@ async def test_a_session_outlives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
         await database.dispose()
 
     assert ended.status == "completed", ended.failure
-    assert sorted(row.administration.arrival or 0 for row in rows) == list(range(1, 61))
+    assert sorted(row.arrival or 0 for row in rows) == list(range(1, 61))
     assert ended.summary["outcomes"]["scored"] == 60
 
 

@@ -39,11 +39,11 @@ async def measured(services: Services, **changes: Any) -> SessionRecord:
 async def marks(services: Services, record: SessionRecord) -> list[tuple[str, str, float | None]]:
     """Item, outcome and score in the order in which the answers came."""
     rows: list[AskedAnswer] = await services.sessions.responses(record.id)
-    rows.sort(key=lambda row: row.administration.arrival or 0)
+    rows.sort(key=lambda row: row.arrival or 0)
     return [
         (row.item_key, closing.outcome, closing.score)
         for row in rows
-        if (closing := row.administration.closing) is not None
+        if (closing := row.closing) is not None
     ]
 
 
@@ -83,12 +83,12 @@ async def test_the_same_scorer_gives_the_same_theta_after_each_answer(working: S
     assert new.summary["estimate"] == old.summary["estimate"]
     thetas = [
         [
-            row.administration.closing.theta
+            row.closing.theta
             for row in sorted(
                 await working.sessions.responses(record.id),
-                key=lambda row: row.administration.arrival or 0,
+                key=lambda row: row.arrival or 0,
             )
-            if row.administration.closing
+            if row.closing
         ]
         for record in (old, new)
     ]

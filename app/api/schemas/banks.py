@@ -12,7 +12,7 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.common import ABSENT, MAX_LISTED, First, Input, Metadata, Output, Text, shallow
+from app.api.schemas.common import ABSENT, MAX_LISTED, First, Input, Metadata, Output, Text
 from app.api.schemas.versions import (
     FindingRead,
     LongText,
@@ -23,6 +23,7 @@ from app.api.schemas.versions import (
     VersionSettings,
 )
 from app.items import BY_KIND, ScorerSpec
+from app.records.fields import shallow
 from app.services.banks.imports import BankImport
 from app.services.banks.overviews import BankOverview
 from app.services.banks.spec import MAX_PER_SESSION, BankSpec

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
@@ -75,11 +74,6 @@ class Output(BaseModel):
     def read(cls, value: object) -> Self:
         """The outgoing shape of a value with fields of these names, a mapping or an object."""
         return cls.model_validate(value, strict=False, from_attributes=True)
-
-
-def shallow(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass, as they are, for a shape that has more than these."""
-    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 class FieldError(Output):

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
-from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text, shallow
+from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text
 from app.calling import GenerationParams, RetryPolicy
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
+from app.records.fields import shallow
 from app.services.endpoints.service import EndpointChange, EndpointSpec
 
 _DEFAULT: Final = EndpointSettings(kind="")

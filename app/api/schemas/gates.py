@@ -5,10 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Name, Output, shallow
+from app.api.schemas.common import Input, Name, Output
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, Status
+from app.records.fields import shallow
 from app.services.results.gates import Gate, GateSpec
 from app.services.visibility import Sight
 

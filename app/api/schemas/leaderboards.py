@@ -5,9 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from app.api.schemas.common import Output, shallow
+from app.api.schemas.common import Output
 from app.api.schemas.session_figures import AccuracyRead, ExtrapolationRead
 from app.api.schemas.sessions import SessionEndpoint
+from app.records.fields import shallow
 from app.records.sessions import SessionRecord
 from app.services.results.leaderboards import Board, Entry, Leaderboard, Unranked
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Metadata, Name, Output, shallow
+from app.api.schemas.common import Input, Metadata, Name, Output
 from app.api.schemas.designs import (
     Count,
     EstimatorInput,
@@ -19,6 +19,7 @@ from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import Seed
 from app.engine import StopReason
 from app.engine.ranking.rules import RankingBudget, RankingRules
+from app.records.fields import shallow
 from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import Sight

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
-from app.api.schemas.common import MAX_LISTED, First, Input, Metadata, Name, Output, Text, shallow
+from app.api.schemas.common import MAX_LISTED, First, Input, Metadata, Name, Output, Text
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
 from app.items import Outcome
+from app.records.fields import shallow
 from app.records.response_sets import ResponseSet
 from app.services.responses.collection import Collection, CollectionReport
 from app.services.responses.imports import MAX_PLACES, AnswerImport

@@ -4,8 +4,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from app.api.schemas.common import Input, Output, Text, shallow
+from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, Outcome
+from app.records.fields import shallow
 from app.scorers import Scored
 from app.services.marking.closing import Marked
 

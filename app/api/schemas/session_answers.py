@@ -6,8 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.common import Input, Int32, Name, Output, Text, shallow
+from app.api.schemas.common import Input, Int32, Name, Output, Text
 from app.items import Outcome
+from app.records.fields import shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.rescoring import Change
@@ -74,8 +75,11 @@ class ResponseRead(Output):
     """
 
     step: int
-    item_id: str
-    pretest: bool = Field(description="An item without parameters, of which no estimate knows.")
+    item_id: str = Field(validation_alias="item_key")
+    pretest: bool = Field(
+        validation_alias="is_pretest",
+        description="An item without parameters, of which no estimate knows.",
+    )
     arrival: int | None = Field(description="Order in which answers came, from 1.")
     outcome: Literal["scored", "unparsed", "refused", "error", "truncated"] | None
     score: float | None
@@ -125,15 +129,8 @@ class ResponseRead(Output):
     def of(cls, asked: AskedAnswer, sight: Sight) -> "ResponseRead":
         """From the service's value."""
         asked = sight.answer(asked)
-        item = asked.administration
-        return cls.read(
-            {
-                **(_NOT_CLOSED if item.closing is None else shallow(item.closing)),
-                **shallow(item),
-                "item_id": asked.item_key,
-                "pretest": asked.is_pretest,
-            }
-        )
+        closing = _NOT_CLOSED if asked.closing is None else shallow(asked.closing)
+        return cls.read(closing | shallow(asked))
 
 
 class ResponseList(Output):
@@ -181,7 +178,7 @@ class TrajectoryPoint(Output):
 
     arrival: int
     step: int
-    item_id: str
+    item_id: str = Field(validation_alias="item_key")
     outcome: str
     score: float | None
     theta: float | None
@@ -198,11 +195,9 @@ class Trajectory(Output):
     def of(cls, answers: list[AskedAnswer]) -> "Trajectory":
         """From all items of a session."""
         points = [
-            TrajectoryPoint.read(
-                {**shallow(closing), **shallow(answer.administration), "item_id": answer.item_key}
-            )
+            TrajectoryPoint.read(shallow(closing) | shallow(answer))
             for answer in answers
-            if not answer.is_pretest and (closing := answer.administration.closing)
+            if not answer.is_pretest and (closing := answer.closing)
         ]
         return cls(data=sorted(points, key=lambda point: point.arrival))
 

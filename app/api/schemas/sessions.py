@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import Input, Metadata, Name, Output, shallow
+from app.api.schemas.common import Input, Metadata, Name, Output
 from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import (
@@ -27,6 +27,7 @@ from app.api.schemas.session_figures import (
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
+from app.records.fields import shallow
 from app.records.sessions import SessionRecord
 from app.reports.figures import asked_caution, unparsed_caution
 from app.services.banks.spec import MAX_PER_SESSION

@@ -17,6 +17,7 @@ from app.engine.prediction.p_irt import P_IRT
 from app.engine.prediction.score_model import ScorePredictor, Target
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.state import Draw
+from app.records.fields import made_of
 from app.reports.session.cautions import cautions_of, join_cautions
 from app.reports.session.facts import (
     Ability,
@@ -375,14 +376,10 @@ def _items(
     positions = [item.position for item in shown if not item.pretest]
     expected = dict(zip(positions, _expected(positions, figures, known), strict=True))
     return tuple(
-        AskedItem(
-            step=item.step,
-            item_id=item.item_id,
-            tags=item.tags,
-            pretest=item.pretest,
+        made_of(
+            AskedItem,
+            item,
             question=shortened(item.question),
-            outcome=item.outcome,
-            score=item.score,
             expected=expected.get(item.position),
             answer=shortened(item.answer),
             reason=shortened(item.reason),

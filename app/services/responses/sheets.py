@@ -16,7 +16,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from app.engine.bank import FloatArray
 from app.engine.models.base import IntArray
@@ -24,8 +23,6 @@ from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.items import Outcome
 from app.records.response_sets import StoredSheet
-
-CodeArray = NDArray[np.uint8]
 
 WRONG, RIGHT, FRACTION = 0, 1, 2
 NOT_RUN = 255

@@ -15,6 +15,7 @@ from app.exchange.every_eval_ever import (
     instance_lines,
 )
 from app.items import ItemContent
+from app.records.fields import made_of
 from app.records.sessions import ENDED, SessionRecord
 from app.reports.figures import unmarked
 from app.services.banks.loaded import BankItem
@@ -81,13 +82,11 @@ async def export_session(
     answers = [
         sight.answer(asked)
         for asked in await sessions.responses(session_id)
-        if not asked.is_pretest
-        and asked.administration.closing is not None
-        and asked.administration.closing.score is not None
+        if not asked.is_pretest and asked.closing is not None and asked.closing.score is not None
     ]
     items: dict[int, BankItem] = {}
     if sight.shows(withheld=record.withheld):
-        positions = sorted({asked.administration.position for asked in answers})
+        positions = sorted({asked.position for asked in answers})
         items = await versions.items_at(version, positions)
     # Of thousands of answers this is a second, in which nobody else is to wait.
     content = await asyncio.to_thread(_content, _test(record), answers, items, file_format)
@@ -102,24 +101,19 @@ def _content(
 ) -> bytes:
     evaluated = []
     for asked in answers:
-        closing = asked.administration.closing
+        closing = asked.closing
         if closing is None or closing.score is None:
             continue
-        item = items.get(asked.administration.position)
+        item = items.get(asked.position)
         known = item is not None and item.content != ItemContent()
         evaluated.append(
-            EvaluatedItem(
+            made_of(
+                EvaluatedItem,
+                closing,
                 key=asked.item_key,
-                step=asked.administration.step,
+                step=asked.step,
                 content=item.content if item is not None and known else None,
-                score=closing.score,
                 raw=closing.answer_text if closing.raw_text is None else closing.raw_text,
-                reasoning=closing.reasoning,
-                extracted=closing.extracted,
-                extractor=closing.extractor,
-                tokens_in=closing.tokens_in,
-                tokens_out=closing.tokens_out,
-                latency_ms=closing.latency_ms,
             )
         )
     content = instance_lines(test, evaluated)

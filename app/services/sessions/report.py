@@ -6,6 +6,7 @@ from dataclasses import replace
 from app.engine.design.words import stops_when
 from app.items import ItemContent
 from app.records.banks import BankVersion
+from app.records.fields import made_of
 from app.records.sessions import SessionRecord
 from app.reports.session.build import Asked, Ended, Known, session_report
 from app.reports.session.facts import SessionIdentity, SessionReport
@@ -58,7 +59,7 @@ class SessionReports:
             stored = await uow.versions.get(record.bank_version_id)
         texts: dict[int, ItemContent] = {}
         if sight.shows(withheld=record.withheld):
-            positions = sorted({asked.administration.position for asked in answers})
+            positions = sorted({asked.position for asked in answers})
             items = await self._versions.items_at(version, positions)
             texts = {position: item.content for position, item in items.items()}
         known = await self._known(record, version, stored)
@@ -137,29 +138,18 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
 
 
 def _asked(asked: AskedAnswer, version: LoadedVersion, texts: dict[int, ItemContent]) -> Asked:
-    item, closing = asked.administration, asked.administration.closing
-    content = texts.get(item.position)
+    content = texts.get(asked.position)
     question = None
     if content is not None:
         question = content.prompt or (content.messages[-1].content if content.messages else None)
-    known = Asked(
-        step=item.step,
-        position=item.position,
-        item_id=asked.item_key,
-        tags=() if asked.is_pretest else version.tags[item.position],
-        pretest=asked.is_pretest,
-        arrival=item.arrival,
-        probability=item.probability,
-        question=question,
-    )
-    if closing is None:
-        return known
-    return replace(
-        known,
-        outcome=closing.outcome,
-        score=closing.score,
-        answer=closing.extracted or closing.answer_text,
-        reason=closing.reason,
-        theta=closing.theta,
-        se=closing.se,
-    )
+    said = {
+        **{name: getattr(asked, name) for name in ("step", "position", "arrival", "probability")},
+        "item_id": asked.item_key,
+        "tags": () if asked.is_pretest else version.tags[asked.position],
+        "pretest": asked.is_pretest,
+        "question": question,
+    }
+    if (closing := asked.closing) is None:
+        return Asked(**said)
+    answer = closing.extracted or closing.answer_text
+    return made_of(Asked, closing, answer=answer, **said)

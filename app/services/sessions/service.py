@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from app.errors import (
     LeaseLapsedError,
 )
+from app.records.fields import shallow
 from app.records.sessions import UNDERWAY, Administration, SessionEvent, SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.sessions.drafts import SessionDrafts, SessionQueue, SessionSpec
@@ -14,14 +15,13 @@ from app.storage.paging import Page, PageRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedAnswer:
-    """One row of a session's list of responses.
+class AskedAnswer(Administration):
+    """One item of a session, by its name in the bank.
 
     Attributes:
-        withheld: It is an answer to a withheld bank.
+        withheld: It is one of a withheld bank.
     """
 
-    administration: Administration
     item_key: str
     is_pretest: bool
     withheld: bool
@@ -112,7 +112,7 @@ class SessionService:
         version = await self._versions.load(record.bank_version_id)
         return [
             AskedAnswer(
-                administration=item,
+                **shallow(item),
                 item_key=version.key_at(item.position),
                 is_pretest=version.is_pretest(item.position),
                 withheld=record.withheld,

@@ -8,6 +8,7 @@ from sqlalchemy import Row, bindparam, func, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.api_keys import ApiKey, Scope
+from app.records.fields import made_of
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import ApiKeyRow
 
@@ -73,12 +74,4 @@ _BY_SECRET = select(*ApiKeyRow.__table__.c).where(ApiKeyRow.secret_hash == bindp
 
 
 def _api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:
-    return ApiKey(
-        id=row.id,
-        name=row.name,
-        prefix=row.prefix,
-        scopes=frozenset(Scope(scope) for scope in row.scopes),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-    )
+    return made_of(ApiKey, row, scopes=frozenset(Scope(scope) for scope in row.scopes))

@@ -1,11 +1,11 @@
 """What the bank repository takes and returns, and how rows become it."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from app.items import ItemContent, Message, ScorerSpec
 from app.records.banks import PRETEST, Bank, BankVersion, Item, VersionItem
+from app.records.fields import made_of
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 
 #: Fields of a `BankVersion` that share one column.
@@ -24,53 +24,33 @@ def bank_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_bank(row: BankRow) -> Bank:
     """Row to value."""
-    special: dict[str, Any] = {
-        "metadata": row.details,
-        "default_scorer": ScorerSpec(**row.default_scorer),
-    }
-    plain = {f.name: getattr(row, f.name) for f in fields(Bank) if f.name not in special}
-    return Bank(**plain, **special)
+    scorer = ScorerSpec(**row.default_scorer)
+    return made_of(Bank, row, metadata=row.details, default_scorer=scorer)
 
 
 def read_item(row: ItemRow) -> Item:
     """Row to value."""
-    return Item(
-        id=row.id,
-        bank_id=row.bank_id,
-        key=row.key,
+    return made_of(
+        Item,
+        row,
         content=read_content(row.content),
         scorer=read_scorer(row.scorer),
         tags=tuple(row.tags),
         group=row.group_key,
-        expected_tokens_in=row.expected_tokens_in,
-        expected_tokens_out=row.expected_tokens_out,
-        content_hash=row.content_hash,
-        revision=row.revision,
-        created_at=row.created_at,
     )
 
 
 def read_version(row: BankVersionRow) -> BankVersion:
     """Row to value."""
-    plain = (f.name for f in fields(BankVersion) if f.name not in VERSION_EXTRAS)
-    return BankVersion(**{name: getattr(row, name) for name in plain}, **row.extras)
+    return made_of(BankVersion, row, **row.extras)
 
 
 def read_version_item(row: VersionItemRow, key: str, pretest_sessions: int) -> VersionItem:
     """Row to value."""
-    known = row.status != PRETEST
-    return VersionItem(
-        position=row.position,
-        item_id=row.item_id,
-        key=key,
-        a=row.a if known else None,
-        intercept=row.intercept if known else None,
-        c=row.c if known else None,
-        d=row.d if known else None,
-        k=row.k,
-        status=row.status,
-        flags=tuple(row.flags),
-        pretest_sessions=pretest_sessions,
+    said = dict.fromkeys(("a", "intercept", "c", "d")) if row.status == PRETEST else {}
+    flags = tuple(row.flags)
+    return made_of(
+        VersionItem, row, key=key, flags=flags, pretest_sessions=pretest_sessions, **said
     )
 
 

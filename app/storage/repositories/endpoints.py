@@ -18,6 +18,7 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
+from app.records.fields import made_of
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import EndpointRow
 
@@ -209,20 +210,17 @@ def _sealed_columns(sealed: SealedSecrets) -> dict[str, Any]:
 
 def _endpoint(row: EndpointRow) -> Endpoint:
     sampling = dict(row.sampling)
-    return Endpoint(
-        id=row.id,
-        settings=EndpointSettings(
-            name=row.name,
-            kind=row.kind,
-            base_url=row.base_url,
-            model=row.model,
+    return made_of(
+        Endpoint,
+        row,
+        settings=made_of(
+            EndpointSettings,
+            row,
             sampling=GenerationParams(**sampling | {"stop": tuple(sampling.get("stop", ()))}),
             reasoning_tags=(row.reasoning["open"], row.reasoning["close"]),
             limits=Limits(**row.limits),
             price=Price(**row.price),
             retry=RetryPolicy(**row.retry),
-            options=row.options,
-            timeout_s=row.timeout_s,
             metadata=row.details,
         ),
         sealed=SealedSecrets(

@@ -1,10 +1,9 @@
 """Gates: a session held against a threshold."""
 
-from dataclasses import fields
-
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
+from app.records.fields import made_of
 from app.records.gates import GateRecord
 from app.storage.rows.sessions import GateRow
 
@@ -39,7 +38,7 @@ class GateRepository:
         self._db.add(row)
         await self._db.flush()
         await self._db.refresh(row)
-        return _read(row)
+        return made_of(GateRecord, row)
 
     async def get(self, gate_id: str) -> GateRecord:
         """One gate.
@@ -50,8 +49,4 @@ class GateRepository:
         row = await self._db.get(GateRow, gate_id)
         if row is None:
             raise NotFoundError("gate", gate_id)
-        return _read(row)
-
-
-def _read(row: GateRow) -> GateRecord:
-    return GateRecord(**{f.name: getattr(row, f.name) for f in fields(GateRecord)})
+        return made_of(GateRecord, row)

@@ -1,13 +1,13 @@
 """Response sets: which examinee answered which item how, a row for each examinee and trial."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
+from app.records.fields import made_of, shallow
 from app.records.response_sets import ResponseSet, StoredSheet
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
@@ -171,7 +171,7 @@ class ResponseSetRepository:
 
 
 def _values(response_set: ResponseSet) -> dict[str, Any]:
-    values = {f.name: getattr(response_set, f.name) for f in fields(ResponseSet)}
+    values = shallow(response_set)
     values["details"] = dict(values.pop("metadata"))
     values["outcomes"] = dict(values["outcomes"])
     values["imports"] = list(values["imports"])
@@ -179,6 +179,4 @@ def _values(response_set: ResponseSet) -> dict[str, Any]:
 
 
 def _read(row: ResponseSetRow) -> ResponseSet:
-    special: dict[str, Any] = {"metadata": row.details}
-    plain = {f.name: getattr(row, f.name) for f in fields(ResponseSet) if f.name not in special}
-    return ResponseSet(**plain, **special)
+    return made_of(ResponseSet, row, metadata=row.details)

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import text
 
+from app.records.fields import shallow
 from app.records.sessions import Advance, Closing
 
 _CLOSING_TYPES = {
@@ -92,18 +93,7 @@ def step_values(step: Advance) -> dict[str, Any]:
                 for nth, (number, closing) in enumerate(step.closed.items(), 1)
             ]
         ),
-        "asked": as_json(
-            [
-                {
-                    "step": item.step,
-                    "position": item.position,
-                    "information": item.information,
-                    "probability": item.probability,
-                    "step_token": item.step_token,
-                }
-                for item in step.asked
-            ]
-        ),
+        "asked": as_json([shallow(item) for item in step.asked]),
         "events": as_json(
             [
                 {"nth": nth, "type": event.type, "data": event.data}

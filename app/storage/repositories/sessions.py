@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
 from app.records.banks import OPEN
+from app.records.fields import made_of
 from app.records.sessions import (
     ENDED,
     UNDERWAY,
@@ -491,15 +492,5 @@ _LOCKED_SESSION = _SESSION.with_for_update(of=SessionRow)
 def _administration(row: Row[Any]) -> Administration:
     closing = None
     if row.outcome is not None:
-        closing = Closing(**{f.name: getattr(row, f.name) for f in fields(Closing)})
-    return Administration(
-        step=row.step,
-        position=row.position,
-        asked_at=row.asked_at,
-        step_token=row.step_token,
-        information=row.information,
-        probability=row.probability,
-        arrival=row.arrival,
-        answered_at=row.answered_at,
-        closing=closing,
-    )
+        closing = made_of(Closing, row)
+    return made_of(Administration, row, closing=closing)
