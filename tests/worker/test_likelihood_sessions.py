@@ -61,7 +61,7 @@ async def test_the_likeliest_option_is_the_answer_and_every_likelihood_is_kept(
 
     closings = {}
     for asked in await working.sessions.responses(ended.id):
-        closing = asked.administration.closing
+        closing = asked.closing
         assert closing is not None
         closings[asked.item_key] = closing
     assert {key: (c.outcome, c.score, c.answer_text) for key, c in closings.items()} == {

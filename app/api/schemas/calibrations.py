@@ -17,6 +17,7 @@ from app.api.schemas.versions import (
 )
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
+from app.records.fields import made_of
 from app.services.calibrations.service import Publication
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
@@ -77,12 +78,7 @@ class LinkCreate(Input):
 
     def to_domain(self) -> LinkPlan:
         """The same for the service."""
-        return LinkPlan(
-            method=self.method,
-            anchors=tuple(self.anchors),
-            bank_version_id=self.bank_version_id,
-            check_drift=self.check_drift,
-        )
+        return made_of(LinkPlan, self, anchors=tuple(self.anchors))
 
 
 class CalibrationCreate(Input):

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from app.api.schemas.common import FieldError, Output
 from app.exchange.catalog.entry import Source
+from app.records.fields import shallow
 from app.services.catalog.service import Offer
 from app.storage.repositories.installations import InstallationRecord
 
@@ -182,16 +183,5 @@ class InstallationRead(Output):
     @classmethod
     def of(cls, record: InstallationRecord) -> Self:
         """The outgoing shape."""
-        return cls(
-            id=record.id,
-            entry=record.entry,
-            status=record.status,
-            progress=InstallationProgressRead.model_validate(record.progress),
-            result=None if record.result is None else InstallationResult.of(record.result),
-            failure=None
-            if record.failure is None
-            else InstallationFailure.model_validate(record.failure),
-            created_at=record.created_at,
-            started_at=record.started_at,
-            finished_at=record.finished_at,
-        )
+        result = None if record.result is None else InstallationResult.of(record.result)
+        return cls.read({**shallow(record), "result": result})

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text
 from app.calling import GenerationParams, RetryPolicy
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
-from app.records.fields import shallow
+from app.records.fields import made_of, shallow
 from app.services.endpoints.service import EndpointChange, EndpointSpec
 
 _DEFAULT: Final = EndpointSettings(kind="")
@@ -68,7 +68,7 @@ class Sampling(Input):
 
     def to_domain(self) -> GenerationParams:
         """The same for an adapter."""
-        return GenerationParams(**self.model_dump(exclude={"stop"}), stop=tuple(self.stop))
+        return made_of(GenerationParams, self, stop=tuple(self.stop))
 
 
 class ReasoningMarks(Input):
@@ -95,7 +95,7 @@ class LimitsModel(Input):
 
     def to_domain(self) -> Limits:
         """The same for the services."""
-        return Limits(rpm=self.rpm, tpm=self.tpm, concurrency=self.concurrency)
+        return made_of(Limits, self)
 
 
 class PriceModel(Input):
@@ -107,7 +107,7 @@ class PriceModel(Input):
 
     def to_domain(self) -> Price:
         """The same for the services."""
-        return Price(input_per_1m=self.input_per_1m, output_per_1m=self.output_per_1m)
+        return made_of(Price, self)
 
 
 class RetryModel(Input):
@@ -129,7 +129,7 @@ class RetryModel(Input):
 
     def to_domain(self) -> RetryPolicy:
         """The same for the worker."""
-        return RetryPolicy(**self.model_dump())
+        return made_of(RetryPolicy, self)
 
 
 class EndpointCreate(Input):
@@ -153,19 +153,14 @@ class EndpointCreate(Input):
     def to_spec(self) -> EndpointSpec:
         """The same for the service."""
         return EndpointSpec(
-            settings=EndpointSettings(
-                name=self.name,
-                kind=self.kind,
-                base_url=self.base_url,
-                model=self.model,
+            settings=made_of(
+                EndpointSettings,
+                self,
                 sampling=self.sampling.to_domain(),
                 reasoning_tags=(self.reasoning.open, self.reasoning.close),
                 limits=self.limits.to_domain(),
                 price=self.price.to_domain(),
                 retry=self.retry.to_domain(),
-                timeout_s=self.timeout_s,
-                options=self.options,
-                metadata=self.metadata,
             ),
             api_key=self.api_key.get_secret_value() if self.api_key else None,
             headers=_revealed(self.headers),

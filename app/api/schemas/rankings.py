@@ -19,7 +19,7 @@ from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
 from app.api.schemas.sessions import Seed
 from app.engine import StopReason
 from app.engine.ranking.rules import RankingBudget, RankingRules
-from app.records.fields import shallow
+from app.records.fields import made_of, shallow
 from app.records.rankings import RankingRecord
 from app.services.rankings.service import MAX_ENDPOINTS, EndpointChoice, RankingSpec
 from app.services.visibility import Sight
@@ -143,23 +143,13 @@ class RankingCreate(Input):
             include={"estimator", "selection", "prediction", "concurrency", "failures"},
             exclude_unset=True,
         )
-        return RankingSpec(
+        return made_of(
+            RankingSpec,
+            self,
             endpoints=[endpoint.to_domain() for endpoint in self.endpoints],
-            bank_version_id=self.bank_version_id,
-            bank=self.bank,
-            rules=RankingRules(
-                confidence=self.confidence,
-                holm=self.correction == "holm",
-                min_items=self.min_items,
-                max_items=self.max_items,
-                tie_width=self.tie_width,
-                futility=self.futility,
-                shared_items=self.shared_items,
-            ),
+            rules=made_of(RankingRules, self, holm=self.correction == "holm"),
             budget=self.budget.to_domain(),
             asking={name: section for name, section in asking.items() if section is not None},
-            seed=self.seed,
-            metadata=self.metadata,
         )
 
 

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from app.api.schemas.common import Input, Int32, Name, Output, Text
 from app.items import Outcome
-from app.records.fields import shallow
+from app.records.fields import made_of, shallow
 from app.records.sessions import Closing
 from app.services.sessions.manual import ManualAnswer, NextItem
 from app.services.sessions.rescoring import Change
@@ -31,13 +31,8 @@ class ManualResponse(Input):
 
     def to_domain(self) -> ManualAnswer:
         """As the service takes it."""
-        return ManualAnswer(
-            step_token=self.step_token,
-            item_id=self.item_id,
-            response=self.response,
-            score=self.score,
-            outcome=None if self.outcome is None else Outcome(self.outcome),
-        )
+        outcome = None if self.outcome is None else Outcome(self.outcome)
+        return made_of(ManualAnswer, self, outcome=outcome)
 
 
 class ItemView(Output):

@@ -27,7 +27,7 @@ from app.api.schemas.session_figures import (
 from app.api.schemas.versions import AskedModel, LongText, UnparsedPolicy
 from app.engine import StopReason
 from app.engine.design.words import stops_when
-from app.records.fields import shallow
+from app.records.fields import made_of, shallow
 from app.records.sessions import SessionRecord
 from app.reports.figures import asked_caution, unparsed_caution
 from app.services.banks.spec import MAX_PER_SESSION
@@ -139,18 +139,9 @@ class SessionCreate(DesignInput):
 
     def to_domain(self) -> SessionSpec:
         """As the service takes it."""
-        return SessionSpec(
-            mode=self.mode,
-            endpoint_id=self.endpoint_id,
-            endpoint=self.endpoint.to_spec() if self.endpoint else None,
-            bank_version_id=self.bank_version_id,
-            bank=self.bank,
-            plan=self.plan(),
-            unparsed_policy=self.unparsed_policy,
-            prompt=self.prompt.model_dump(exclude_none=True),
-            seed=self.seed,
-            metadata=self.metadata,
-        )
+        endpoint = self.endpoint.to_spec() if self.endpoint else None
+        prompt = self.prompt.model_dump(exclude_none=True)
+        return made_of(SessionSpec, self, endpoint=endpoint, plan=self.plan(), prompt=prompt)
 
 
 class SessionExtend(DesignInput):

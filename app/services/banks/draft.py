@@ -17,6 +17,7 @@ from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict, 
 from app.errors import FieldProblem, InvalidInputError, ItemBankError, UnknownNameError
 from app.exchange.files import MAX_PROBLEMS
 from app.records.banks import ACTIVE, PRETEST, QUARANTINED, ItemOutline, VersionItem
+from app.records.fields import shallow
 from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.responses.unparsed import UNPARSED_POLICY
@@ -310,10 +311,4 @@ def _of_rows(
 
 
 def _flag(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "severity": finding.severity,
-        "field": finding.field,
-        "value": finding.value,
-        "message": finding.message,
-    }
+    return {name: value for name, value in shallow(finding).items() if name != "item_id"}

@@ -27,6 +27,7 @@ from app.exchange.names import match_names
 from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
+from app.records.fields import made_of
 from app.services.banks.scorer_checks import Faults, name_of
 from app.services.banks.spec import calls_out
 from app.storage.identifiers import new_id
@@ -169,16 +170,7 @@ def new_items(
 
 def new_item(record: ItemRecord, item_id: str) -> NewItem:
     """The record as it is stored."""
-    return NewItem(
-        id=item_id,
-        key=record.key,
-        content=record.content,
-        scorer=record.scorer,
-        tags=record.tags,
-        group=record.group,
-        expected_tokens_in=record.expected_tokens_in,
-        expected_tokens_out=record.expected_tokens_out,
-    )
+    return made_of(NewItem, record, id=item_id)
 
 
 def batch_line(row: ItemRow, existing: Mapping[str, Item], faults: Faults) -> BatchLine:
@@ -268,15 +260,10 @@ def bare_items(parameters: ItemBank) -> list[NewItem]:
 
 def outline(item: NewItem) -> ItemOutline:
     """What the rest of an import needs to know of a new item."""
-    return ItemOutline(
-        id=item.id,
-        key=item.key,
+    return made_of(
+        ItemOutline,
+        item,
         content_hash=item.content.content_hash,
-        scorer=item.scorer,
-        tags=item.tags,
-        group=item.group,
-        expected_tokens_in=item.expected_tokens_in,
-        expected_tokens_out=item.expected_tokens_out,
         has_content=item.content != ItemContent(),
         has_target=bool(item.content.target),
     )

@@ -15,6 +15,7 @@ from app.engine.prediction.correction import IntervalCorrection, VersionLearning
 from app.errors import InvalidInputError
 from app.exchange.calibration_file import CalibrationFile, Figures
 from app.records.calibrations import CalibrationRecord, FittedItems
+from app.records.fields import made_of
 from app.reports.version.build import judged_items, version_report
 from app.reports.version.facts import (
     CalibrationFacts,
@@ -66,16 +67,13 @@ class VersionReports:
                 fitted = await uow.calibrations.fitted(record.id)
         join = (await self._joins.of_sessions(found)).check
         states = found.lint["items"]
-        identity = Identity(
+        identity = made_of(
+            Identity,
+            found,
             bank=loaded.bank_name,
             version=found.number,
             model=found.response_model,
-            scale=found.scale,
-            provisional=found.provisional,
-            notes=found.notes,
-            parameters_hash=found.parameters_hash,
             created_at=found.created_at.isoformat(timespec="seconds"),
-            n_items=found.n_items,
             n_active=states["active"],
             n_quarantined=states["quarantined"],
             n_pretest=states["pretest"],
@@ -239,18 +237,13 @@ def _facts(
 ) -> CalibrationFacts:
     verdicts, worst = judged_items(keys, columns)
     dependence = figures.local_dependence
-    return CalibrationFacts(
+    return made_of(
+        CalibrationFacts,
+        figures,
         model=model,
         n_examinees=n_examinees,
         n_items=len(keys),
-        scored_answers=figures.scored_answers,
-        converged=figures.converged,
-        log_likelihood=figures.log_likelihood,
-        n_parameters=figures.n_parameters,
-        aic=figures.aic,
-        bic=figures.bic,
         fit=figures.fit.model_dump(),
-        warnings=figures.warnings,
         dropped_items=dropped[0],
         dropped_examinees=dropped[1],
         n_dependent_pairs=None if dependence is None else dependence.n_flagged,

@@ -34,6 +34,7 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
+from app.records.fields import made_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -410,15 +411,11 @@ _ERROR_OF: Mapping[str, type[ExamineeError]] = {
 
 def _config(spec: EndpointSpec) -> EndpointConfig:
     settings = spec.settings
-    return EndpointConfig(
-        kind=settings.kind,
-        base_url=settings.base_url,
-        model=settings.model,
+    return made_of(
+        EndpointConfig,
+        settings,
         api_key=spec.api_key,
         headers=dict(spec.headers),
-        sampling=settings.sampling,
-        reasoning_tags=settings.reasoning_tags,
-        timeout_s=settings.timeout_s,
         options=dict(settings.options),
     )
 

@@ -10,6 +10,7 @@ from app.errors import AlreadyExistsError
 from app.exchange.recorded import FIRST_TRIAL, Choices, Recorded
 from app.items import Outcome
 from app.records.collected import GivenAnswer, Source
+from app.records.fields import made_of
 from app.records.response_sets import ResponseSet
 from app.services.responses.imports import MAX_NAME_LENGTH, Draft, FileRead
 from app.services.responses.service import import_draft, new_set
@@ -146,15 +147,12 @@ class Collector:
             draft = await asyncio.to_thread(_draft_of, answers, names, origin, asked)
             done = await import_draft(uow, found, draft)
             await uow.collected.mark(found.id, list(names))
-        return CollectionReport(
-            response_set=done.response_set,
+        return made_of(
+            CollectionReport,
+            done,
             sessions=len(sessions),
             left_out={},
-            accepted=done.accepted,
             pretest_answers=sum(answer.is_pretest for answer in answers),
-            outcomes=done.outcomes,
-            new_examinees=done.new_examinees,
-            new_items=done.new_items,
         )
 
 

@@ -101,14 +101,11 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
     provenance = record.provenance
     calibration = version.calibration or {}
     examinee = record.endpoint_name or record.endpoint_model or record.metadata.get("model")
-    return SessionIdentity(
-        id=record.id,
+    return made_of(
+        SessionIdentity,
+        record,
         examinee=examinee or "A model answered for by hand",
-        mode=record.mode,
-        status=record.status,
         bank=record.bank_name,
-        bank_version=record.bank_version,
-        bank_version_id=record.bank_version_id,
         response_model=version.response_model,
         scale=version.scale,
         provisional=version.provisional,
@@ -116,12 +113,6 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         n_never_asked=provenance.get("n_never_asked", 0),
         n_calibrated_on=calibration.get("n_examinees"),
         parameters_hash=version.parameters_hash,
-        parent_id=record.parent_id,
-        relation=record.relation,
-        ranking_id=record.ranking_id,
-        design=record.design,
-        seed=record.seed,
-        metadata=record.metadata,
         code_version=provenance.get("code_version"),
         stops_when=stops_when(
             SessionPlan.from_dict(record.design).design, provenance.get("reachable_se")
