@@ -96,7 +96,9 @@ def test_a_decision_takes_the_corrected_interval() -> None:
     state = answered(*[1] * 6)
     belief = state.belief
     cut = belief.theta - 2.2 * belief.se
-    document = {"stopping": {"se": None, "min_items": 1, "cut_score": {"theta": cut}}}
+    # Looked at hardly more than once: who looks often must see more.
+    stopping = {"se": None, "min_items": 6, "max_items": 7, "cut_score": {"theta": cut}}
+    document = {"stopping": stopping}
     assert stop(document, state, None) is not None
     assert stop(document, state, KNOWN) is None
 
