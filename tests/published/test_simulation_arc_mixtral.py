@@ -69,6 +69,6 @@ def test_intervals_hold_on_models_that_were_not_learned_from(tmp_path: Path) -> 
     assert learned["coverage95"] == pytest.approx(0.95, abs=0.035)
     assert learned["accuracy_coverage95"] == pytest.approx(0.95, abs=0.045)
     assert combined["accuracy_coverage95"] == pytest.approx(0.95, abs=0.045)
-    assert combined["accuracy_mae"] <= learned["accuracy_mae"]
+    assert combined["accuracy_mae"] < 0.85 * plain["accuracy_mae"]
     assert learned["coverage95_raw"] < 0.91
     assert learned["accuracy_mae"] < 0.85 * plain["accuracy_mae"]

@@ -199,8 +199,8 @@ def _best_range(theta: FloatArray, information: FloatArray) -> tuple[float, floa
 def _precision(
     bank: ItemBank, items: NDArray[np.intp], correction: IntervalCorrection | None
 ) -> tuple[Precision, ...]:
-    def corrected(n: int, half: float) -> float:
-        return half if correction is None else half * correction.theta.at(n, half)
+    def corrected(n: int, half: float, theta: float) -> float:
+        return half if correction is None else half * correction.theta.at(n, half, theta)
 
     ordered = [
         np.cumsum(np.sort(bank.information(theta, items))[::-1]) for theta in PRECISION_THETAS
@@ -212,7 +212,8 @@ def _precision(
         Precision(
             n_items=n,
             half_width=tuple(
-                corrected(n, Z_95 / math.sqrt(1.0 + gathered[n - 1])) for gathered in ordered
+                corrected(n, Z_95 / math.sqrt(1.0 + gathered[n - 1]), float(theta))
+                for theta, gathered in zip(PRECISION_THETAS, ordered, strict=True)
             ),
         )
         for n in lengths
