@@ -5,7 +5,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -36,7 +36,9 @@ from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.multidimensional.knowledge import with_abilities
 from app.errors import InvalidInputError
+from app.exchange.item_facts import read_families
 from app.exchange.parameters import write_difficulties, write_mirt
+from app.reports.version.words import shift_words
 
 #: Figures of a report card that the screen shows.
 _CARD = (
@@ -112,9 +114,18 @@ def command(
         bool,
         typer.Option(
             "--report-card",
-            help="Test examinees on banks calibrated without them; takes about as long again.",
+            help="Test examinees on banks calibrated without them; takes several times as long.",
         ),
     ] = False,
+    families: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="CSV examinee,family: the report card holds families out; by default a family is "
+            "what stands before the first / of a name.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Deals the items to parts.")] = 0,
     json: JsonOption = None,
 ) -> None:
@@ -128,6 +139,7 @@ def command(
         seed=seed,
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
         report_card=report_card,
+        families=_families(families, report_card=report_card),
         filters=FilterSettings() if filters else FilterSettings.none(),
         moments=moments,
         dimensions=dimensions,
@@ -167,6 +179,14 @@ def command(
     }
     write_json(json, document)
     _show(json, filtered, plan, fitted, out)
+
+
+def _families(path: Path | None, *, report_card: bool) -> dict[str, str] | None:
+    if path is None:
+        return None
+    if not report_card:
+        raise InvalidInputError("--families belongs to --report-card, which holds them out.")
+    return read_families(path.read_bytes(), path.name)
 
 
 def _link(target: Path | None, method: str | None) -> LinkPlan | None:
@@ -269,6 +289,7 @@ def _show(
         screen.print(_card(card))
         if (tasks := _card_tasks(card)) is not None:
             screen.print(tasks)
+        _show_shifts(screen, card["shifts"])
     for warning in figures["warnings"]:
         console.err.print(f"Note: {warning}", markup=False)
     screen.print(f"Wrote {out}.", markup=False)
@@ -317,6 +338,28 @@ def _card(card: dict[str, Any]) -> Table:
     for row in card["rows"]:
         table.add_row(row["design"], *(f"{row[name]:.3g}" for _, name in _CARD))
     return table
+
+
+def _show_shifts(screen: Console, shifts: Sequence[Mapping[str, Any]]) -> None:
+    """Tests of examinees unlike those learned from."""
+    columns = [heading for heading, _ in _CARD]
+    table = Table("learned from", "tested", "design", *columns, title="Unlike those learned from")
+    for shift in shifts:
+        learned, tested = shift_words(shift["hold_out"])
+        if shift["reason"] is not None:
+            screen.print(f"{learned} to {tested}: {shift['reason']}", markup=False)
+            continue
+        for row in shift["rows"]:
+            table.add_row(
+                f"{learned} ({shift['n_learned']})",
+                f"{tested} ({shift['n_examinees']})",
+                row["design"],
+                *(f"{row[name]:.3g}" for _, name in _CARD),
+            )
+        if shift["families"]:
+            screen.print(f"Families held out: {', '.join(shift['families'])}.", markup=False)
+    if table.row_count:
+        screen.print(table)
 
 
 def _card_tasks(card: dict[str, Any]) -> Table | None:

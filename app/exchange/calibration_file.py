@@ -87,11 +87,23 @@ class CardRow(_Part):
     tasks: dict[str, CardTask] = Field(default_factory=dict)
 
 
+class Shift(_Part):
+    """Tests of examinees unlike those learned from; see `app.calibration.fit.shifts`."""
+
+    hold_out: str
+    n_learned: int
+    n_examinees: int
+    families: tuple[str, ...] = ()
+    rows: tuple[CardRow, ...] = ()
+    reason: str | None = None
+
+
 class Card(_Part):
     """Tests of held-out examinees by several designs."""
 
     n_examinees: int
     rows: tuple[CardRow, ...]
+    shifts: tuple[Shift, ...] = ()
 
 
 class Figures(_Part):

@@ -1,4 +1,4 @@
-"""Small tables about items that offline commands read: tags and expected costs."""
+"""Small tables that offline commands read: tags and costs of items, families of examinees."""
 
 import csv
 import io
@@ -30,6 +30,29 @@ def read_tags(source: bytes, items: Sequence[str], name: str) -> tuple[frozenset
             raise FileFormatError(f"{name}:{row}: expected an item and a tag, got {cells!r:.200}.")
         tags.setdefault(cells[0], set()).add(cells[1])
     return tuple(frozenset(tags.get(item, ())) for item in items)
+
+
+def read_families(source: bytes, name: str) -> dict[str, str]:
+    """Family of each examinee from a CSV file `examinee,family`.
+
+    Args:
+        source: The file.
+        name: How faults name the file.
+
+    Raises:
+        FileFormatError: Another header, a row without both, or an examinee of two families.
+    """
+    found: dict[str, str] = {}
+    for row, cells in _rows(source, name, ("examinee", "family")):
+        if len(cells) != 2 or not all(cells):
+            raise FileFormatError(
+                f"{name}:{row}: expected an examinee and a family, got {cells!r:.200}."
+            )
+        if found.setdefault(cells[0], cells[1]) != cells[1]:
+            raise FileFormatError(
+                f"{name}:{row}: {cells[0]!r:.200} is of the family {found[cells[0]]!r:.200} above."
+            )
+    return found
 
 
 def read_costs(source: bytes, items: Sequence[str], name: str) -> FloatArray:

@@ -89,6 +89,14 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     assert item["se_c"] is None
 
     assert [row["design"] for row in result["report_card"]["rows"]][-2:] == ["default", "random"]
+    fifth, half, families = result["report_card"]["shifts"]
+    assert (fifth["hold_out"], fifth["n_learned"], fifth["n_examinees"]) == (
+        *("strongest_fifth", 240),
+        60,
+    )
+    assert [row["design"] for row in half["rows"]] == ["default", "v_optimal"]
+    assert half["rows"][0]["accuracy_mae"] < 0.2
+    assert (families["rows"], families["reason"][:23]) == ([], "No families are known: ")
     page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=297")).json()
     assert [row["position"] for row in page["data"]] == [298, 299]
     assert (page["last_position"], page["has_more"]) == (299, False)

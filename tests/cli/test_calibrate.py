@@ -206,6 +206,21 @@ def test_several_abilities_are_calibrated_with_what_predicts_scores(
     assert out.read_text().startswith("X,a1,a2,d,g,u")
 
 
+def test_families_are_told_in_a_table(tmp_path: Path, data: Simulated) -> None:
+    path, out = _write(tmp_path / "answers.csv", data), tmp_path / "bank.csv"
+    families = tmp_path / "families.csv"
+    families.write_text("examinee,family\nm1,a\nm2,a\nm1,b\n")
+    asked = ("--responses", path, "--out", out, "--families", families)
+    alone = _run(*asked)
+    assert alone.exit_code == 2
+    assert "--families belongs to --report-card" in alone.output
+    twice = _run(*asked, "--report-card")
+    assert twice.exit_code == 2
+    assert "families.csv:4: 'm1' is of the family 'a' above" in twice.output
+    families.write_text("examinee,family\nm1\n")
+    assert "expected an examinee and a family" in _run(*asked, "--report-card").output
+
+
 def test_a_way_to_link_without_a_bank_to_link_to_is_refused(
     tmp_path: Path, data: Simulated
 ) -> None:

@@ -16,6 +16,7 @@ from app.reports.version.facts import (
     CalibrationFacts,
     FittedItem,
     Identity,
+    ShiftedTests,
     SimulatedTest,
     SimulatedTests,
     VersionReport,
@@ -273,6 +274,18 @@ def test_predicted_scores_of_tasks_stand_in_a_table_of_their_own() -> None:
     assert "Predicted scores of the tasks" in page.text
     assert "0.031 (94)" in page.text
     assert "Predicted scores of the tasks" not in Page(render(report(simulated=card()))).text
+
+
+def test_models_unlike_those_learned_from_have_a_table_or_a_reason() -> None:
+    figures = {"theta_mae": 0.177, "coverage95": 0.94, "accuracy_mae": 0.013}
+    row = SimulatedTest(design="v_optimal", se_target=None, figures=figures)
+    fifth = ShiftedTests(hold_out="strongest_fifth", n_learned=66, n_examinees=17, rows=(row,))
+    none = ShiftedTests(hold_out="families", n_learned=0, n_examinees=0, reason=f"{NASTY} too few")
+    simulated = replace(card(), shifts=(fifth, none))
+    text = " ".join(Page(render(report(simulated=simulated))).text.split())
+    assert "all but the strongest fifth (66) the strongest fifth (17) test for the score" in text
+    assert f"all but one family to that family: {' '.join(NASTY.split())} too few" in text
+    assert "unlike those learned from" not in Page(render(report(simulated=card()))).text
 
 
 def test_known_abilities_stand_over_the_difficulties() -> None:

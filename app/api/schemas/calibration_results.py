@@ -127,6 +127,36 @@ class CardRowRead(Output):
     )
 
 
+class ShiftRowRead(Output):
+    """How tests by one design did; figures as in `CardRowRead`."""
+
+    design: str = Field(description="`default`, or `v_optimal`: a test for the score.")
+    items_mean: float
+    items_max: int
+    theta_mae: float
+    theta_bias: float
+    theta_rmse: float
+    coverage95: float
+    coverage95_raw: float
+    accuracy_mae: float
+    accuracy_coverage95: float
+    accuracy_coverage95_raw: float
+
+
+class ShiftRead(Output):
+    """Tests of examinees unlike those learned from; nothing was learned from the tested."""
+
+    hold_out: Literal["strongest_fifth", "strongest_from_weakest", "families"] = Field(
+        description="Who was tested: the strongest fifth; the strongest 30 %, with only the "
+        "weakest half known; the largest families, each in turn with only the others known."
+    )
+    n_learned: int = Field(description="Examinees learned from; of families the fewest.")
+    n_examinees: int = Field(description="Examinees tested.")
+    families: list[str]
+    rows: list[ShiftRowRead] = Field(description="By design; empty where `reason` says why.")
+    reason: str | None = Field(description="Why this cannot be told of this response set.")
+
+
 class ReportCardRead(Output):
     """Tests of held-out examinees, each on a bank calibrated without them."""
 
@@ -134,6 +164,9 @@ class ReportCardRead(Output):
     n_folds: int
     reference: str
     rows: list[CardRowRead]
+    shifts: list[ShiftRead] = Field(
+        default_factory=list, description="Of examinees unlike those learned from."
+    )
     seconds: float
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.calibration_results import CalibrationResult
-from app.api.schemas.common import FieldError, Input, Int32, Output, Text
+from app.api.schemas.common import FieldError, Input, Int32, Name, Output, Text
 from app.api.schemas.versions import (
     AllowedCodes,
     AskedModel,
@@ -29,6 +29,8 @@ Model = Annotated[
         "for several abilities, with or without a general one."
     ),
 ]
+#: Examinees whose family is told.
+MAX_FAMILIES = 10_000
 Reference = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
 AfterEvent = Annotated[Int32, Field(ge=0)]
 
@@ -133,7 +135,12 @@ class CalibrationCreate(Input):
     report_card: bool = Field(
         default=True,
         description="Test examinees on banks calibrated without them: how well short tests do, and "
-        "how wide their intervals must be to hold. Takes about as long again.",
+        "how wide their intervals must be to hold. Takes several times as long as without it.",
+    )
+    families: Annotated[dict[Name, Name], Field(max_length=MAX_FAMILIES)] | None = Field(
+        default=None,
+        description="Family of each examinee by name: the report card holds families out. Null: "
+        "what stands before the first / of a name.",
     )
     filters: FilterCreate = Field(default_factory=FilterCreate)
     link: LinkCreate | None = Field(

@@ -61,7 +61,8 @@ DESIGNS: Mapping[str, Design] = {
 }
 #: Of several abilities: a test for the whole bank's score is looked at after so many answers.
 LENGTHS = (8, 16, 32, 64)
-_FOR_SCORE = Design.from_dict({"selection": {"criterion": "v_optimal"}})
+#: Of several abilities, and for the score of one.
+FOR_SCORE = Design.from_dict({"selection": {"criterion": "v_optimal"}})
 #: A fifth is held out at a time, until so many are: small sets are held out in turn, of a large one
 #: a part is enough.
 FOLDS, MOST_EXAMINEES = 5, 300
@@ -334,7 +335,7 @@ def _trials(bank: ItemBank) -> Iterator[_Trial]:
     lengths = _lengths(bank)
     yield _Trial(design=DESIGNS["default"], looks={"default": None})
     yield _Trial(
-        design=_FOR_SCORE.open_ended(lengths[-1]),
+        design=FOR_SCORE.open_ended(lengths[-1]),
         looks={f"v_optimal_{n}": n for n in lengths},
     )
     yield _Trial(design=DESIGNS["random"], looks={"random": None})
@@ -347,22 +348,33 @@ def _lengths(bank: ItemBank) -> list[int]:
 
 def _fold(blind: Blind, scores: FloatArray, first: int, seed: int) -> _Fold:
     """The fold whose examinees have the numbers from `first` on; even and odd ones are halves."""
+    seen = tests_on_the_way(blind, scores, seed)
+    return _Fold(
+        blind=blind,
+        scores=scores,
+        thetas=whole_bank_abilities(blind.bank, scores)[0],
+        half=np.arange(first, first + len(scores)) % 2,
+        seen=tuple(replace(one, row=first + one.row) for one in seen),
+    )
+
+
+def tests_on_the_way(blind: Blind, scores: FloatArray, seed: int) -> list[Glimpse]:
+    """Tests that teach how wide intervals must be.
+
+    Args:
+        blind: What is known without the examinees.
+        scores: Their records, shape (n_examinees, n_items).
+        seed: Of all chance.
+    """
     bank = blind.bank
-    thetas, _ = whole_bank_abilities(bank, scores)
     if bank.abilities is None:
         test = DESIGNS["default"].open_ended(LONGEST).build(bank)
     else:
         # Their intervals need be widest: of these tests the items tell least of theta.
-        by_curves = replace(_FOR_SCORE, prediction=PredictionDesign(method=PredictionMethod.P_IRT))
+        by_curves = replace(FOR_SCORE, prediction=PredictionDesign(method=PredictionMethod.P_IRT))
         test = by_curves.open_ended(_lengths(bank)[-1]).build(bank, targets=blind.targets)
-    seen = glimpses(test, scores, thetas, range(len(scores)), seed=seed)
-    return _Fold(
-        blind=blind,
-        scores=scores,
-        thetas=thetas,
-        half=np.arange(first, first + len(scores)) % 2,
-        seen=tuple(replace(one, row=first + one.row) for one in seen),
-    )
+    thetas, _ = whole_bank_abilities(bank, scores)
+    return glimpses(test, scores, thetas, range(len(scores)), seed=seed)
 
 
 def _tested(

@@ -5,18 +5,21 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from cachetools import LRUCache
 
 from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.continuous.filters import filter_continuous
 from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import FilterSettings, apply_filters
 from app.calibration.fit.report_card import FEWEST_EXAMINEES, Blind, report_card
+from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.linking.linked import LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.calibrate import calibrate
 from app.calibration.matrix import MISSING, ScoreMatrix
 from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, learn_curves
 from app.calibration.multidimensional.learned import learn_abilities
+from app.calibration.multidimensional.score_curves import strongest_first
 from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.multidimensional.settings import FitMethod
 from app.calibration.pipeline.abilities import task_targets
@@ -36,6 +39,8 @@ from app.errors import CalibrationError, InvalidInputError
 
 #: Records estimated at a time: a block of 5,600 items takes 23 MB.
 _BLOCK_ROWS = 512
+#: Banks calibrated without some examinees that are kept: the strongest are held out twice.
+_REMEMBERED = 4
 #: So many quantiles tell a distribution well enough.
 _QUANTILES = 101
 
@@ -72,14 +77,20 @@ def with_card(
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
+    records = Records(
+        scores_of=lambda rows: _scores(matrix, rows),
+        without=_remembering(lambda rows: _without(matrix, rows, plan, fitted, bank)),
+        curves_without=lambda rows: _learned_curves(
+            np.delete(_scores(matrix, slice(None)), rows, axis=0), [WHOLE_BANK], matrix, plan
+        ),
+        n_examinees=matrix.n_examinees,
+    )
     try:
         card = report_card(
-            lambda rows: _scores(matrix, rows),
-            lambda rows: _without(matrix, rows, plan, fitted, bank),
-            matrix.n_examinees,
-            curves_without=lambda rows: _learned_curves(
-                np.delete(_scores(matrix, slice(None)), rows, axis=0), [WHOLE_BANK], matrix, plan
-            ),
+            records.scores_of,
+            records.without,
+            records.n_examinees,
+            curves_without=records.curves_without,
             shifted=_shifted(matrix, plan),
             seed=plan.seed,
         )
@@ -87,8 +98,9 @@ def with_card(
         # What was estimated is no worse for it.
         figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
     else:
+        shifts = [_tried(shift, records, plan).to_dict() for shift in _shifts(matrix, plan)]
         seconds = clock() - started
-        figures["report_card"] = {**card.to_dict(), "seconds": seconds}
+        figures["report_card"] = {**card.to_dict(), "shifts": shifts, "seconds": seconds}
         knowledge["interval_correction"] = card.correction.to_dict()
     return Fitted(figures, fitted.columns, knowledge, abilities)
 
@@ -128,6 +140,34 @@ def _shifted(
         return []
     found = hold_outs(_scores(matrix, slice(None)), np.random.default_rng(plan.seed))
     return [(held.known, held.tested) for held in found if held.name != RANDOM]
+
+
+def _shifts(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> list[ShiftPlan]:
+    """The ways in which examinees unlike those learned from are held out."""
+    strongest = strongest_first(_scores(matrix, slice(None)))
+    families = [plan.family_of(name) for name in matrix.examinees]
+    return [*by_strength(strongest), by_family(families)]
+
+
+def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
+    """What came of it; a row that cannot be had is no fault of the others."""
+    try:
+        return tried(shift, records, plan.seed)
+    except (CalibrationError, InvalidInputError) as error:
+        return Shift(name=shift.name, reason=error.detail)
+
+
+def _remembering(without: Callable[[IntArray], Blind]) -> Callable[[IntArray], Blind]:
+    """The same, calibrated once for the same examinees."""
+    known: LRUCache[bytes, Blind] = LRUCache(_REMEMBERED)
+
+    def remembered(rows: IntArray) -> Blind:
+        key = np.sort(rows).tobytes()
+        if key not in known:
+            known[key] = without(rows)
+        return known[key]
+
+    return remembered
 
 
 def _whole_records(scores: FloatArray) -> FloatArray:

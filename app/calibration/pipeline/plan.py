@@ -90,6 +90,8 @@ class CalibrationPlan:
         compare: Families that are calibrated as well, by maximum likelihood, and compared.
         report_card: Test examinees on banks calibrated without them, and learn from it how wide
             intervals must be; takes about as long again.
+        families: Of examinees by name, for the report card, which holds families out; None takes
+            what stands before the first / of a name.
         filters: Which items and examinees take no part.
         moments: Continuous scores by the published closed forms instead of likelihood.
         dimensions: Of several abilities; None takes what parallel analysis finds.
@@ -113,6 +115,7 @@ class CalibrationPlan:
     seed: int = 0
     compare: tuple[str, ...] = ()
     report_card: bool = False
+    families: Mapping[str, str] | None = None
     filters: FilterSettings = field(default_factory=FilterSettings)
     moments: bool = False
     dimensions: int | None = None
@@ -169,6 +172,13 @@ class CalibrationPlan:
     def checks_drift(self) -> bool:
         """Whether the items of the link's bank are looked at for drift."""
         return self.link is not None and self.link.check_drift
+
+    def family_of(self, examinee: str) -> str | None:
+        """The family of an examinee; None where it is unknown."""
+        if self.families is not None:
+            return self.families.get(examinee)
+        start, slash, _ = examinee.partition("/")
+        return start if slash and start else None
 
     def settings(self) -> CalibrationSettings:
         """The same for the estimation."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from app.reports.markup import Markup, Node, el
 from app.reports.parts import NOT_COMPUTED, number, section, table
 from app.reports.version.facts import SimulatedTest, SimulatedTests, VersionReport
-from app.reports.version.words import correction_sentence
+from app.reports.version.words import correction_sentence, shift_words
 
 #: Begins the name of tests whose questions were chosen for the predicted score.
 FOR_SCORE = "v_optimal_"
@@ -25,6 +25,8 @@ def _design(row: SimulatedTest) -> str:
         return "default design"
     if row.design == "random":
         return "random questions"
+    if row.design == "v_optimal":
+        return "test for the score"
     if row.design.startswith(FOR_SCORE):
         return f"best {row.design.removeprefix(FOR_SCORE)} for the score"
     return row.design if row.se_target is None else f"until SE\u00a0{row.se_target:g}"
@@ -73,8 +75,50 @@ def simulated_tests(report: VersionReport) -> Markup:
             ),
         ]
         parts += _tasks(card)
+        parts += _shifts(card)
     parts += [el("h3", "How far intervals can be trusted"), el("p", correction_sentence(report))]
     return section("Tests tried on models that were held out", *parts)
+
+
+_SHIFT_COLUMNS = tuple(
+    (head, shown)
+    for head, shown in _COLUMNS
+    if head not in ("at most", "most used question", "overlap", "saving")
+)
+
+
+def _shifts(card: SimulatedTests) -> list[Node]:
+    """Tests of models unlike those learned from."""
+    if not card.shifts:
+        return []
+    heads = ["learned from", "tested", "test", *(head for head, _ in _SHIFT_COLUMNS)]
+    rows: list[list[Node]] = [
+        [
+            f"{shift_words(shift.hold_out)[0]} ({shift.n_learned:,})",
+            f"{shift_words(shift.hold_out)[1]} ({shift.n_examinees:,})",
+            _design(row),
+            *(shown(row) for _, shown in _SHIFT_COLUMNS),
+        ]
+        for shift in card.shifts
+        for row in shift.rows
+    ]
+    found: list[Node] = [
+        el("h3", "Models unlike those learned from"),
+        el(
+            "p",
+            "The model that is measured tomorrow is seldom like those of yesterday: it is newer, "
+            "and mostly stronger. Here nothing was learned from the models that were tested.",
+        ),
+    ]
+    if rows:
+        found.append(table("Simulated tests of models unlike those learned from", heads, rows))
+    for shift in card.shifts:
+        learned, tested = shift_words(shift.hold_out)
+        if shift.reason is not None:
+            found.append(el("p", f"{learned} to {tested}: {shift.reason}", class_="note"))
+        elif shift.families:
+            found.append(el("p", f"Families held out: {', '.join(shift.families)}.", class_="note"))
+    return found
 
 
 def _tasks(card: SimulatedTests) -> list[Node]:

@@ -155,11 +155,33 @@ class SimulatedTest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftedTests:
+    """The same of examinees unlike those learned from; see `app.calibration.fit.shifts`.
+
+    Attributes:
+        hold_out: Who was held out.
+        n_learned: Examinees learned from.
+        n_examinees: Examinees tested.
+        families: Those held out in turn.
+        rows: By design.
+        reason: Why there are none.
+    """
+
+    hold_out: str
+    n_learned: int
+    n_examinees: int
+    families: tuple[str, ...] = ()
+    rows: tuple[SimulatedTest, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedTests:
-    """The same by several designs."""
+    """The same by several designs, and of examinees unlike those learned from."""
 
     n_examinees: int
     rows: tuple[SimulatedTest, ...]
+    shifts: tuple[ShiftedTests, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,6 +107,18 @@ def summary(report: VersionReport) -> list[str]:
     return said
 
 
+_SHIFTS = {
+    "strongest_fifth": ("all but the strongest fifth", "the strongest fifth"),
+    "strongest_from_weakest": ("the weakest half", "the strongest 30 %"),
+    "families": ("all but one family", "that family"),
+}
+
+
+def shift_words(hold_out: str) -> tuple[str, str]:
+    """Who was learned from and who was tested, by the name of a hold-out."""
+    return _SHIFTS.get(hold_out, ("the others", hold_out))
+
+
 def correction_sentence(report: VersionReport) -> str:
     """The interval correction in words."""
     correction = report.correction

@@ -13,13 +13,14 @@ from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
 from app.engine.prediction.correction import IntervalCorrection, VersionLearning
 from app.errors import InvalidInputError
-from app.exchange.calibration_file import CalibrationFile, Figures
+from app.exchange.calibration_file import CalibrationFile, CardRow, Figures
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.fields import made_of
 from app.reports.version.build import judged_items, version_report
 from app.reports.version.facts import (
     CalibrationFacts,
     Identity,
+    ShiftedTests,
     SimulatedTest,
     SimulatedTests,
     VersionReport,
@@ -184,15 +185,27 @@ def _simulated(figures: Figures) -> SimulatedTests | None:
         return None
     return SimulatedTests(
         n_examinees=card.n_examinees,
-        rows=tuple(
-            SimulatedTest(
-                design=row.design,
-                se_target=row.se_target,
-                figures=row.model_dump(exclude={"design", "se_target", "tasks"}),
-                tasks={tag: task.model_dump() for tag, task in row.tasks.items()},
+        rows=tuple(map(_simulated_test, card.rows)),
+        shifts=tuple(
+            ShiftedTests(
+                hold_out=shift.hold_out,
+                n_learned=shift.n_learned,
+                n_examinees=shift.n_examinees,
+                families=shift.families,
+                rows=tuple(map(_simulated_test, shift.rows)),
+                reason=shift.reason,
             )
-            for row in card.rows
+            for shift in card.shifts
         ),
+    )
+
+
+def _simulated_test(row: CardRow) -> SimulatedTest:
+    return SimulatedTest(
+        design=row.design,
+        se_target=row.se_target,
+        figures=row.model_dump(exclude={"design", "se_target", "tasks"}),
+        tasks={tag: task.model_dump() for tag, task in row.tasks.items()},
     )
 
 

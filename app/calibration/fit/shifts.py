@@ -1,0 +1,261 @@
+"""How short tests do of examinees unlike those that were learned from.
+
+| hold-out | learned from | tested |
+|---|---|---|
+| strongest_fifth | all but the strongest fifth | the strongest fifth |
+| strongest_from_weakest | the weakest half | the strongest 30 % |
+| families | all but one family, for each of the largest in turn | that family |
+
+All that a row takes was learned without the tested: items, what predicts scores, how wrong it is,
+and how wide intervals must be, which examinees held out of those learned from have taught.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from app.calibration.fit.report_card import DESIGNS, FOR_SCORE, Blind, tests_on_the_way
+from app.engine.bank import FloatArray, IntArray, ItemBank
+from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
+from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.correction import IntervalCorrection, VersionLearning
+from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
+from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
+
+#: Examinees below which a row would tell nothing, and most that are tested for one.
+LEAST_TESTED, MOST_TESTED = 10, 60
+#: Of those learned from, what is held out once more to learn intervals.
+_TEACHING, _MOST_TEACHING = 1 / 3, 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """Examinees by position, and what some of them teach.
+
+    Attributes:
+        scores_of: Records of some, shape (n_rows, n_items), NaN where there is no answer, each with
+            at least one answer.
+        without: What all examinees but some teach.
+        curves_without: What predicts scores by the records of all but some; None where they are
+            too few.
+        n_examinees: How many there are.
+    """
+
+    scores_of: Callable[[IntArray], FloatArray]
+    without: Callable[[IntArray], Blind]
+    curves_without: Callable[[IntArray], LearnedCurves | None]
+    n_examinees: int
+
+    def taught_by(self, known: IntArray) -> Blind:
+        """What some teach, but for curves."""
+        return self.without(self._others(known))
+
+    def curves_of(self, known: IntArray) -> LearnedCurves | None:
+        """What predicts scores by the records of some."""
+        return self.curves_without(self._others(known))
+
+    def _others(self, rows: IntArray) -> IntArray:
+        return np.setdiff1d(np.arange(self.n_examinees), rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldOut:
+    """Examinees that are learned from, and examinees that are tested.
+
+    Attributes:
+        known: Positions of the first.
+        tested: Positions of the others.
+        family: Of the tested, where that is what they have in common.
+    """
+
+    known: IntArray
+    tested: IntArray
+    family: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShiftPlan:
+    """One way of holding out.
+
+    Attributes:
+        name: See the module.
+        hold_outs: What is done; empty where it cannot be.
+        reason: Why it cannot.
+    """
+
+    name: str
+    hold_outs: tuple[HoldOut, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """How tests did of examinees unlike those learned from.
+
+    Attributes:
+        name: See the module.
+        n_learned: Examinees learned from; where that was done in turn, the fewest.
+        n_examinees: Tested.
+        families: Those held out in turn.
+        rows: Name of a design to its figures.
+        reason: Why there are none.
+    """
+
+    name: str
+    n_learned: int = 0
+    n_examinees: int = 0
+    families: tuple[str, ...] = ()
+    rows: tuple[tuple[str, Summary], ...] = ()
+    reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return {
+            "hold_out": self.name,
+            "n_learned": self.n_learned,
+            "n_examinees": self.n_examinees,
+            "families": list(self.families),
+            "rows": [{"design": name, **asdict(summary)} for name, summary in self.rows],
+            "reason": self.reason,
+        }
+
+
+def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
+    """Test the held out."""
+    if plan.reason is not None:
+        return Shift(name=plan.name, reason=plan.reason)
+    taken: dict[str, list[Taken]] = {}
+    thetas: list[float] = []
+    banks: list[ItemBank] = []
+    for nth, held in enumerate(plan.hold_outs):
+        blind = records.taught_by(held.known)
+        if blind.curves is None:
+            blind = replace(blind, curves=records.curves_of(held.known))
+        banks.append(blind.bank)
+        scores = records.scores_of(_spread(held.tested, MOST_TESTED // len(plan.hold_outs)))
+        thetas += whole_bank_abilities(blind.bank, scores)[0].tolist()
+        learned = VersionLearning(interval_correction=_correction(records, held.known, seed))
+        for name, design in _designs(blind).items():
+            test = design.build(
+                blind.bank, learned=learned, targets=blind.targets, curves=blind.curves
+            )
+            taken.setdefault(name, []).extend(
+                judge(test, row, *take(test, row, seed=[seed, nth, i]))
+                for i, row in enumerate(scores)
+            )
+    # How often items are used is told by number alone: all these banks have the same items.
+    test = DESIGNS["default"].build(banks[0])
+    rows = tuple(
+        (name, summarise(ends, thetas, test))
+        for name, ends in taken.items()
+        if len(ends) == len(thetas)  # a test for the score may be had of some families alone
+    )
+    return Shift(
+        name=plan.name,
+        n_learned=min(held.known.size for held in plan.hold_outs),
+        n_examinees=len(thetas),
+        families=tuple(held.family for held in plan.hold_outs if held.family is not None),
+        rows=rows,
+    )
+
+
+def _designs(blind: Blind) -> dict[str, Design]:
+    """An ordinary test, and where it can be had one for the score."""
+    found = {"default": DESIGNS["default"]}
+    if blind.curves is not None or blind.bank.abilities is not None:
+        found["v_optimal"] = FOR_SCORE
+    return found
+
+
+def _correction(records: Records, known: IntArray, seed: int) -> IntervalCorrection | None:
+    """How wide intervals must be, by those learned from alone; None where they are too few."""
+    n_teaching = min(max(round(known.size * _TEACHING), LEAST_EXAMINEES), _MOST_TEACHING)
+    if known.size - n_teaching < LEAST_EXAMINEES:
+        return None
+    mixed = known[np.random.default_rng([seed, known.size]).permutation(known.size)]
+    teaching, rest = np.sort(mixed[:n_teaching]), np.sort(mixed[n_teaching:])
+    blind = records.taught_by(rest)
+    seen = tests_on_the_way(blind, records.scores_of(teaching), seed)
+    of_rest, _ = whole_bank_abilities(blind.bank, records.scores_of(rest))
+    return learn_correction(seen, known=of_rest)
+
+
+def _spread(rows: IntArray, most: int) -> IntArray:
+    """At most so many, evenly spaced."""
+    picked: IntArray = rows[np.linspace(0, rows.size - 1, min(rows.size, most)).astype(np.intp)]
+    return picked
+
+
+def by_strength(strongest_first: IntArray) -> list[ShiftPlan]:
+    """The strongest held out, in two ways.
+
+    Args:
+        strongest_first: Positions of all examinees by ability.
+    """
+    n = strongest_first.size
+    fifth, half, third = n - int(0.8 * n), n - n // 2, n - int(0.7 * n)
+    order = strongest_first
+    return [
+        _plan("strongest_fifth", [HoldOut(known=np.sort(order[fifth:]), tested=order[:fifth])]),
+        _plan(
+            "strongest_from_weakest", [HoldOut(known=np.sort(order[half:]), tested=order[:third])]
+        ),
+    ]
+
+
+#: Families held out in turn, and members of a family below which it is not.
+MOST_FAMILIES, LEAST_MEMBERS = 3, 3
+
+
+def by_family(families: Sequence[str | None]) -> ShiftPlan:
+    """Families held out in turn, the largest.
+
+    Args:
+        families: Of each examinee, None where unknown.
+    """
+    members: dict[str, list[int]] = {}
+    for row, family in enumerate(families):
+        if family is not None:
+            members.setdefault(family, []).append(row)
+    usable = {
+        family: rows
+        for family, rows in members.items()
+        if len(rows) >= LEAST_MEMBERS and len(families) - len(rows) >= LEAST_EXAMINEES
+    }
+    if not usable:
+        said = "No families are known" if not members else "No family can be held out"
+        return ShiftPlan(
+            name="families",
+            reason=f"{said}: it takes one of {LEAST_MEMBERS} examinees or more, and "
+            f"{LEAST_EXAMINEES} others to learn from. A family is what stands before the first / "
+            "of a name, or is told beside the responses.",
+        )
+    largest = sorted(usable, key=lambda family: (-len(usable[family]), family))[:MOST_FAMILIES]
+    everybody = np.arange(len(families))
+    return _plan(
+        "families",
+        [
+            HoldOut(
+                known=np.setdiff1d(everybody, usable[family]),
+                tested=np.array(usable[family], dtype=np.intp),
+                family=family,
+            )
+            for family in largest
+        ],
+    )
+
+
+def _plan(name: str, hold_outs: Sequence[HoldOut]) -> ShiftPlan:
+    """The same, or why it tells nothing."""
+    n_tested = sum(held.tested.size for held in hold_outs)
+    n_known = min(held.known.size for held in hold_outs)
+    if n_tested < LEAST_TESTED or n_known < LEAST_EXAMINEES:
+        return ShiftPlan(
+            name=name,
+            reason=f"There are too few examinees: {n_known} to learn from (it takes "
+            f"{LEAST_EXAMINEES}) and {n_tested} to test (it takes {LEAST_TESTED}).",
+        )
+    return ShiftPlan(name=name, hold_outs=tuple(hold_outs))
