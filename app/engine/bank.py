@@ -92,6 +92,12 @@ class ItemBank:
         positions = {item_id: ItemIndex(i) for i, item_id in enumerate(item_ids)}
         object.__setattr__(self, "_positions", positions)
 
+    @property
+    def columns(self) -> dict[str, FloatArray]:
+        """The parameters that its model has, by name; k is one of continuous scores alone."""
+        names = ("a", "intercept", "c", "d", *(("k",) if self.model is CONTINUOUS else ()))
+        return {name: getattr(self, name) for name in names}
+
     @classmethod
     def from_intercepts(
         cls,

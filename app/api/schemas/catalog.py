@@ -25,12 +25,7 @@ class SourceRead(Output):
     @classmethod
     def of(cls, source: Source) -> Self:
         """The outgoing shape."""
-        return cls(
-            name=source.names[-1],
-            origin=source.origin,
-            git_blob=source.git_blob,
-            sha256=source.sha256,
-        )
+        return cls.read({**dict(source), "name": source.names[-1], "origin": source.origin})
 
 
 class AskedRead(Output):
@@ -69,24 +64,20 @@ class CatalogEntryRead(Output):
     def of(cls, offer: Offer) -> Self:
         """The outgoing shape."""
         entry = offer.listed.entry
-        return cls(
-            name=entry.name,
-            title=entry.title,
-            description=entry.description,
-            licence=entry.licence,
-            parameters_licence=entry.parameters_licence,
-            homepage=entry.homepage,
-            rows=entry.questions.rows,
-            split=entry.questions.split,
-            items=entry.parameters.items,
-            few_shot=0 if entry.few_shot is None else entry.few_shot.number,
-            asked=AskedRead(**entry.asked.model_dump()),
-            own=offer.listed.own,
-            files={
-                group: [SourceRead.of(source) for source in files.files]
-                for group, files, _ in entry.groups()
-            },
-            bank_id=offer.bank_id,
+        return cls.read(
+            {
+                **dict(entry),
+                "rows": entry.questions.rows,
+                "split": entry.questions.split,
+                "items": entry.parameters.items,
+                "few_shot": 0 if entry.few_shot is None else entry.few_shot.number,
+                "own": offer.listed.own,
+                "files": {
+                    group: [SourceRead.of(source) for source in files.files]
+                    for group, files, _ in entry.groups()
+                },
+                "bank_id": offer.bank_id,
+            }
         )
 
 
@@ -144,18 +135,8 @@ class InstallationResult(Output):
     def of(cls, result: dict[str, Any]) -> Self:
         """The outgoing shape."""
         examples = result["few_shot"]
-        return cls.model_validate(
-            {
-                **result,
-                "few_shot": {
-                    "number": examples["number"],
-                    "wanted": examples["wanted"],
-                    "origin": examples["from"],
-                    "rows": examples["rows"],
-                    "why": examples.get("why"),
-                },
-            }
-        )
+        examples = {**examples, "origin": examples["from"], "why": examples.get("why")}
+        return cls.read({**result, "few_shot": examples})
 
 
 class InstallationFailure(Output):

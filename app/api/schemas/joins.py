@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output
+from app.records.fields import shallow
 from app.reports.joins import join_sentence
 from app.services.banks.joins import JoinLook
 
@@ -37,19 +38,11 @@ class JoinRead(Output):
     @classmethod
     def of(cls, look: JoinLook) -> Self:
         """The outgoing shape."""
-        check = look.check
-        return cls(
-            version_id=look.version.id,
-            response_set_id=look.response_set_id,
-            n_sessions=look.n_sessions,
-            verdict=check.verdict,
-            explanation=join_sentence(check),
-            z=check.z,
-            expected_z=check.expected_z,
-            p_value=check.p_value,
-            power=check.power,
-            rank_correlation=check.rank_correlation,
-            n_examinees=check.n_examinees,
-            n_answers=check.n_answers,
-            n_items=check.n_items,
+        return cls.read(
+            {
+                **shallow(look),
+                **shallow(look.check),
+                "version_id": look.version.id,
+                "explanation": join_sentence(look.check),
+            }
         )

@@ -29,7 +29,6 @@ from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
-from app.engine.models.continuous import CONTINUOUS
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.multidimensional.knowledge import with_abilities
 from app.engine.prediction.combined_score import LearnedCurves
@@ -223,8 +222,7 @@ def _without(
 def _replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
     """The bank with new parameters; items that those left out alone tell about stay as they are."""
     at = [bank.index_of(item) for item in items]
-    names = ("a", "intercept", "c", "d", *(("k",) if bank.model is CONTINUOUS else ()))
-    columns = {name: getattr(bank, name).copy() for name in names}
+    columns = {name: values.copy() for name, values in bank.columns.items()}
     for name, values in columns.items():
         values[at] = getattr(found, name)
     return bank_from_columns(bank.item_ids, columns)

@@ -16,7 +16,7 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.index import BoolArray
-from app.engine.models.continuous import CONTINUOUS
+from app.engine.models.base import ItemParameters
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.multidimensional.knowledge import targets_of, with_abilities
 from app.engine.prediction.correction import VersionLearning
@@ -49,11 +49,7 @@ class Materials:
         """As an argument and attachments of confined work."""
         bank = self.bank
         columns = {
-            "a": bank.a,
-            "intercept": bank.intercept,
-            "c": bank.c,
-            "d": bank.d,
-            "k": bank.k if bank.model is CONTINUOUS else None,
+            **bank.columns,
             "active": self.active,
             "costs": self.costs,
             "acceptance": self.acceptance,
@@ -76,11 +72,7 @@ class Materials:
         sent = map(np.frombuffer, attachments)
         columns: dict[str, FloatArray] = dict(zip(argument["columns"], sent, strict=False))
         bank = ItemBank.from_intercepts(
-            a=columns["a"],
-            intercept=columns["intercept"],
-            c=columns["c"],
-            d=columns["d"],
-            k=columns.get("k"),
+            **{name: columns[name] for name in ItemParameters._fields if name in columns},
             item_ids=argument["item_ids"],
             scale=argument["scale"],
         )

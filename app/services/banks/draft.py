@@ -286,9 +286,7 @@ def _digest(bank: ItemBank) -> str:
 def _sha256(bank: ItemBank, header: Mapping[str, str]) -> str:
     text = json.dumps({**header, "keys": bank.item_ids}, ensure_ascii=False, sort_keys=True)
     digest = hashlib.sha256(text.encode())
-    columns = [bank.a, bank.intercept, bank.c, bank.d]
-    if bank.model is CONTINUOUS:
-        columns.append(bank.k)
+    columns = [*bank.columns.values()]
     if bank.abilities is not None:
         columns.append(bank.abilities.items.slopes)
     for column in columns:

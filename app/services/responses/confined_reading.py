@@ -23,7 +23,6 @@ import numpy as np
 
 from app.confined import SMALL_MEMORY, Limits, Work, confinement
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError
 from app.exchange.item_record import ItemRecord, WrittenParameters
 from app.exchange.items import ItemRow, read_items, scan_items
@@ -190,9 +189,7 @@ def read_sent_parameters(name: str, attachments: Sequence[bytes], output: Binary
     bank = read_parameters(attachments[0], name=name)
     _refuse_too_many(name, bank.n_items)
     slopes = {} if bank.abilities is None else slopes_by_name(bank)
-    columns = {column: getattr(bank, column) for column in ("a", "intercept", "c", "d")}
-    if bank.model is CONTINUOUS:
-        columns["k"] = bank.k
+    columns = bank.columns
     for values in (*columns.values(), *slopes.values()):
         output.write(np.ascontiguousarray(values, dtype=np.float64).tobytes())
     for start in range(0, bank.n_items, _NAMES):

@@ -7,6 +7,7 @@ from typing import Any
 from app.errors import InvalidStateError
 from app.items import Outcome, ScorerSpec
 from app.records.endpoints import Endpoint
+from app.records.fields import made_of
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.versions import VersionService
@@ -24,6 +25,12 @@ from app.storage.repositories.bank_rows import scorer_json
 
 #: Relation of a session that goes on where another ended.
 EXTEND = "extend"
+
+
+def _child(parent: SessionRecord, *, metadata: Mapping[str, str], **said: Any) -> NewSession:
+    """A new session made from another one: like it in all that is not said."""
+    said = {"ranking_id": None, "ranking_member": None, **said, "metadata": dict(metadata)}
+    return made_of(NewSession, parent, id=new_id("ses"), parent_id=parent.id, **said)
 
 
 def _markers_of(parent: SessionRecord) -> dict[str, Any]:
@@ -99,22 +106,16 @@ class DerivedSessions:
                 if item.closing is not None and item.closing.outcome != Outcome.ERROR
             ]
         )
-        new = NewSession(
-            id=new_id("ses"),
-            mode=parent.mode,
-            status="queued" if parent.mode == "live" else "awaiting_response",
-            endpoint_id=parent.endpoint_id,
-            bank_version_id=parent.bank_version_id,
-            design=plan.to_dict(),
-            seed=parent.seed,
-            parent_id=parent.id,
+        new = _child(
+            parent,
             relation=EXTEND,
-            metadata=dict(metadata),
+            status="queued" if parent.mode == "live" else "awaiting_response",
+            design=plan.to_dict(),
+            metadata=metadata,
             provenance={
                 **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),
                 **await self._drafts.reach(version, plan),
             },
-            active_s=parent.active_s,
         )
         draft = SessionDraft(new=new, version=version, plan=plan)
         return await self._drafts.start(draft, kept)
@@ -165,23 +166,18 @@ class DerivedSessions:
             for item in sorted(closed, key=lambda item: item.arrival or 0)
             if item.closing is not None
         }
-        new = NewSession(
-            id=new_id("ses"),
-            mode=parent.mode,
+        new = _child(
+            parent,
+            relation="replay",
             status="awaiting_response",
-            endpoint_id=parent.endpoint_id,
             bank_version_id=version.id,
             design=plan.to_dict(),
-            seed=parent.seed,
-            parent_id=parent.id,
-            relation="replay",
-            metadata=dict(metadata),
+            metadata=metadata,
             provenance={
                 **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),
                 **_rescored_with(parent),
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
-            active_s=parent.active_s,
         )
         ending = Ending(
             status="completed",
@@ -235,17 +231,12 @@ class DerivedSessions:
             markers = await self._drafts.markers((scorer,))
         endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.from_dict(parent.design)
-        new = NewSession(
-            id=new_id("ses"),
-            mode=parent.mode,
-            status="queued",
-            endpoint_id=parent.endpoint_id,
-            bank_version_id=version.id,
-            design=parent.design,
-            seed=parent.seed,
-            parent_id=parent.id,
+        new = _child(
+            parent,
             relation=RESCORE,
-            metadata=dict(metadata),
+            status="queued",
+            active_s=0.0,
+            metadata=metadata,
             provenance={
                 **self._drafts.provenance(version, endpoint, parent.seed, markers),
                 "rescored_with": scorer and scorer_json(scorer),
