@@ -10,6 +10,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityS
 from app.errors import MissingScopeError, UnauthenticatedError
 from app.records.api_keys import Scope
 from app.services.api_keys import ApiKeyService
+from app.services.banks.bundles import Bundles
 from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
 from app.services.banks.items import ItemService
@@ -80,6 +81,7 @@ AllServices = Annotated[Services, Depends(services)]
 ApiKeys = Annotated[ApiKeyService, _service(lambda opened: opened.api_keys)]
 BankExportsDep = Annotated[BankExports, _service(lambda opened: opened.bank_exports)]
 Banks = Annotated[BankService, _service(lambda opened: opened.banks)]
+BundlesDep = Annotated[Bundles, _service(lambda opened: opened.bundles)]
 Calibrations = Annotated[CalibrationService, _service(lambda opened: opened.calibrations)]
 Catalog = Annotated[CatalogService, _service(lambda opened: opened.catalog)]
 Comparisons = Annotated[ComparisonService, _service(lambda opened: opened.comparisons)]

@@ -13,6 +13,7 @@ from app.cli.files import write_async_blocks
 from app.cli.options import DryRunOption, file_option
 from app.cli.runtime import runtime
 from app.engine.inference.join import JoinCheck
+from app.errors import InvalidInputError
 from app.exchange.bank_files import BankFormat, formula_like
 from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
@@ -25,6 +26,7 @@ from app.services.banks.overviews import BankOverview
 from app.services.banks.service import ImportReport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
+from app.services.responses.confined_reading import SentFile
 from app.services.responses.unparsed import UNPARSED_POLICY
 from app.storage.paging import Page, PageRequest
 
@@ -88,9 +90,19 @@ def import_bank(
             "items go to pretest."
         ),
     ] = None,
+    bundle: Annotated[
+        Path | None, file_option(help="A bank as one file, which `export --bundle` wrote.")
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Import items, parameters or both: all of it or nothing."""
+    """Import items, parameters or both, or a whole bank: all of it or nothing."""
+    if bundle is not None:
+        given = (items, parameters, response_model, scorer, unparsed, scale, from_version)
+        if any(value is not None for value in (*given, allow, keep)) or dry_run:
+            raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
+        sent = SentFile(bundle.name, bundle.read_bytes())
+        _show_report(_with(lambda services: services.bundles.import_file(sent, name)))
+        return
     request = BankImport(
         items=_read(items, read_items) or (),
         parameters=_read(parameters, read_parameters),
@@ -186,19 +198,30 @@ def export(
     version: Annotated[
         int | None, typer.Option(min=1, help="Number of the version; by default the latest.")
     ] = None,
+    bundle: Annotated[
+        bool,
+        typer.Option(
+            "--bundle",
+            help="All of it as one file: questions, parameters, what is known of them, licence, "
+            "and a hash over it.",
+        ),
+    ] = False,
 ) -> None:
     """Write a version of a bank into a file that imports read back."""
 
     async def write() -> tuple[BankVersion, list[str]]:
         async with runtime() as services:
             number = None if version is None else str(version)
-            made = await services.bank_exports.export(name, number, file_format, reveal=True)
+            if bundle:
+                made = await services.bundles.export(name, number)
+            else:
+                made = await services.bank_exports.export(name, number, file_format, reveal=True)
             await write_async_blocks(target, made.blocks)
             loaded = await services.versions.load(made.version.id)
             return made.version, formula_like(loaded.keys)
 
     made, formulas = asyncio.run(write())
-    if formulas and file_format in (BankFormat.MIRT, BankFormat.CSV):
+    if formulas and not bundle and file_format in (BankFormat.MIRT, BankFormat.CSV):
         err.print(
             f"Note: {len(formulas)} names begin like formulas, the first is {formulas[0]!r}; tell "
             "a spreadsheet that this column is text.",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app import scorers
 from app.adapters import AddressGuard, Transport
 from app.services.api_keys import ApiKeyService
+from app.services.banks.bundles import Bundles
 from app.services.banks.confined_tests import close_processes
 from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
@@ -58,6 +59,7 @@ class Services:
     items: ItemService
     versions: VersionService
     bank_exports: BankExports
+    bundles: Bundles
     catalog: CatalogService
     version_reports: VersionReports
     joins: JoinChecks
@@ -128,6 +130,7 @@ async def open_services(
                 items=ItemService(database, reader),
                 versions=versions,
                 bank_exports=BankExports(database, versions),
+                bundles=Bundles(database, banks, versions, settings.import_memory_bytes),
                 catalog=CatalogService(
                     database=database,
                     banks=banks,

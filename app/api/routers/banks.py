@@ -10,9 +10,16 @@ from app.api.paging import Paging, list_of
 from app.api.presence import entered_while_connected
 from app.api.references import BankRef
 from app.api.routing import router as make_router
-from app.api.schemas.banks import BankCreate, BankRead, BankUpdate, ImportCreate, ImportRead
+from app.api.schemas.banks import (
+    BankCreate,
+    BankRead,
+    BankUpdate,
+    BundleCreate,
+    ImportCreate,
+    ImportRead,
+)
 from app.api.schemas.common import ListRead
-from app.deps import Banks, Seen, caller
+from app.deps import Banks, BundlesDep, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -83,6 +90,24 @@ async def update_bank(
 async def delete_bank(bank: BankRef, revision: ExpectedRevision, banks: Banks) -> None:
     """Delete a bank and free its name. Sessions on its versions keep their results."""
     await banks.delete_bank(bank, revision)
+
+
+@router.post(
+    ":import",
+    status_code=201,
+    dependencies=[caller("banks:write"), IDEMPOTENT],
+    responses=errors(ConflictError, FileFormatError, ItemBankError, UnknownNameError),
+    openapi_extra=up_to(LARGE),
+)
+async def import_bundle(body: BundleCreate, response: Response, bundles: BundlesDep) -> ImportRead:
+    """Make a bank of a bundle, or a version of the bank that has its name: all of it or nothing.
+
+    A bundle that was changed since it was written is refused.
+    """
+    report = await bundles.import_file(body.bundle.to_domain("bundle"), body.name)
+    if report.version is not None:
+        response.headers["Location"] = f"/v1/banks/{report.bank.id}/versions/{report.version.id}"
+    return ImportRead.read(report)
 
 
 @router.post(

@@ -29,8 +29,19 @@ from app.api.schemas.versions import (
     VersionRead,
     theta_grid,
 )
-from app.deps import BankExportsDep, Banks, Drifts, Forms, Joins, Reports, Seen, Versions, caller
-from app.errors import CalibrationError, ItemBankError, UnknownNameError
+from app.deps import (
+    BankExportsDep,
+    Banks,
+    BundlesDep,
+    Drifts,
+    Forms,
+    Joins,
+    Reports,
+    Seen,
+    Versions,
+    caller,
+)
+from app.errors import CalibrationError, InvalidStateError, ItemBankError, UnknownNameError
 from app.exchange.bank_files import BankFormat
 from app.exchange.forms import write_form
 from app.reports.version.page import render
@@ -221,6 +232,23 @@ async def get_drift(
     signal needs items that did not leak.
     """
     return DriftRead.of(await drifts.look(bank, version, response_set), limit=limit)
+
+
+@router.get(
+    "/{bank}/versions/{version}/bundle",
+    dependencies=[caller("read")],
+    response_class=StreamingResponse,
+    responses={**file_responses(["application/x-ndjson"]), **errors(InvalidStateError)},
+)
+async def export_bundle(bank: BankRef, version: VersionRef, bundles: BundlesDep) -> Response:
+    """A version with all that belongs to it as one file: `POST /v1/banks:import` reads it back.
+
+    Questions, parameters, knowledge, report card, prompt, licence, and a hash over all of it. Of a
+    withheld bank there is none, whoever asks.
+    """
+    made = await bundles.export(bank, version)
+    headers = {"Content-Disposition": attachment(made.name)}
+    return StreamingResponse(made.blocks, media_type=made.media_type, headers=headers)
 
 
 @router.get("/{bank}/versions/{version}/join", dependencies=[caller("read")])

@@ -275,6 +275,16 @@ class ImportCreate(VersionSettings):
         return BankImport(**self.model_dump(exclude={"items", "parameters", "dry_run"}))
 
 
+class BundleCreate(Input):
+    """A bank as one file, which `GET .../bundle` gave."""
+
+    bundle: UploadedFile
+    name: BankName | None = Field(
+        default=None,
+        description="Of the bank, made if there is none; by default the name in the bundle.",
+    )
+
+
 class SkippedRead(Output):
     """Rows that were left out for one reason."""
 

@@ -1,0 +1,131 @@
+"""A bank as one file: questions, parameters, what is known of them, and a hash over all of it.
+
+JSON lines, in this order:
+
+| line | what |
+|---|---|
+| `{"format": "sextant-bank", "format_version": 1}` | |
+| `{"bank": {...}}` | name, licence, source, prompt, scorer, policies |
+| `{"version": {...}}` | response model, scale, hash, overrides, knowledge, report card |
+| `{"item": {...}}` | one for each item, as item files have them, with parameters |
+| `{"sha256": "..."}` | over every byte before this line |
+
+The hash tells a file that was changed or cut, by hand or on the way; it is no signature: whoever
+changes a file can hash it again.
+"""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.errors import FileFormatError
+from app.exchange.item_record import ItemRecord, parse_item
+from app.items import ItemContent
+
+FORMAT, FORMAT_VERSION = "sextant-bank", 1
+SUFFIX = "sextant-bank.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """What a bundle holds.
+
+    Attributes:
+        bank: Settings of the bank.
+        version: Of the version, its knowledge included.
+        items: Fields of the questions with their parameters, those in pretest without, as item
+            files have them; in their order.
+    """
+
+    bank: Mapping[str, Any]
+    version: Mapping[str, Any]
+    items: tuple[Mapping[str, Any], ...]
+
+
+def line(document: Mapping[str, Any]) -> bytes:
+    """One line; equal documents are equal bytes."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, sort_keys=True)
+    return text.encode() + b"\n"
+
+
+async def sealed(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines with the first and the last one around them."""
+    digest = hashlib.sha256()
+    first = line({"format": FORMAT, "format_version": FORMAT_VERSION})
+    digest.update(first)
+    yield first
+    async for block in lines:
+        digest.update(block)
+        yield block
+    yield line({"sha256": digest.hexdigest()})
+
+
+def read_bundle(content: bytes, name: str) -> Bundle:
+    """Read a bundle, whole as it was written.
+
+    Raises:
+        FileFormatError: No bundle, of a later form, or changed since it was written.
+    """
+    head, _, _ = content.partition(b"\n")
+    first = _document(head, name)
+    if first.get("format") != FORMAT:
+        raise FileFormatError(
+            f"{name} is no bundle: expected a file that banks export --bundle wrote."
+        )
+    form = first.get("format_version")
+    if form != FORMAT_VERSION:
+        raise FileFormatError(
+            f"{name}: expected a bundle of form {FORMAT_VERSION}, got {form!r:.40}."
+        )
+    last = content.rstrip(b"\n").rfind(b"\n") + 1
+    told = _document(content[last:], name).get("sha256")
+    if told != hashlib.sha256(content[:last]).hexdigest():
+        raise FileFormatError(
+            f"{name} was changed or cut after it was written: its content does not have the hash "
+            "in its last line. Export the bank again, or import items and parameters as files of "
+            "their own."
+        )
+    documents = _documents(content[:last], name)
+    next(documents)
+    bank, version = next(documents, {}).get("bank"), next(documents, {}).get("version")
+    if not isinstance(bank, dict) or not isinstance(version, dict):
+        raise FileFormatError(f"{name} is no bundle: expected a bank, and then a version.")
+    items = []
+    for number, document in enumerate(documents, start=4):
+        fields = document.get("item")
+        if not isinstance(fields, dict):
+            raise FileFormatError(f"{name}:{number}: expected an item.")
+        item_of(fields, number, name)
+        items.append(fields)
+    return Bundle(bank=bank, version=version, items=tuple(items))
+
+
+def item_of(fields: Mapping[str, Any], row: int, name: str) -> ItemRecord:
+    """An item of a bundle, which may be known by its parameters only.
+
+    Raises:
+        InvalidInputError: As `parse_item`.
+    """
+    place = f"{name}:{row}:{{}}".format
+    if "prompt" in fields or "messages" in fields:
+        return parse_item(fields, row=row, place=place)
+    bare = parse_item({**fields, "prompt": "-"}, row=row, place=place)
+    return replace(bare, content=ItemContent())
+
+
+def _documents(content: bytes, name: str) -> Iterator[dict[str, Any]]:
+    for text in content.split(b"\n"):
+        if text:
+            yield _document(text, name)
+
+
+def _document(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise FileFormatError(f"{name} is no bundle: expected one JSON object a line.")
+    return document

@@ -1,0 +1,230 @@
+"""Banks as one file, from one database to another."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, BinaryIO
+
+from app.confined import Limits, confinement
+from app.engine.lint import OF_ANSWERS, Finding
+from app.engine.multidimensional.curve_knowledge import curves_of
+from app.engine.multidimensional.knowledge import targets_of, with_abilities
+from app.engine.prediction.correction import VersionLearning
+from app.errors import FileFormatError, InvalidInputError, InvalidStateError
+from app.exchange.bank_files import item_line
+from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
+from app.items import ItemContent, ScorerSpec
+from app.records.banks import OPEN, Bank, BankVersion, Item, VersionItem
+from app.services.banks.draft import parameters_hash
+from app.services.banks.export import BankFile
+from app.services.banks.imports import BankImport, item_fields, parameters_of
+from app.services.banks.service import BankService, ImportReport
+from app.services.banks.spec import BankSpec
+from app.services.banks.versions import VersionService
+from app.services.responses.confined_reading import DEFAULT_MEMORY, SentFile
+from app.storage.database import Database
+
+#: Part of an imported version's knowledge: the calibration that its parameters come from, as the
+#: database that made it had it.
+ORIGIN = "origin"
+
+_PAGE = 1000
+_SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pretest_items")
+_VERSION = ("response_model", "scale", "parameters_hash", "provisional", "notes")
+_NOT_TOLD = ("knowledge", "dropped", "response_set_revision")
+
+
+class Bundles:
+    """Writes versions into bundles, and makes banks of them.
+
+    Args:
+        database: Where banks are.
+        banks: Makes banks.
+        versions: Keeps versions in memory.
+        memory: Bytes that reading a bundle that was sent may take.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        banks: BankService,
+        versions: VersionService,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        self._database = database
+        self._banks = banks
+        self._versions = versions
+        self._limits = Limits(memory=memory, seconds=300.0, output=memory)
+
+    async def export(self, bank: str, version: str | None = None) -> BankFile:
+        """A version with all that belongs to it, as one file.
+
+        Args:
+            bank: Id or name.
+            version: Number, id or `latest`, the default.
+
+        Raises:
+            NotFoundError: No such bank or version.
+            InvalidStateError: The bank is withheld.
+        """
+        found = await self._versions.get(bank, version)
+        async with self._database.unit_of_work() as uow:
+            owner = await uow.banks.of_version(found.id)
+            flags = await uow.versions.flags(found.id)
+            origin = dict(found.knowledge.get(ORIGIN, {}))
+            if found.calibration is not None and "id" in found.calibration:
+                record = await uow.calibrations.get(found.calibration["id"])
+                origin = {
+                    "model": record.settings["model"],
+                    "result": {
+                        name: value
+                        for name, value in (record.result or {}).items()
+                        if name not in _NOT_TOLD
+                    },
+                }
+        if owner.visibility != OPEN:
+            raise InvalidStateError(
+                f"Bank {owner.name!r} is withheld: a bundle would give its questions away. Export "
+                "its parameters alone with --format csv."
+            )
+        head = [line({"bank": _settings(owner)}), line({"version": _known(found, flags, origin)})]
+        return BankFile(
+            found,
+            f"{owner.name}-v{found.number}.{SUFFIX}",
+            "application/x-ndjson",
+            sealed(self._lines(found.id, head)),
+        )
+
+    async def import_file(self, file: SentFile, name: str | None = None) -> ImportReport:
+        """Make a bank of a bundle that was sent, or a version of the bank that is there.
+
+        Args:
+            file: The bundle.
+            name: Of the bank; by default the bundle's.
+
+        Raises:
+            InvalidInputError: No bundle, changed since it was written, or beyond a limit.
+            ConflictError: The bank has other items under the same keys.
+        """
+        async with confinement().made(
+            read_sent_bundle,
+            file.name,
+            [file.content],
+            limits=self._limits,
+            subject=file.name,
+            advice="is it a bundle",
+        ) as (value, output):
+            spec, request = _import_of(value["bank"], value["version"], output, file.name)
+        if name is not None:
+            spec = replace(spec, name=name)
+        return await self._banks.import_bank(spec, request)
+
+    async def _lines(self, version_id: str, head: Sequence[bytes]) -> AsyncIterator[bytes]:
+        for part in head:
+            yield part
+        after = -1
+        while True:
+            async with self._database.unit_of_work() as uow:
+                page = await uow.versions.contents(version_id, after=after, limit=_PAGE)
+            if not page:
+                return
+            yield b"".join(_line(member, item) for member, item in page)
+            after = page[-1][0].position
+
+
+def read_sent_bundle(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:
+    """Runs in the child: items are written as lines, the rest is the value."""
+    bundle = read_bundle(attachments[0], name)
+    for fields in bundle.items:
+        output.write(line(fields))
+    return {"bank": dict(bundle.bank), "version": dict(bundle.version)}
+
+
+def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[BankSpec, BankImport]:
+    try:
+        spec = BankSpec(
+            **{field: bank[field] for field in (*_SETTINGS, "prompt", "metadata")},
+            default_scorer=ScorerSpec(**bank["default_scorer"]),
+        )
+        knowledge = dict(version["knowledge"])
+        if version["origin"]:
+            knowledge[ORIGIN] = version["origin"]
+        records = [
+            item_of(fields, row, name) for row, fields in enumerate(map(json.loads, output), 4)
+        ]
+        request = BankImport(
+            items=records,
+            response_model=version["response_model"],
+            scale=version["scale"],
+            allow=version["allow"],
+            keep=version["keep"],
+            provisional=version["provisional"],
+            notes=version["notes"],
+            findings=[Finding(**finding) for finding in version["findings"]],
+            knowledge=knowledge,
+        )
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise FileFormatError(f"{name} is no bundle: {exc!r:.200} is missing or another.") from None
+    table = parameters_of(request)
+    if table is None:
+        raise InvalidInputError(f"{name} has no parameters.")
+    try:
+        whole = with_abilities(table, knowledge)
+        found = parameters_hash(whole, version["response_model"], version["scale"])
+        # What sessions will want of it, tried before anything is stored.
+        VersionLearning.from_dict(knowledge)
+        targets_of(whole, knowledge, tuple(record.tags for record in records if record.parameters))
+        curves_of(whole, knowledge)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
+        raise FileFormatError(
+            f"{name}: what it knows of the version cannot be read: {exc!r:.200}."
+        ) from None
+    if found != version["parameters_hash"]:
+        raise FileFormatError(
+            f"{name}: the parameters have the hash {found}, and not {version['parameters_hash']}, "
+            "which the bundle says: it was not written by an export."
+        )
+    return spec, request
+
+
+def _settings(bank: Bank) -> dict[str, Any]:
+    return {
+        **{field: getattr(bank, field) for field in _SETTINGS},
+        "prompt": dict(bank.prompt),
+        "metadata": dict(bank.metadata),
+        "default_scorer": {
+            "name": bank.default_scorer.name,
+            "params": dict(bank.default_scorer.params),
+        },
+    }
+
+
+def _known(
+    version: BankVersion,
+    flags: Sequence[tuple[str, Mapping[str, Any]]],
+    origin: Mapping[str, Any],
+) -> dict[str, Any]:
+    return {
+        **{field: getattr(version, field) for field in _VERSION},
+        "allow": version.lint["allow"],
+        "keep": version.lint["keep"],
+        # What parameters and texts show is found again; what answers have shown is carried on.
+        "findings": [
+            asdict(Finding(item_id=key, **flag))
+            for key, flag in flags
+            if flag["code"] in OF_ANSWERS
+        ],
+        "knowledge": {name: part for name, part in version.knowledge.items() if name != ORIGIN},
+        "origin": dict(origin),
+    }
+
+
+def _line(member: VersionItem, item: Item) -> bytes:
+    fields = item_fields(item)
+    if item.content == ItemContent():
+        fields |= dict.fromkeys(("prompt", "messages", "choices", "target"))
+    tokens = {"in": item.expected_tokens_in, "out": item.expected_tokens_out}
+    fields["expected_tokens"] = {way: n for way, n in tokens.items() if n is not None}
+    if member.a is not None:
+        fields |= {name: getattr(member, name) for name in ("a", "intercept", "c", "d", "k")}
+    return line({"item": json.loads(item_line(fields))})

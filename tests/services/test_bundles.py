@@ -1,0 +1,160 @@
+"""A bank as one file: the same version in another database, or one sentence why not."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.engine.bank import ItemBank
+from app.engine.lint import Finding
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.exchange.item_record import parse_item
+from app.items import ScorerSpec
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
+from app.services.container import Services
+from app.services.responses.confined_reading import SentFile
+from app.settings import Settings
+from app.storage.database import Database
+from tests.services.sessions import opened
+
+SPEC = BankSpec(
+    name="whole",
+    licence="CC0",
+    source="made up",
+    default_scorer=ScorerSpec("numeric", {"rel_tol": 0.01}),
+    prompt={"system": "Be brief. Ω", "prefix": [{"role": "user", "content": "1 + 1?"}]},
+    unparsed_policy="wrong",
+    metadata={"team": "a"},
+)
+ITEMS = [
+    parse_item({"key": "sum", "prompt": "2 + 2 = ?", "target": "4", "tags": ["maths"]}),
+    parse_item(
+        {
+            "key": "choice",
+            "messages": [{"role": "user", "content": "Pick."}],
+            "choices": ["x", "y"],
+            "target": "B",
+            "scorer": "choice",
+            "expected_tokens": {"in": 9, "out": 1},
+        }
+    ),
+    parse_item({"key": "late", "prompt": "3 + 3 = ?", "target": "6"}),
+]
+
+
+@pytest.fixture
+async def services(
+    database_url: str, database: Database, tmp_path: Path
+) -> AsyncIterator[Services]:
+    settings = Settings(database_url=database_url, data_dir=tmp_path)
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def made(services: Services) -> None:
+    parameters = ItemBank.from_intercepts(
+        a=np.array([1.1, 1 / 3]),
+        intercept=np.array([-0.2, 0.7]),
+        c=np.array([0.0, 0.25]),
+        item_ids=("sum", "choice"),
+    )
+    request = BankImport(
+        items=ITEMS,
+        parameters=parameters,
+        allow=["misfit"],
+        notes="November",
+        findings=[
+            Finding(
+                code="misfit",
+                severity="warning",
+                item_id="sum",
+                field="s_x2",
+                value=1.5,
+                message="fits badly",
+            )
+        ],
+        knowledge={"reference_abilities": {"quantiles": [-1.0, 0.0, 1.0]}},
+        unparsed_policy="wrong",
+    )
+    await services.banks.import_bank(SPEC, request)
+
+
+async def bundle_of(services: Services, name: str = "whole") -> bytes:
+    file = await services.bundles.export(name)
+    return b"".join([block async for block in file.blocks])
+
+
+async def emptied(services: Services) -> None:
+    overview = await services.banks.get_bank("whole")
+    await services.banks.delete_bank("whole", overview.bank.revision)
+
+
+async def test_a_bundle_makes_the_same_version_again(services: Services) -> None:
+    await made(services)
+    before = await services.versions.get("whole")
+    content = await bundle_of(services)
+    await emptied(services)
+    report = await services.bundles.import_file(SentFile("whole.jsonl", content))
+    after = report.version
+    assert after is not None
+    assert after.id != before.id
+    assert after.parameters_hash == before.parameters_hash
+    assert (after.scale, after.lint, after.notes) == (before.scale, before.lint, before.notes)
+    assert after.knowledge == before.knowledge
+    bank = (await services.banks.get_bank("whole")).bank
+    for field in ("licence", "source", "default_scorer", "prompt", "metadata", "unparsed_policy"):
+        assert getattr(bank, field) == getattr(SPEC, field)
+    assert await bundle_of(services) == content
+
+
+async def test_a_bank_known_by_its_parameters_only_goes_as_well(services: Services) -> None:
+    parameters = ItemBank.from_difficulties(
+        a=np.ones(3), b=np.arange(3.0), item_ids=("a", "b", "c")
+    )
+    await services.banks.import_bank(BankSpec(name="whole"), BankImport(parameters=parameters))
+    before = await services.versions.get("whole")
+    content = await bundle_of(services)
+    await emptied(services)
+    report = await services.bundles.import_file(SentFile("x", content), "other")
+    assert report.bank.name == "other"
+    assert report.version is not None
+    assert report.version.parameters_hash == before.parameters_hash
+    assert not report.version.has_content
+
+
+async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Services) -> None:
+    await made(services)
+    content = await bundle_of(services)
+    await emptied(services)
+    lines = content.splitlines(keepends=True)
+    edited = content.replace(b"2 + 2 = ?", b"2 + 3 = ?")
+    rehashed = b"".join(lines[:-1]).replace(b'"a": 1.1', b'"a": 1.2')
+    rehashed += json.dumps({"sha256": hashlib.sha256(rehashed).hexdigest()}).encode()
+    strange = b"".join(lines[:-1]).replace(b'"knowledge": {', b'"knowledge": {"abilities": 7, ')
+    strange += json.dumps({"sha256": hashlib.sha256(strange).hexdigest()}).encode()
+    for wrong, said in [
+        (strange, "what it knows of the version cannot be read"),
+        (edited, "whole.jsonl was changed or cut after it was written"),
+        (content[: len(content) // 2], "is no bundle"),
+        (b"".join([*lines[:3], lines[-1]]), "was changed or cut"),
+        (rehashed, "the parameters have the hash"),
+        (b'{"format": "other"}\n', "is no bundle: expected a file that"),
+        (b"X,a1,d\n", "is no bundle"),
+    ]:
+        with pytest.raises(InvalidInputError, match=said) as fault:
+            await services.bundles.import_file(SentFile("whole.jsonl", wrong))
+        assert "\n" not in fault.value.detail
+    with pytest.raises(NotFoundError):
+        await services.banks.get_bank("whole")
+
+
+async def test_a_withheld_bank_gives_none(services: Services) -> None:
+    await made(services)
+    overview = await services.banks.get_bank("whole")
+    await services.banks.update_bank("whole", overview.bank.revision, {"visibility": "withheld"})
+    with pytest.raises(InvalidStateError, match="'whole' is withheld: a bundle would give"):
+        await services.bundles.export("whole")
