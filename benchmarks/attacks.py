@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -322,6 +322,52 @@ async def large_bank(client: Client) -> object:
     content = "item,a,b\n" + "\n".join(f"i{i},1,{i % 600 / 100 - 3}" for i in range(200_000))
     body = {"dry_run": True, "parameters": {"content": content, "name": "p.csv"}}
     return await post(client, f"/banks/{name}/imports", body)
+
+
+# --- many at once --------------------------------------------------------------------------------
+
+
+async def ended_session(client: Client) -> str:
+    """A session of 100 answers that has ended, the same for all clients."""
+    async with asyncio.timeout(60):
+        name = "attacked"
+        headers = {"idempotency-key": name}
+        endpoint = {"kind": "scripted", "model": "m", "options": {"theta": 0}}
+        stopping = {"se": None, "max_items": 100}
+        body = {"bank": "demo", "endpoint": endpoint, "stopping": stopping}
+        while True:
+            made = await client.post("/v1/sessions", json=body, headers=headers)
+            if made.status_code == 202:
+                session = made.json()["id"]
+                found = (await client.get(f"/v1/sessions/{session}")).json()
+                if found["status"] == "completed":
+                    return str(session)
+            await asyncio.sleep(1)
+
+
+def reading(what: str) -> Run:
+    async def run(client: Client) -> object:
+        session = await ended_session(client)
+        answers = [client.get(f"/v1/{what}".format(session=session)) for _ in range(25)]
+        return (await asyncio.gather(*answers))[0]
+
+    return run
+
+
+add("reads: a hundred session reports", reading("sessions/{session}/report"))
+add("reads: a hundred session exports", reading("sessions/{session}/export"))
+add("reads: a hundred leaderboards", reading("banks/demo/leaderboard"))
+add("reads: a hundred lists of answers", reading("sessions/{session}/responses?limit=500"))
+
+
+@attack("body: uploads that stall", clients=6)
+async def stalled(client: Client) -> object:
+    async def upload() -> AsyncIterator[bytes]:
+        yield b" " * 15 * 2**20
+        await asyncio.Event().wait()
+
+    kind = {"content-type": "application/json"}
+    return await client.post(f"/v1/banks/{BIG}/versions", content=upload(), headers=kind)
 
 
 # --- the server ----------------------------------------------------------------------------------

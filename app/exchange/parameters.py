@@ -320,5 +320,7 @@ def _csv(header: Sequence[str], bank: ItemBank, columns: Sequence[FloatArray]) -
     writer.writerow(header)
     # repr of a float is the shortest text that reads back as the same float.
     numbers = (map(repr, column.tolist()) for column in columns)
-    writer.writerows(zip(bank.item_ids, *numbers, strict=True))
+    # Row by row: one call for all of them would keep every other thread waiting.
+    for row in zip(bank.item_ids, *numbers, strict=True):
+        writer.writerow(row)
     return text.getvalue().encode()
