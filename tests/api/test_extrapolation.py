@@ -125,13 +125,22 @@ async def test_intervals_hold_for_the_strongest_where_the_weakest_half_was_calib
 ) -> None:
     scores = records()
     await published(client, app, scores[:40])
-    held = cautioned = 0
+    held = cautioned = decided = 0
     for nth in range(100):
         row = scores[72 + nth % 8]
         selection = {"criterion": "v_optimal"} if nth % 2 else {}
         session = await answered(client, row, length=30, seed=nth, selection=selection)
         told = session["accuracy"]
         held += told["lo"] <= row.mean() <= told["hi"]
-        cautioned += session["estimate"]["extrapolation"]["caution"] is not None
+        caution = session["estimate"]["extrapolation"]["caution"]
+        gate = {"session_id": session["id"], "metric": "score", "threshold": row.mean()}
+        said = (await client.post("/v1/gates", json=gate)).json()
+        cautioned += caution is not None and caution in said["detail"]
+        decided += said["outcome"] != "inconclusive"
+        if nth % 10 == 0:
+            path = f"/v1/sessions/{session['id']}/report?format=html"
+            page = (await client.get(path)).text
+            assert "stronger than all that the bank was calibrated on" in page
     assert held >= 92
     assert cautioned == 100
+    assert decided == 100 - held  # at its very score a gate decides where the interval fails

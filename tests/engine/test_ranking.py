@@ -3,8 +3,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine import Design, ItemBank, ItemIndex, Response, Stop, StopReason, Usage
 from app.engine.bank import FloatArray
+from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.ranking.ranking import Ranking, RankingAsk, RankingState
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.engine.ranking.simulation import simulate_ranking
@@ -63,6 +65,30 @@ def test_two_copies_that_answer_alike_get_the_same_items_and_tie() -> None:
         shorter = min(one.n_scored, other.n_scored)
         shared = {r.item for r in one.responses} & {r.item for r in other.responses}
         assert len(shared) >= shorter - 1
+
+
+def test_an_item_taken_over_from_a_rival_keeps_the_probability_that_it_was_drawn_with() -> None:
+    bank = ItemBank.from_difficulties(a=np.ones(60), b=np.linspace(-2, 2, 60))
+    records = np.array(list(draw_scores(bank, np.linspace(-2, 2, 60), np.random.default_rng(1))))
+    curves = LearnedCurves(curves=fit_curves(records), errors={})
+    design = Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    rank = Ranking(
+        tests=(design.build(bank, curves=curves),) * 2,
+        rules=RankingRules(min_items=20, max_items=40),
+        budget=RankingBudget(items=80),
+    )
+    state, _ = simulate_ranking(rank, [records[30], records[31]], seed=3)
+    one, other = ({r.item: r.draw for r in member.responses} for member in state.members)
+    assert all(len([d for d in draws.values() if d and d.by_lot]) >= 10 for draws in (one, other))
+    assert all(one[item] == other[item] for item in one.keys() & other.keys())
+
+    # Once somebody was asked something else, nobody knows the chance.
+    leader = state.members[0]
+    apart = rank.tests[1].start().with_pending(ItemIndex(59 if 59 not in leader.asked else 58))
+    again = rank.start().with_member(0, leader).with_member(1, apart)
+    step = rank.ask(again, 3, free=[1])
+    assert isinstance(step, RankingAsk)
+    assert (step.member, step.item in leader.asked, step.probability) == (1, True, 1.0)
 
 
 @pytest.mark.slow

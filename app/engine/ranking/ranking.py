@@ -399,14 +399,15 @@ class Ranking:
         test, own = self.tests[member], state.members[member]
         if self.rules.shared_items:
             allowed = test.pool.admissible(own)
-            counts: dict[ItemIndex, int] = {}
+            askers: dict[ItemIndex, list[CatState]] = {}
             for rival in rivals:
                 other = state.members[rival]
                 for item in (*(response.item for response in other.responses), *other.pending):
                     if allowed[item]:
-                        counts[item] = counts.get(item, 0) + 1
-            if counts:
-                return Chosen(max(counts, key=lambda item: counts[item]), 1.0)
+                        askers.setdefault(item, []).append(other)
+            if askers:
+                item = max(askers, key=lambda item: len(askers[item]))
+                return Chosen(item, min(_as_drawn(own, other, item) for other in askers[item]))
         rng = np.random.default_rng([seed, member, own.n_asked + 1])
         selected = choose(test.selector, test.pool, own, rng)
         if selected is None:  # `_remaining` counts what the selector may choose from
@@ -423,3 +424,18 @@ class Ranking:
             f"Of {len(verdicts)} pairs of neighbours, decided: {len(verdicts) - open_}, tied: "
             f"{open_}; more items would not tell these apart.",
         )
+
+
+def _as_drawn(own: CatState, rival: CatState, item: ItemIndex) -> float:
+    """With which probability an item was drawn that is taken over from a rival.
+
+    Who has been asked just what the rival had been asked by then gets its next item by the same
+    lot. Otherwise nothing is known of the chance, and 1 says so.
+    """
+    draws = {one.item: one.draw for one in rival.responses if one.draw is not None}
+    draws |= rival.draws
+    taken = draws.get(item)
+    if taken is None or len(draws) < rival.n_asked:  # of an unmarked item the step is forgotten
+        return 1.0
+    before = {other for other, draw in draws.items() if draw.step < taken.step}
+    return taken.probability if before == own.asked else 1.0
