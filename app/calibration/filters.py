@@ -1,10 +1,9 @@
-"""What is left out before a calibration, each piece with its reason; and who is held out.
+"""What is left out before a calibration, each piece with its reason.
 
 The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Evaluation.
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -12,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from app.calibration.matrix import BoolArray, ScoreMatrix
-from app.engine.models.base import FloatArray, IntArray
+from app.engine.models.base import FloatArray
 from app.errors import CalibrationError, InvalidInputError
 
 Table = TypeVar("Table")
@@ -161,67 +160,6 @@ def point_biserials(matrix: ScoreMatrix) -> FloatArray:
         spread = np.sqrt(np.maximum(xx - x * x / n, 0) * np.maximum(yy - y * y / n, 0))
         correlation: FloatArray = np.where(spread > 1e-12, covariance / spread, np.nan)
     return correlation
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Split:
-    """Positions of examinees to calibrate from and to check on."""
-
-    calibration: IntArray
-    held_out: IntArray
-
-
-def split_stratified(
-    matrix: ScoreMatrix, rng: np.random.Generator, *, held_out: float = 0.1, n_bins: int = 10
-) -> Split:
-    """Hold out the same share of each of `n_bins` equally large groups of ability.
-
-    Raises:
-        InvalidInputError: A share outside (0, 1), or one that leaves a side empty.
-    """
-    _check_share(held_out)
-    order = np.argsort(np.nan_to_num(matrix.examinee_means()), kind="stable")
-    chosen = np.zeros(matrix.n_examinees, dtype=bool)
-    due = 0.0
-    for group in np.array_split(order, n_bins):
-        due += held_out * len(group)  # carried over, so that small groups add up to the share
-        n = round(due)
-        due -= n
-        chosen[rng.permutation(group)[:n]] = True
-    return _split(chosen)
-
-
-def split_by_family(
-    families: Sequence[str], rng: np.random.Generator, *, held_out: float = 0.1
-) -> Split:
-    """Hold out whole families, in random order, until their examinees reach the share.
-
-    Raises:
-        InvalidInputError: A share outside (0, 1), or fewer than two families.
-    """
-    _check_share(held_out)
-    names, family_of = np.unique(np.array(families), return_inverse=True)
-    if len(names) < 2:
-        raise InvalidInputError(f"A split by family needs at least 2 families, got {len(names)}.")
-    chosen = np.zeros(len(families), dtype=bool)
-    for family in rng.permutation(len(names))[:-1]:
-        chosen |= family_of == family
-        if chosen.mean() >= held_out:
-            break
-    return _split(chosen)
-
-
-def _check_share(held_out: float) -> None:
-    if not 0 < held_out < 1:
-        raise InvalidInputError(f"The held-out share must be between 0 and 1, got {held_out}.")
-
-
-def _split(chosen: BoolArray) -> Split:
-    if not chosen.any() or chosen.all():
-        raise InvalidInputError(
-            f"{len(chosen)} examinees are too few for this split: one side is empty."
-        )
-    return Split(calibration=np.flatnonzero(~chosen), held_out=np.flatnonzero(chosen))
 
 
 def _filter_examinees(

@@ -6,8 +6,6 @@ from app.calibration.filters import (
     FilterSettings,
     apply_filters,
     point_biserials,
-    split_by_family,
-    split_stratified,
 )
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
@@ -122,37 +120,6 @@ def test_point_biserials_do_not_depend_on_which_items_an_examinee_saw() -> None:
     full = simulate(8, Family.TWO_PL, 4000, 30)
     gaps = simulate(8, Family.TWO_PL, 4000, 30, missing=0.3)
     assert point_biserials(gaps.matrix) == pytest.approx(point_biserials(full.matrix), abs=0.1)
-
-
-def test_a_stratified_split_holds_out_its_share_of_every_level() -> None:
-    matrix = simulate(9, Family.TWO_PL, 500, 30).matrix
-    split = split_stratified(matrix, np.random.default_rng(0))
-    assert len(split.held_out) == 50
-    assert sorted([*split.held_out, *split.calibration]) == list(range(500))
-    means = matrix.examinee_means()
-    assert means[split.held_out].mean() == pytest.approx(means.mean(), abs=0.02)
-    deciles = np.searchsorted(np.sort(means), means[split.held_out]) // 50
-    assert len(set(deciles.tolist())) >= 9
-
-
-def test_a_split_by_family_keeps_families_together() -> None:
-    families = ["llama"] * 30 + ["qwen"] * 30 + ["gemma"] * 30 + ["phi"] * 10
-    split = split_by_family(families, np.random.default_rng(0))
-    held = {families[i] for i in split.held_out}
-    assert held
-    assert held.isdisjoint(families[i] for i in split.calibration)
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.5])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
-    matrix = simulate(10, Family.TWO_PL, 20, 3).matrix
-    with pytest.raises(InvalidInputError, match="between 0 and 1"):
-        split_stratified(matrix, np.random.default_rng(0), held_out=share)
-
-
-def test_one_family_cannot_be_split() -> None:
-    with pytest.raises(InvalidInputError, match="at least 2 families"):
-        split_by_family(["llama"] * 5, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize(
