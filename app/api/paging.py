@@ -1,6 +1,7 @@
 """Lists in OpenAI's style: `?limit=20&after=<id>&order=asc|desc`."""
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Annotated, Literal, TypeVar
 
 from fastapi import Depends, Query
@@ -41,7 +42,9 @@ Paging = Annotated[PageRequest, Depends(_newest_first)]
 PagingInOrder = Annotated[PageRequest, Depends(_oldest_first)]
 
 
-def list_of(page: Page[D], read: Callable[[D], R], *, identify: Callable[[D], str]) -> ListRead[R]:
+def list_of(
+    page: Page[D], read: Callable[[D], R], *, identify: Callable[[D], str] = attrgetter("id")
+) -> ListRead[R]:
     """The body of a list.
 
     Args:

@@ -31,7 +31,7 @@ async def create_api_key(body: ApiKeyCreate, response: Response, keys: ApiKeys) 
 @router.get("", dependencies=[caller("admin")], responses=errors(NotFoundError))
 async def list_api_keys(page: Paging, keys: ApiKeys) -> ListRead[ApiKeyRead]:
     """All keys, revoked ones included, the newest first; without secrets."""
-    return list_of(await keys.page(page), ApiKeyRead.read, identify=lambda key: key.id)
+    return list_of(await keys.page(page), ApiKeyRead.read)
 
 
 @router.delete("/{key_id}", status_code=204, dependencies=[caller("admin")])

@@ -76,7 +76,7 @@ async def list_calibrations(
 ) -> ListRead[CalibrationRead]:
     """Calibrations, the newest first."""
     found = await calibrations.list_page(page, status=status, response_set_id=response_set_id)
-    return list_of(found, CalibrationRead.read, identify=lambda record: record.id)
+    return list_of(found, CalibrationRead.read)
 
 
 @router.get("/{calibration_id}", dependencies=[caller("read")])

@@ -66,7 +66,7 @@ async def list_installations(
 ) -> ListRead[InstallationRead]:
     """Installations, the newest first."""
     found = await catalog.list_page(page, status=status)
-    return list_of(found, InstallationRead.of, identify=lambda record: record.id)
+    return list_of(found, InstallationRead.of)
 
 
 @router.get("/installations/{installation_id}", dependencies=[caller("read")])

@@ -73,7 +73,7 @@ async def list_endpoints(
 ) -> ListRead[EndpointRead]:
     """Saved endpoints, the newest first."""
     found = await endpoints.list(page, kind=kind, name=name)
-    return list_of(found, EndpointRead.of, identify=lambda endpoint: endpoint.id)
+    return list_of(found, EndpointRead.of)
 
 
 @router.get("/{endpoint_id}", dependencies=[caller("read")])

@@ -74,7 +74,7 @@ async def list_items(
 ) -> ListRead[ItemRead]:
     """Items of a bank, the oldest first."""
     found = await items.list_page(bank, page, reveal=sight.is_whole)
-    return list_of(found, ItemRead.of, identify=lambda item: item.id)
+    return list_of(found, ItemRead.of)
 
 
 @router.get("/{bank}/items/{item}", dependencies=[caller("read")])

@@ -57,9 +57,7 @@ async def list_rankings(
 ) -> ListRead[RankingRead]:
     """Rankings, the newest first."""
     found = await rankings.list_page(page, status=status, bank_id=bank_id)
-    return list_of(
-        found, lambda record: RankingRead.of(record, sight), identify=lambda record: record.id
-    )
+    return list_of(found, lambda record: RankingRead.of(record, sight))
 
 
 @router.get("/{ranking_id}", dependencies=[caller("read")])

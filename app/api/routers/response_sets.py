@@ -66,7 +66,7 @@ async def create_response_set(
 async def list_response_sets(page: Paging, sets: ResponseSets) -> ListRead[ResponseSetRead]:
     """Response sets, the newest first."""
     found = await sets.list_page(page)
-    return list_of(found, ResponseSetRead.of, identify=lambda response_set: response_set.id)
+    return list_of(found, ResponseSetRead.of)
 
 
 @router.get("/{response_set}", dependencies=[caller("read")])

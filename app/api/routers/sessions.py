@@ -105,9 +105,7 @@ async def list_sessions(
 ) -> ListRead[SessionRead]:
     """Sessions, the newest first."""
     found = await sessions.list_page(page, status=status, endpoint_id=endpoint_id, bank_id=bank_id)
-    return list_of(
-        found, lambda record: SessionRead.of(record, sight), identify=lambda record: record.id
-    )
+    return list_of(found, lambda record: SessionRead.of(record, sight))
 
 
 @router.get("/{session_id}", dependencies=[caller("read")])

@@ -75,7 +75,7 @@ async def create_version(
 async def list_versions(bank: BankRef, page: Paging, versions: Versions) -> ListRead[VersionRead]:
     """Versions of a bank, the newest first."""
     found = await versions.list_page(bank, page)
-    return list_of(found, VersionRead.read, identify=lambda version: version.id)
+    return list_of(found, VersionRead.read)
 
 
 @router.get(
