@@ -35,6 +35,7 @@ class CompletionRequest:
         layout: How they become one text, where the endpoint has no chat.
         params: Sampling settings; `None` takes those of the endpoint's configuration.
         hints: For simulated examinees.
+        repeat: Number of the repeat, from 0, where one item is asked several times.
         schema: JSON schema that the answer is to follow; a wish, which endpoints that know
             structured output fulfil.
     """
@@ -43,6 +44,7 @@ class CompletionRequest:
     layout: Layout = LAYOUT
     params: GenerationParams | None = None
     hints: SimulationHints | None = None
+    repeat: int = 0
     schema: Mapping[str, Any] | None = None
 
 
@@ -59,6 +61,7 @@ class Completion:
         tokens_out: Completion tokens as reported, reasoning included.
         latency_s: Seconds from request to complete reply, of the attempt that succeeded.
         model: The model name that the endpoint echoed.
+        cached: The answer was kept, and no call was made.
     """
 
     text: str
@@ -69,6 +72,7 @@ class Completion:
     tokens_out: int | None = None
     latency_s: float = 0.0
     model: str | None = None
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

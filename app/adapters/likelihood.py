@@ -36,6 +36,7 @@ class Likelihood:
         tokens_out: Completion tokens as reported: servers write one, though nobody reads it.
         latency_s: Seconds from request to complete reply.
         model: The model name that the endpoint echoed.
+        cached: It was kept, and no call was made.
     """
 
     logprob: float
@@ -44,6 +45,7 @@ class Likelihood:
     tokens_out: int | None = None
     latency_s: float = 0.0
     model: str | None = None
+    cached: bool = False
 
 
 @runtime_checkable

@@ -75,6 +75,12 @@ def command(
     mode: ModeOption = None,
     stop: Stop = None,
     extra_body: ExtraBody = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Ask each item so many times; the mean is its score.")
+    ] = None,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
@@ -102,6 +108,8 @@ def command(
             preset=preset,
             unparsed_policy=unparsed,
             prompt=prompt_of(shots, system, mode),
+            repeats=repeats,
+            cache=cache or None,
             seed=seed,
             selection=given(criterion=selector.replace("-", "_") if selector else None),
             prediction=given(method=prediction),

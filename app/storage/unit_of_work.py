@@ -9,6 +9,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from app.errors import DatabaseUnavailableError
+from app.storage.repositories.answers import AnswerRepository
 from app.storage.repositories.api_keys import ApiKeyRepository
 from app.storage.repositories.banks import BankRepository
 from app.storage.repositories.calibrations import CalibrationRepository
@@ -63,6 +64,7 @@ class UnitOfWork:
         self.response_sets = ResponseSetRepository(self._db)
         self.collected = CollectedRepository(self._db)
         self.calibrations = CalibrationRepository(self._db)
+        self.answers = AnswerRepository(self._db)
         self.installations = InstallationRepository(self._db)
         return self
 

@@ -237,6 +237,7 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
             if time.monotonic() >= next_purge:
                 async with services.database.unit_of_work() as uow:
                     await uow.idempotency.purge()
+                    await uow.answers.purge()
                 next_purge = time.monotonic() + _PURGE_S
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")

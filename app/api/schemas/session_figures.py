@@ -130,6 +130,30 @@ class MarkingUsageRead(Output):
     usd: float | None
 
 
+class CacheRead(Output):
+    """Calls that kept answers saved, and what these took when they were made."""
+
+    calls: int
+    tokens_in: int | None
+    tokens_out: int | None
+    usd: float | None
+
+
+class RepeatsRead(Output):
+    """Items asked several times, over the items of the test: it picks those near the ability."""
+
+    n: int
+    items: int
+    within_item_variance: float | None = Field(
+        description="Mean over items of the unbiased variance of one answer's score; null: no item "
+        "has two scores."
+    )
+    pass_k: list[float | None] = Field(
+        description="pass^k for k from 1 to n: chance that k answers to an item are all right "
+        "(score 1)."
+    )
+
+
 class UsageRead(Output):
     """What it took so far. `usd` is null when a price or a token count is unknown."""
 
@@ -140,6 +164,9 @@ class UsageRead(Output):
     seconds: float
     judge: MarkingUsageRead | None = Field(
         default=None, description="Of judges and other scorers that call out; not in the rest."
+    )
+    cache: CacheRead | None = Field(
+        default=None, description="What kept answers saved; not in the rest. Null: nothing."
     )
 
 

@@ -21,6 +21,7 @@ from app.api.schemas.session_figures import (
     PretestRead,
     ProfileRead,
     ProgressRead,
+    RepeatsRead,
     RescoreRead,
     UsageRead,
 )
@@ -33,6 +34,7 @@ from app.reports.figures import asked_caution, unparsed_caution
 from app.services.banks.spec import MAX_PER_SESSION
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
+from app.services.sessions.repeats import MAX_REPEATS
 from app.services.visibility import Sight
 
 Status = Literal[
@@ -116,12 +118,22 @@ class SessionCreate(DesignInput):
     prompt: PromptChange = Field(
         default_factory=PromptChange, description="What is to be otherwise than as the bank asks."
     )
+    repeats: Annotated[int, Field(ge=1, le=MAX_REPEATS)] = Field(
+        default=1,
+        description="Times that each item is asked; the mean of the scores is its score. It counts "
+        "as one answer, so the SE is on the safe side. Each repeat is paid.",
+    )
+    cache: bool = Field(
+        default=False,
+        description="Keep answers for 30 days, and take kept ones instead of calls: of the same "
+        "endpoint with the same credentials, to the same request and repeat.",
+    )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
 
     @override
     def plan(self) -> dict[str, Any]:
-        given = super().plan()
+        given = {**super().plan(), "repeats": self.repeats, "cache": self.cache}
         return given if self.pretest is None else {**given, "pretest": self.pretest.model_dump()}
 
     @model_validator(mode="after")
@@ -240,6 +252,7 @@ class SessionRead(Output):
     usage: UsageRead
     outcomes: OutcomesRead
     pretest: PretestRead | None = Field(description="Null in sessions older than it.")
+    repeats: RepeatsRead | None = Field(description="Null where each item is asked once.")
     person_fit: PersonFitRead | None
     rescore: RescoreRead | None
     stop_reason: StopReason | None
@@ -289,6 +302,7 @@ class SessionRead(Output):
                 },
                 "profile": None,
                 "pretest": None,
+                "repeats": None,
                 "person_fit": None,
                 "rescore": None,
                 **record.summary,

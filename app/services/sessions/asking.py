@@ -1,29 +1,30 @@
 """Puts one item to an endpoint and has the answer marked."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from app import scorers
-from app.adapters.base import CompletionRequest, ExactRequest, SimulationHints
+from app.adapters.base import Completion, CompletionRequest, ExactRequest, SimulationHints
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.adapters.options import OptionText, option_texts
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
 from app.adapters.retry import OnWait, persist
-from app.adapters.retry import complete as complete_with_retries
 from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, Outcome, choice_letter
 from app.observability import ENDPOINT_LATENCY
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
+from app.services.endpoints.cached import Cached
 from app.services.endpoints.rate_limited import RateLimited
 from app.services.endpoints.service import ReadyEndpoint
 from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
+from app.services.sessions.repeats import combined, total
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.
 UNUSABLE_OPTIONS = "options_unusable"
@@ -79,13 +80,15 @@ class Asker:
         marker: Marks the answers.
         style: How items are put.
         unparsed_is_wrong: Answers that nobody can read count as wrong.
+        repeats: Times that an item is asked; the mean of the scores is its score.
     """
 
-    examinee: RateLimited
+    examinee: RateLimited | Cached
     endpoint: ReadyEndpoint
     marker: AnswerMarker
     style: PromptStyle
     unparsed_is_wrong: bool
+    repeats: int = 1
 
     async def ask(
         self,
@@ -103,17 +106,16 @@ class Asker:
             hints: For simulated examinees.
             on_wait: Told of waits.
         """
-        try:
-            if self.style.mode == LOGLIKELIHOOD:
-                return await self._compare(item, rng, on_wait)
-            return await self._complete(item, rng, hints, on_wait)
-        except ExamineeError as error:
-            return Closing(
-                outcome=Outcome.ERROR,
-                error_code=error.code,
-                reason=error.detail,
-                attempts=error.attempts,
-            )
+        if self.style.mode == LOGLIKELIHOOD:
+            return await _settled(self._compare(item, rng, on_wait))
+        request = self.request(item, hints)
+        if self.repeats == 1:
+            return await _settled(self._complete(item, request, rng, on_wait))
+        calls = [
+            _settled(self._complete(item, _again(request, repeat), rng, on_wait))
+            for repeat in range(self.repeats)
+        ]
+        return combined(await asyncio.gather(*calls))
 
     def request(self, item: BankItem, hints: SimulationHints | None = None) -> CompletionRequest:
         """The item as it is put to an endpoint that writes answers."""
@@ -150,15 +152,16 @@ class Asker:
     async def _complete(
         self,
         item: BankItem,
+        request: CompletionRequest,
         rng: np.random.Generator,
-        hints: SimulationHints | None,
         on_wait: OnWait | None,
     ) -> Closing:
-        attempted = await complete_with_retries(
-            self.examinee, self.request(item, hints), self.endpoint.retry, rng, on_wait=on_wait
+        completion, attempts = await persist(
+            lambda: self.examinee.complete(request), self.endpoint.retry, rng, on_wait
         )
-        completion = attempted.completion
-        ENDPOINT_LATENCY.observe(completion.latency_s)
+        spent = self._spent([completion])
+        if not completion.cached:
+            ENDPOINT_LATENCY.observe(completion.latency_s)
         answer = Answer(
             text=completion.text,
             raw=completion.raw,
@@ -169,11 +172,10 @@ class Asker:
             await self.marker.mark_patiently(item, answer, on_wait=on_wait),
             answer,
             unparsed_is_wrong=self.unparsed_is_wrong,
-            tokens_in=completion.tokens_in,
-            tokens_out=completion.tokens_out,
-            usd=self.endpoint.price.usd(completion.tokens_in, completion.tokens_out),
             latency_ms=completion.latency_s * 1000,
-            attempts=attempted.attempts,
+            attempts=attempts - completion.cached,
+            method=spent.method({}),
+            **spent.paid,
         )
 
     async def _compare(
@@ -196,30 +198,45 @@ class Asker:
         best = [choice_letter(at) for at, value in enumerate(values) if value == max(values)]
         # Two that are equally likely are no choice: read as such, this has no mark.
         answer = Answer(text=" or ".join(best), raw=" or ".join(best), finish=FinishReason.STOP)
-        tokens_in, tokens_out = _sum(f.tokens_in for f in found), _sum(f.tokens_out for f in found)
+        spent = self._spent(found)
         return closing_of(
             await self.marker.mark_patiently(item, answer, on_wait=on_wait),
             answer,
             unparsed_is_wrong=self.unparsed_is_wrong,
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
-            usd=self.endpoint.price.usd(tokens_in, tokens_out),
             latency_ms=latency_s * 1000,
-            attempts=attempts,
-            method={
-                "mode": LOGLIKELIHOOD,
-                "normalise": self.style.normalise,
-                "options": [
-                    {
-                        "option": choice_letter(at),
-                        "logprob": each.logprob,
-                        "tokens": each.n_tokens,
-                        "bytes": option.n_bytes,
-                    }
-                    for at, (each, option) in enumerate(zip(found, options, strict=True))
-                ],
-            },
+            attempts=attempts - sum(each.cached for each in found),
+            method=spent.method(
+                {
+                    "mode": LOGLIKELIHOOD,
+                    "normalise": self.style.normalise,
+                    "options": [
+                        {
+                            "option": choice_letter(at),
+                            "logprob": each.logprob,
+                            "tokens": each.n_tokens,
+                            "bytes": option.n_bytes,
+                        }
+                        for at, (each, option) in enumerate(zip(found, options, strict=True))
+                    ],
+                }
+            ),
+            **spent.paid,
         )
+
+    def _spent(self, found: Sequence[Completion | Likelihood]) -> "_Spent":
+        return _Spent(
+            paid=self._cost([each for each in found if not each.cached]),
+            saved=self._cost(kept) if (kept := [each for each in found if each.cached]) else None,
+            n_saved=len(kept),
+        )
+
+    def _cost(self, found: Sequence[Completion | Likelihood]) -> dict[str, Any]:
+        into, out = (
+            total(each.tokens_in for each in found),
+            total(each.tokens_out for each in found),
+        )
+        usd = self.endpoint.price.usd(into, out) if found else 0.0
+        return {"tokens_in": into, "tokens_out": out, "usd": usd}
 
     async def _likelihoods(
         self, options: Sequence[OptionText], rng: np.random.Generator, on_wait: OnWait | None
@@ -252,7 +269,37 @@ def _of_option(option: OptionText) -> LikelihoodRequest:
     return LikelihoodRequest(context=option.context, continuation=option.continuation)
 
 
-def _sum(counts: Iterable[int | None]) -> int | None:
-    """None where one of them is unknown: a low sum would not say so."""
-    known = list(counts)
-    return None if None in known else sum(count or 0 for count in known)
+def _again(request: CompletionRequest, repeat: int) -> CompletionRequest:
+    """The same question once more; a seed would bring the same answer, so it counts on."""
+    params = request.params
+    if params is not None and params.seed is not None:
+        params = replace(params, seed=params.seed + repeat)
+    return replace(request, params=params, repeat=repeat)
+
+
+async def _settled(asking: Coroutine[Any, Any, Closing]) -> Closing:
+    """How it ended; a failure is a closing without a score."""
+    try:
+        return await asking
+    except ExamineeError as error:
+        return Closing(
+            outcome=Outcome.ERROR,
+            error_code=error.code,
+            reason=error.detail,
+            attempts=error.attempts,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What the calls for an answer took, and what kept answers saved."""
+
+    paid: dict[str, Any]
+    saved: dict[str, Any] | None
+    n_saved: int
+
+    def method(self, told: dict[str, Any]) -> dict[str, Any] | None:
+        """`told` with what was saved; None where there is nothing to tell."""
+        if self.saved is not None:
+            told = {**told, "cached": {"calls": self.n_saved, **self.saved}}
+        return told or None

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
 from app.engine import EstimatorName
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import PRESETS, Design
@@ -55,6 +56,11 @@ def require_answers(kind: str) -> None:
 def check_plan(plan: SessionPlan, price: Price | None) -> None:
     """Refuse what could never work, before anything is spent. Manual sessions have no price."""
     design = plan.design
+    if price is None and (plan.repeats > 1 or plan.cache):
+        raise InvalidInputError(
+            "A manual session asks nobody: it takes neither repeats nor cache.",
+            problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
+        )
     if price is None and design.concurrency != 1:
         raise InvalidInputError(
             "A manual session asks one item at a time.",
@@ -69,6 +75,16 @@ def check_plan(plan: SessionPlan, price: Price | None) -> None:
         raise InvalidInputError(
             "A manual session takes no tokens; a cap on them would never be met.",
             problems=[FieldProblem("/budget/tokens", "cap items or seconds instead")],
+        )
+
+
+def check_repeats(plan: SessionPlan, style: PromptStyle) -> None:
+    """Refuse to ask several times what is no matter of chance."""
+    if plan.repeats > 1 and style.mode == LOGLIKELIHOOD:
+        raise InvalidInputError(
+            "Options compared by likelihood give the same answer each time: repeats need mode "
+            "'generate'.",
+            problems=[FieldProblem("/repeats", f"expected 1, got {plan.repeats}")],
         )
 
 

@@ -20,6 +20,7 @@ from app.services.sessions.asking import chosen_style
 from app.services.sessions.checks import (
     check_plan,
     check_reachable,
+    check_repeats,
     reachable_se,
     require_answers,
     require_content,
@@ -148,6 +149,7 @@ class SessionDrafts:
                 raise InvalidInputError("A live session needs an endpoint.")
             await self._check_live(endpoint.settings, plan, version)
             version = await self._asking(version, spec.prompt, endpoint.settings)
+            check_repeats(plan, version.prompt_style)
         else:
             check_plan(plan, None)
             await self._versions.adaptive_test(version, plan.design)

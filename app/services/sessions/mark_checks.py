@@ -17,6 +17,7 @@ from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
 from app.services.marking.closing import closing_of, hash_of
 from app.services.marking.marker import AnswerMarker
+from app.services.sessions.repeats import is_repeated
 from app.services.sessions.rescoring import RESCORE
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -26,8 +27,9 @@ _PAGE = 100
 _SAME = 1e-9
 
 #: Why an answer was not marked again: no text is stored, its scorer calls out, nobody knows the
-#: item's content, or marking failed, then or now.
+#: item's content, marking failed, then or now, or the mark is the mean of several answers'.
 NO_ANSWER, CALLS_OUT, NO_CONTENT, NOT_MARKED = "no_answer", "calls_out", "no_content", "not_marked"
+REPEATED = "repeated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +148,8 @@ class MarkChecks:
         stored = item.closing
         if stored is None or stored.answer_text is None:
             return NO_ANSWER
+        if is_repeated(stored):
+            return REPEATED
         if source.item.content == ItemContent():
             return NO_CONTENT
         expected = hash_of(source.item.scorer)

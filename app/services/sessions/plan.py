@@ -5,17 +5,33 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.engine import Design
+from app.errors import FieldProblem, InvalidInputError
 from app.services.sessions.failure_limits import FailureLimits
 from app.services.sessions.pretest import PretestPlan
+from app.services.sessions.repeats import MAX_REPEATS
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """How a session is run: the engine's design, and what goes beyond it."""
+    """How a session is run: the engine's design, and what goes beyond it.
+
+    Attributes:
+        repeats: Times that each item is asked; the mean of the scores is its score.
+        cache: Keep answers, and take kept ones instead of calls.
+    """
 
     design: Design
     limits: FailureLimits = field(default_factory=FailureLimits)
     pretest: PretestPlan = field(default_factory=PretestPlan)
+    repeats: int = 1
+    cache: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.repeats <= MAX_REPEATS:
+            detail = f"expected 1 to {MAX_REPEATS}, got {self.repeats}"
+            raise InvalidInputError(
+                f"repeats: {detail}.", problems=[FieldProblem("/repeats", detail)]
+            )
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "SessionPlan":
@@ -27,7 +43,8 @@ class SessionPlan:
         parts = dict(stored)
         failures = parts.pop("failures", {})
         pretest = PretestPlan.from_dict(parts.pop("pretest", {}))
-        return cls(Design.from_dict(parts), FailureLimits(**failures), pretest)
+        answering = {name: parts.pop(name) for name in ("repeats", "cache") if name in parts}
+        return cls(Design.from_dict(parts), FailureLimits(**failures), pretest, **answering)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; what a session stores."""
@@ -35,4 +52,6 @@ class SessionPlan:
             **self.design.to_dict(),
             "failures": asdict(self.limits),
             "pretest": self.pretest.to_dict(),
+            "repeats": self.repeats,
+            "cache": self.cache,
         }

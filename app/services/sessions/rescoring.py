@@ -21,6 +21,7 @@ from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import patiently
 from app.services.sessions.plan import SessionPlan
+from app.services.sessions.repeats import combined, repeats_in
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 
@@ -161,7 +162,9 @@ class Rescoring:
     async def _mark(
         self, version: LoadedVersion, marker: AnswerMarker, position: int, old: Closing
     ) -> Closing:
-        """The new closing of one answer; one that is not there stays what it was."""
+        """The new closing of one item; an answer that is not there stays what it was."""
+        if repeats := repeats_in(old):
+            return combined([await self._mark(version, marker, position, each) for each in repeats])
         if old.answer_text is None:
             if old.outcome != Outcome.SCORED:
                 return replace(old, theta=None, se=None, marking=None, scorer_hash=None)
@@ -195,6 +198,7 @@ class Rescoring:
             usd=old.usd,
             latency_ms=old.latency_ms,
             attempts=old.attempts,
+            method=old.method,
         )
 
 

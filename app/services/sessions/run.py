@@ -43,6 +43,7 @@ from app.services.sessions.headlines import no_result, told
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, window_of
 from app.services.sessions.profile import profile_of
+from app.services.sessions.repeats import Answering
 from app.services.sessions.standing import standing_of
 
 #: A prediction on the way is renewed this often, seconds: it costs as much as the rest of a step.
@@ -80,6 +81,7 @@ class SessionRun:
         self._usd: float | None = 0.0
         self._is_unmetered = False
         self._marking: Spending | None = None
+        self._answering = Answering()
 
         self._information = math.inf
         self._accuracy: dict[str, Any] | None = None
@@ -242,7 +244,9 @@ class SessionRun:
                 "usd": self._usd,
                 "seconds": round(elapsed_s, 3),
                 "judge": None if self._marking is None else asdict(self._marking),
+                "cache": self._answering.saved,
             },
+            "repeats": self._answering.repeats(),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "pretest": self._pretest.figures(),
         }
@@ -399,6 +403,7 @@ class SessionRun:
         else:
             self._absorb_of_test(item, closing, usage)
         self._meter(closing)
+        self._answering.take(closing, of_test=not self._version.is_pretest(item))
 
     def _absorb_of_test(self, item: ItemIndex, closing: Closing, usage: Usage) -> None:
         if closing.score is None:

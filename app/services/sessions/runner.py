@@ -22,9 +22,11 @@ from app.errors import (
 )
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
+from app.records.banks import OPEN
 from app.records.sessions import Advance, Closing, Ending, SelectedItem, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
+from app.services.endpoints.cached import Cached
 from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.rate_limited import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint, price_in
@@ -185,7 +187,7 @@ class SessionRunner:
             version=version,
             endpoint=endpoint,
             asker=Asker(
-                examinee=RateLimited(endpoint, self._endpoints, self._networks.of(record)),
+                examinee=self._examinee(endpoint, record, version, plan),
                 endpoint=endpoint,
                 marker=AnswerMarker(
                     endpoints=self._endpoints,
@@ -197,11 +199,25 @@ class SessionRunner:
                 ),
                 style=version.prompt_style,
                 unparsed_is_wrong=version.unparsed_policy == "wrong",
+                repeats=plan.repeats,
             ),
             concurrency=plan.design.concurrency,
             time_limit_s=plan.design.budget.seconds,
             started=time.monotonic(),
         )
+
+    def _examinee(
+        self,
+        endpoint: ReadyEndpoint,
+        record: SessionRecord,
+        version: LoadedVersion,
+        plan: SessionPlan,
+    ) -> RateLimited | Cached:
+        calling = RateLimited(endpoint, self._endpoints, self._networks.of(record))
+        if not plan.cache:
+            return calling
+        realm = "" if version.visibility == OPEN and not record.withheld else version.bank_id
+        return Cached(calling, self._database, realm)
 
     async def _loop(self, live: LiveSession) -> None:
         run = live.run

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, exists, func, insert, literal, select, text
+from sqlalchemy import ColumnElement, Select, exists, false, func, insert, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.banks import PRETEST
@@ -87,6 +87,8 @@ class CollectedRepository:
             .where(
                 AdministrationRow.session_id == func.any(list(session_ids)),
                 AdministrationRow.outcome.is_not(None),
+                # A kept answer was given in another session: it counts there.
+                ~func.coalesce(AdministrationRow.method.has_key("cached"), false()),
             )
             .order_by(AdministrationRow.session_id, AdministrationRow.step)
             .execution_options(yield_per=_BATCH)

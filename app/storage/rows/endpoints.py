@@ -75,6 +75,16 @@ class IdempotencyRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
 
 
+class KeptAnswerRow(Base):
+    """An answer of an endpoint, by a hash of the call: address, credentials, body, repeat."""
+
+    __tablename__ = "kept_answers"
+
+    key: Mapped[str] = mapped_column(primary_key=True)
+    answer: Mapped[Json]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
+
+
 class SecretCanaryRow(Base):
     """A known text, encrypted at first start: tells whether the present key is the right one."""
 

@@ -1,0 +1,103 @@
+"""Answers kept, so that the same call is not paid twice.
+
+What a call is known by says nothing of who asked: where it goes, with which credentials, the exact
+body, and the number of the repeat. Calls for a withheld bank are known by the bank too: else
+whoever guesses a question of it could find out by asking whether it was asked before.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from app.adapters.base import Completion, CompletionRequest, Examinee
+from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
+from app.items import FinishReason
+from app.services.endpoints.rate_limited import RateLimited
+from app.services.patience import patiently
+from app.storage.database import Database
+
+#: Longer answers are not kept, characters.
+MAX_CHARS = 200_000
+#: Answers that came whole, or up to the limit of tokens; failures and refusals are asked again.
+_KEPT = frozenset({FinishReason.STOP, FinishReason.LENGTH})
+_VERSION = 1
+
+T = TypeVar("T", Completion, Likelihood)
+
+
+class Cached:
+    """Calls an endpoint only for what it was not asked before.
+
+    Args:
+        inner: Makes the calls.
+        database: Where answers are kept.
+        realm: Id of a withheld bank that all calls are for; empty for open ones.
+    """
+
+    def __init__(self, inner: RateLimited, database: Database, realm: str) -> None:
+        self._inner = inner
+        self._database = database
+        self._realm = realm
+
+    @property
+    def examinee(self) -> Examinee:
+        """Makes the calls."""
+        return self._inner.examinee
+
+    async def complete(self, request: CompletionRequest) -> Completion:
+        """The kept answer, or else ask."""
+        key = self._key(request, request.repeat)
+        if key is not None and (kept := await self._find(key)) is not None:
+            values = {**kept, "finish": FinishReason(kept["finish"])}
+            return Completion(**values, cached=True)
+        made = await self._inner.complete(request)
+        if key is not None and made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
+            await self._keep(key, made)
+        return made
+
+    async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
+        """The kept likelihood, or else ask."""
+        key = self._key(request, 0)
+        if key is not None and (kept := await self._find(key)) is not None:
+            return Likelihood(**kept, cached=True)
+        made = await self._inner.likelihood(request)
+        if key is not None:
+            await self._keep(key, made)
+        return made
+
+    def _key(self, request: CompletionRequest | LikelihoodRequest, repeat: int) -> str | None:
+        """None for endpoints whose calls cannot be told apart: those are always asked."""
+        examinee = self._inner.examinee
+        if not isinstance(examinee, ShowsRequests):
+            return None
+        call, config = examinee.exact(request), self._inner.config
+        who = [
+            *(config.kind, call.url, config.api_key),
+            *(sorted(config.headers.items()), dict(config.options)),
+        ]
+        canonical = json.dumps(
+            [_VERSION, self._realm, who, call.body, repeat], sort_keys=True, ensure_ascii=False
+        )
+        return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
+
+    async def _find(self, key: str) -> dict[str, Any] | None:
+        async def find() -> dict[str, Any] | None:
+            async with self._database.unit_of_work() as uow:
+                return await uow.answers.find(key)
+
+        return await patiently(find)
+
+    async def _keep(self, key: str, made: T) -> None:
+        value = _jsonable(asdict(made))
+
+        async def keep() -> None:
+            async with self._database.unit_of_work() as uow:
+                await uow.answers.keep(key, value)
+
+        await patiently(keep)
+
+
+def _jsonable(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "cached"}

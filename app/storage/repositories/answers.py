@@ -1,0 +1,45 @@
+"""Answers of endpoints that are kept, by what the call was."""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.storage.rows.endpoints import KeptAnswerRow
+
+#: How long an answer is kept: what stands behind a model's name changes.
+KEEP = timedelta(days=30)
+
+
+class AnswerRepository:
+    """Questions and changes about kept answers, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def find(self, key: str) -> dict[str, Any] | None:
+        """The answer to a call, if it is kept."""
+        query = select(KeptAnswerRow.answer).where(
+            KeptAnswerRow.key == key,
+            KeptAnswerRow.created_at >= func.clock_timestamp() - KEEP,
+        )
+        return (await self._db.scalars(query)).one_or_none()
+
+    async def keep(self, key: str, answer: dict[str, Any]) -> None:
+        """Keep an answer; one that is kept already stays, unless it is too old."""
+        statement = insert(KeptAnswerRow).values(key=key, answer=answer)
+        await self._db.execute(
+            statement.on_conflict_do_update(
+                index_elements=[KeptAnswerRow.key],
+                set_={"answer": answer, "created_at": func.clock_timestamp()},
+                where=KeptAnswerRow.created_at < func.clock_timestamp() - KEEP,
+            )
+        )
+
+    async def purge(self) -> None:
+        """Delete what is too old."""
+        await self._db.execute(
+            delete(KeptAnswerRow).where(KeptAnswerRow.created_at < func.clock_timestamp() - KEEP)
+        )

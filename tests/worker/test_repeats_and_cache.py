@@ -1,0 +1,210 @@
+"""Items asked several times, and calls that are not made again."""
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from app.engine.bank import ItemBank
+from app.errors import InvalidInputError
+from app.exchange.item_record import ItemRecord
+from app.items import ItemContent
+from app.records.endpoints import Price
+from app.records.sessions import Closing, SessionRecord
+from app.services.banks.imports import BankImport
+from app.services.banks.spec import BankSpec
+from app.services.container import Services
+from app.services.responses.collection import Collection
+from tests.servers import serving
+from tests.services.sessions import spec, until
+from tests.worker.test_live_sessions import model_at
+
+N_ITEMS = 12
+
+
+class Sampling:
+    """A model that is right with a chance of each item's own, drawn anew at each call."""
+
+    def __init__(self, *, seed: int = 0) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.calls: list[dict[str, Any]] = []
+        self.app = Starlette(routes=[Route("/v1/chat/completions", self._answer, methods=["POST"])])
+
+    async def _answer(self, request: Request) -> Response:
+        body = await request.json()
+        self.calls.append(body)
+        question = body["messages"][-1]["content"].split("?")[0]
+        text = "4" if self._rng.random() < chance(question) else "5"
+        choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 10, "completion_tokens": 1}
+        return JSONResponse({"choices": [choice], "usage": usage, "model": "m"})
+
+
+def chance(question: str) -> float:
+    """Of a right answer: 0.1 to 0.9, by the question."""
+    return 0.1 + 0.8 * hashlib.sha256(question.encode()).digest()[0] / 255
+
+
+async def install(services: Services, name: str = "sums", n: int = N_ITEMS, **more: Any) -> None:
+    keys = [f"item {number}" for number in range(n)]
+    items = [
+        ItemRecord(key=key, content=ItemContent(prompt=f"{key}?", target=("4",))) for key in keys
+    ]
+    bank = ItemBank.from_intercepts(a=np.ones(n), intercept=np.linspace(-1, 1, n), item_ids=keys)
+    await services.banks.import_bank(
+        BankSpec(name=name, prompt={"free_instruction": ""}, **more),
+        BankImport(items=items, parameters=bank),
+    )
+
+
+async def run(
+    services: Services, url: str, plan: dict[str, Any], n: int = N_ITEMS, **changes: Any
+) -> SessionRecord:
+    full = {"stopping": {"se": None, "min_items": 1, "max_items": n}, "concurrency": 8, **plan}
+    endpoint = model_at(f"{url}/v1", price=Price(input_per_1m=1.0, output_per_1m=2.0))
+    endpoint = replace(endpoint, api_key=changes.pop("api_key", "key-one-two"))
+    given = {"bank": "sums", "plan": full, "endpoint": endpoint, **changes}
+    created = await services.sessions.create(spec(**given))
+    return await until(services, created.id, limit_s=300)
+
+
+def assert_same_estimate(one: SessionRecord, other: SessionRecord) -> None:
+    """But for rounding: answers that are in flight together may come in any order."""
+    for name in ("theta", "se"):
+        figures = (record.summary["estimate"][name] for record in (one, other))
+        assert next(figures) == pytest.approx(next(figures), abs=1e-9)
+
+
+async def closings(services: Services, record: SessionRecord) -> dict[str, Closing]:
+    return {
+        asked.item_key: asked.administration.closing
+        for asked in await services.sessions.responses(record.id)
+        if asked.administration.closing is not None
+    }
+
+
+async def test_the_second_test_makes_no_call_and_finds_the_same(working: Services) -> None:
+    await install(working)
+    model = Sampling()
+    with serving(model.app) as url:
+        first = await run(working, url, {"cache": True})
+        n_calls = len(model.calls)
+        second = await run(working, url, {"cache": True})
+        assert len(model.calls) == n_calls == N_ITEMS
+        await run(working, url, {"cache": True}, api_key="another-key")
+        assert len(model.calls) == 2 * N_ITEMS  # who has another key is not given the answers
+        await run(working, url, {})
+        assert len(model.calls) == 3 * N_ITEMS
+
+    assert_same_estimate(second, first)
+    assert first.summary["usage"]["cache"] is None
+    usage = second.summary["usage"]
+    assert (usage["calls"], usage["tokens_in"], usage["usd"]) == (0, 0, 0.0)
+    assert usage["cache"]["calls"] == N_ITEMS
+    assert usage["cache"]["tokens_in"] == first.summary["usage"]["tokens_in"] == 10 * N_ITEMS
+    assert usage["cache"]["usd"] == pytest.approx(first.summary["usage"]["usd"])
+    collected = await working.collector.collect("all", Collection(bank="sums"), make=True)
+    assert collected.accepted == 3 * N_ITEMS  # each answer once
+
+
+async def test_what_was_asked_of_a_withheld_bank_is_kept_for_that_bank_alone(
+    working: Services,
+) -> None:
+    await install(working)
+    await install(working, "secret", visibility="withheld")
+    model = Sampling()
+    with serving(model.app) as url:
+        for bank, n_calls in (("secret", 1), ("sums", 2), ("secret", 2), ("sums", 2)):
+            await run(working, url, {"cache": True}, bank=bank)
+            assert len(model.calls) == n_calls * N_ITEMS
+
+
+async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: Services) -> None:
+    n = 120
+    await install(working, n=n)
+    model = Sampling(seed=4)
+    with serving(model.app) as url:
+        ended = await run(working, url, {"repeats": 3}, n=n)
+
+    assert len(model.calls) == 3 * n == ended.summary["usage"]["calls"]
+    found = await closings(working, ended)
+    figures = ended.summary["repeats"]
+    assert (figures["n"], figures["items"]) == (3, n)
+    p = np.array([chance(key) for key in found])
+    # Of a mean of n sample variances of three draws each; 4 of its standard errors.
+    assert figures["within_item_variance"] == pytest.approx((p * (1 - p)).mean(), abs=0.08)
+    for k, share in enumerate(figures["pass_k"], 1):
+        assert share == pytest.approx((p**k).mean(), abs=0.14)
+    for closing in found.values():
+        assert closing.method is not None
+        scores = [each["score"] for each in closing.method["repeats"]]
+        assert closing.score == pytest.approx(sum(scores) / 3)
+        assert (closing.attempts, closing.tokens_in) == (3, 30)
+    assert {closing.score for closing in found.values()} > {0.0, 1.0}
+
+    again = await working.derived_sessions.rescore(ended.id, None, {})
+    rescored = await until(working, again.id)
+    assert rescored.summary["rescore"]["changed"] == 0
+    assert_same_estimate(rescored, ended)
+    assert (await working.mark_checks.of(ended.id)).left_out == {"repeated": n}
+
+
+async def test_each_repeat_has_a_seed_and_a_kept_answer_of_its_own(working: Services) -> None:
+    await install(working)
+    model = Sampling()
+    with serving(model.app) as url:
+        endpoint = model_at(f"{url}/v1")
+        sampling = replace(endpoint.settings.sampling, seed=7)
+        endpoint = replace(endpoint, settings=replace(endpoint.settings, sampling=sampling))
+        first = await run(working, url, {"repeats": 2, "cache": True}, endpoint=endpoint)
+        assert sorted(call["seed"] for call in model.calls) == [7] * N_ITEMS + [8] * N_ITEMS
+        second = await run(working, url, {"repeats": 2, "cache": True}, endpoint=endpoint)
+        assert len(model.calls) == 2 * N_ITEMS
+    assert second.summary["repeats"] == first.summary["repeats"]
+    assert second.summary["usage"]["cache"]["calls"] == 2 * N_ITEMS
+
+
+@pytest.mark.slow
+async def test_a_thousand_items_asked_twice_cost_once(working: Services) -> None:
+    await install(working, n=1000)
+    model = Sampling()
+    with serving(model.app) as url:
+        first = await run(working, url, {"cache": True}, n=1000)
+        second = await run(working, url, {"cache": True}, n=1000)
+    assert len(model.calls) == first.summary["usage"]["calls"] == 1000
+    assert second.summary["usage"]["calls"] == 0
+    assert second.summary["usage"]["cache"]["calls"] == 1000
+    assert_same_estimate(second, first)
+
+
+@pytest.mark.parametrize("plan", [{"repeats": 0}, {"repeats": 33}])
+async def test_how_often_an_item_is_asked_has_its_limits(
+    services: Services, plan: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInputError, match="repeats: expected 1 to 32"):
+        await services.sessions.create(spec(plan=plan))
+
+
+async def test_likelihoods_are_not_asked_for_several_times(services: Services) -> None:
+    await services.banks.import_bank(
+        BankSpec(name="choices", prompt={"mode": "loglikelihood"}),
+        BankImport(
+            items=[
+                ItemRecord(
+                    key="a", content=ItemContent(prompt="?", choices=("x", "y"), target=("x",))
+                )
+            ],
+            parameters=ItemBank.from_intercepts(
+                a=np.ones(1), intercept=np.zeros(1), item_ids=["a"]
+            ),
+        ),
+    )
+    endpoint = model_at("http://127.0.0.1:9/v1", kind="openai_completions")
+    with pytest.raises(InvalidInputError, match="repeats need mode 'generate'"):
+        await services.sessions.create(spec(bank="choices", endpoint=endpoint, plan={"repeats": 2}))
