@@ -83,9 +83,9 @@ def assert_same_estimate(one: SessionRecord, other: SessionRecord) -> None:
 
 async def closings(services: Services, record: SessionRecord) -> dict[str, Closing]:
     return {
-        asked.item_key: asked.administration.closing
+        asked.item_key: asked.closing
         for asked in await services.sessions.responses(record.id)
-        if asked.administration.closing is not None
+        if asked.closing is not None
     }
 
 
