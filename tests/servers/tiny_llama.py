@@ -33,7 +33,7 @@ def _byte_alphabet() -> list[str]:
     return [chr(b if b in printable else 256 + hidden.index(b)) for b in range(256)]
 
 
-def write_model(path: Path, *, seed: int = 0) -> None:
+def write_model(path: Path, *, seed: int = 0, context: int = CONTEXT) -> None:
     """Write a Llama of about 0.5 MB with random weights."""
     rng = np.random.default_rng(seed)
     tokens = [*SPECIAL, *_byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES)]
@@ -42,7 +42,7 @@ def write_model(path: Path, *, seed: int = 0) -> None:
     ]
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name("tiny-random")
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(context)
     writer.add_embedding_length(EMBEDDING)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(FEED_FORWARD)
@@ -101,14 +101,15 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--api-key")
     parser.add_argument("--seed", type=int, default=0, help="of the model's random weights")
+    parser.add_argument("--context", type=int, default=CONTEXT, help="tokens of one request")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         model = Path(directory) / "tiny.gguf"
-        write_model(model, seed=arguments.seed)
+        write_model(model, seed=arguments.seed, context=arguments.context)
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(model)
         parameters.model_alias = {"tiny"}
-        parameters.n_ctx = 4 * CONTEXT
+        parameters.n_ctx = 4 * arguments.context
         parameters.n_parallel = 4
         # In full precision: log-probabilities are compared with those of another implementation.
         parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
