@@ -275,6 +275,14 @@ def test_what_is_doubtful_is_said(fields: dict[str, Any], code: str) -> None:
     assert code in {caution.code for caution in binary(**fields).warnings}
 
 
+def test_a_test_without_a_result_has_no_intervals_to_speak_of() -> None:
+    cut = Ended(reason="max_items", precision_reached=False)
+    untold = {**binary().estimate, "reason": "Only 3 answers are marked."}
+    codes = {caution.code for caution in binary(ended=cut, changes={"estimate": untold}).warnings}
+    assert "no_result" in codes
+    assert "precision_not_reached" not in codes
+
+
 def test_every_reason_to_stop_has_its_words() -> None:
     assert set(STOP_WORDS) == set(StopReason)
 

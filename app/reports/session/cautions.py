@@ -191,7 +191,8 @@ def _of_answers(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[C
 def _of_precision(
     figures: Mapping[str, Any], stop_reason: str | None, precision_reached: bool | None
 ) -> list[Caution]:
-    if stop_reason not in _CUT or precision_reached is not False:
+    told = figures["estimate"].get("reason") is None
+    if stop_reason not in _CUT or precision_reached is not False or not told:
         return []
     se = figures["estimate"]["se"]
     known = "" if se is None else f" Its standard error is {se:.2f}."
