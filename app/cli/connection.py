@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import typer
 
@@ -14,16 +14,6 @@ from app.cli.signals import run_until_signal
 FAILED, INTERRUPTED = 1, 130
 #: Begins the id of a saved endpoint.
 SAVED = "end_"
-
-PredictionOption = Annotated[
-    Literal["combined", "design", "score-model", "p-irt"] | None,
-    typer.Option(
-        "--prediction",
-        help="How the score is predicted; by default combined where the bank's version has learned "
-        "how, else p-irt.",
-    ),
-]
-"""Of commands that start a test."""
 
 
 @asynccontextmanager

@@ -20,9 +20,15 @@ from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.connection import SAVED, PredictionOption, connected, given, run_to_the_end
+from app.cli.connection import SAVED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
-from app.cli.options import EndpointKeyOption, KindOption, ServerKeyOption, ServerOption
+from app.cli.options import (
+    EndpointKeyOption,
+    KindOption,
+    PredictionOption,
+    ServerKeyOption,
+    ServerOption,
+)
 from app.cli.watch import announce, report, watch
 from app.errors import InvalidInputError
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -30,6 +30,14 @@ ItemCostsOption = Annotated[
 ]
 KindOption = Annotated[
     str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
+]
+PredictionOption = Annotated[
+    Literal["combined", "design", "score-model", "p-irt"] | None,
+    typer.Option(
+        "--prediction",
+        help="How the score is predicted; by default combined where the bank's version has learned "
+        "how, else p-irt.",
+    ),
 ]
 SameAsJsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")

@@ -18,6 +18,7 @@ from app.cli.asking import (
 )
 from app.cli.connection import connected, given, run_to_the_end
 from app.cli.console import fail_clearly, out, require_writable, write_json
+from app.cli.options import EndpointKeyOption, KindOption, ServerKeyOption, ServerOption
 
 
 @fail_clearly
@@ -26,15 +27,8 @@ def preview(
     item: Annotated[str, typer.Option(help="Key or id of the item.")],
     endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
     model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
-    kind: Annotated[
-        str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
-    ] = "openai_chat",
-    api_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
-        ),
-    ] = None,
+    kind: KindOption = "openai_chat",
+    api_key: EndpointKeyOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     shots: Shots = None,
@@ -45,12 +39,8 @@ def preview(
     no_call: Annotated[
         bool, typer.Option("--no-call", help="Show the request and send nothing.")
     ] = False,
-    server: Annotated[
-        str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
-    ] = None,
-    server_key: Annotated[
-        str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
-    ] = None,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write the preview as JSON; - for stdout.")
     ] = None,

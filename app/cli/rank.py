@@ -10,13 +10,12 @@ from app.cli.client import ApiClient
 from app.cli.connection import (
     FAILED,
     SAVED,
-    PredictionOption,
     connected,
     given,
     run_to_the_end,
 )
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
-from app.cli.options import HolmOption, KindOption, ServerKeyOption, ServerOption
+from app.cli.options import HolmOption, KindOption, PredictionOption, ServerKeyOption, ServerOption
 from app.errors import InvalidInputError
 
 

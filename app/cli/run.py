@@ -14,11 +14,12 @@ from app.cli.asking import (
     prompt_of,
     stops_of,
 )
-from app.cli.connection import FAILED, PredictionOption, connected, given, run_to_the_end
+from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, require_writable, write_json
 from app.cli.options import (
     EndpointKeyOption,
     KindOption,
+    PredictionOption,
     ServerKeyOption,
     ServerOption,
     SessionAsJsonOption,
