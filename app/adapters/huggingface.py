@@ -18,6 +18,7 @@ from app.adapters.likelihood import (
     Likelihood,
     LikelihoodRequest,
     continuation_logprob,
+    most_tokens,
     of_prefill,
 )
 from app.adapters.openai_compatible import OpenAIChat
@@ -70,7 +71,7 @@ class TextGeneration:
                 raise self._mute(f" It says: {error.detail}") from error
             raise error
         found, details = self._answered(reply, [])
-        tokens = of_prefill(details)
+        tokens = of_prefill(details, most_tokens(request))
         if tokens is None:
             raise self._mute("")
         try:

@@ -14,6 +14,8 @@ from app.adapters.base import CompletionRequest, ExactRequest
 
 #: How vocabularies write a blank and a line break, where a server shows tokens as they are.
 _MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n", "ĉ": "\t"})
+#: Marks of beginnings and ends, and tokens that were written.
+_SPECIAL_TOKENS = 64
 _REPLACEMENT = "�"
 
 
@@ -162,8 +164,13 @@ def _start_of_parts(tokens: Sequence[PromptToken], first: int, text: str, place:
     return start if found < 0 else found + len(shown)
 
 
-def of_completions(choice: Mapping[str, Any]) -> list[PromptToken] | None:
-    """The tokens in a choice of OpenAI's completions, asked with `echo` and `logprobs`.
+def most_tokens(request: LikelihoodRequest) -> int:
+    """More tokens than this a prompt cannot have, special ones included: the rest is not read."""
+    return len((request.context + request.continuation).encode()) + _SPECIAL_TOKENS
+
+
+def of_completions(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
+    """The first `most` tokens in a choice of OpenAI's completions, with `echo` and `logprobs`.
 
     Behind those of the prompt stand those that were written. None where it has none.
     """
@@ -175,17 +182,17 @@ def of_completions(choice: Mapping[str, Any]) -> list[PromptToken] | None:
         return None
     return [
         PromptToken(str(text), _number(logprob))
-        for text, logprob in zip(texts, logprobs, strict=False)
+        for text, logprob in zip(texts[:most], logprobs[:most], strict=False)
     ]
 
 
-def of_vllm(choice: Mapping[str, Any]) -> list[PromptToken] | None:
+def of_vllm(choice: Mapping[str, Any], most: int) -> list[PromptToken] | None:
     """The same of vLLM's own `prompt_logprobs`: of each position its token stands first."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list):
         return None
     tokens = []
-    for entry in found:
+    for entry in found[:most]:
         chosen = next(iter(entry.values()), None) if isinstance(entry, Mapping) else None
         if isinstance(chosen, Mapping):
             tokens.append(
@@ -198,14 +205,14 @@ def of_vllm(choice: Mapping[str, Any]) -> list[PromptToken] | None:
     return tokens or None
 
 
-def of_prefill(details: Mapping[str, Any]) -> list[PromptToken] | None:
+def of_prefill(details: Mapping[str, Any], most: int) -> list[PromptToken] | None:
     """The same of Text Generation Inference, asked for `decoder_input_details`."""
     found = details.get("prefill")
     if not isinstance(found, list) or not found:
         return None
     return [
         PromptToken(str(token.get("text") or ""), _number(token.get("logprob")))
-        for token in found
+        for token in found[:most]
         if isinstance(token, Mapping)
     ]
 

@@ -17,6 +17,7 @@ from app.adapters.likelihood import (
     LikelihoodRequest,
     PromptToken,
     continuation_logprob,
+    most_tokens,
     of_completions,
     of_vllm,
 )
@@ -111,7 +112,7 @@ class OpenAICompletions(OpenAICompatible):
                 raise self._mute(f" It says: {error.detail}") from error
             raise error
         answered = self._answered(reply)
-        tokens = self._prompt_tokens(answered, request.context + request.continuation)
+        tokens = self._prompt_tokens(answered, request)
         if tokens is None:
             raise self._mute("")
         try:
@@ -128,12 +129,15 @@ class OpenAICompletions(OpenAICompatible):
             model=found.model,
         )
 
-    def _prompt_tokens(self, answered: Answered, text: str) -> list[PromptToken] | None:
-        if (tokens := of_vllm(answered.choice)) is not None:
+    def _prompt_tokens(
+        self, answered: Answered, request: LikelihoodRequest
+    ) -> list[PromptToken] | None:
+        most = most_tokens(request)
+        if (tokens := of_vllm(answered.choice, most)) is not None:
             return tokens
-        if text not in answered.choice["text"]:
+        if request.context + request.continuation not in answered.choice["text"]:
             return None  # `echo` was not heeded: what came are tokens of the answer
-        tokens, n_prompt = of_completions(answered.choice), answered.completion.tokens_in
+        tokens, n_prompt = of_completions(answered.choice, most), answered.completion.tokens_in
         if tokens is None:
             return None
         return tokens[:-1] if n_prompt is None else tokens[:n_prompt]

@@ -1,9 +1,9 @@
 """`sextant banks`: bring item banks in and look at them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, Protocol, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, Protocol, TypeVar
 
 import typer
 
@@ -20,6 +20,7 @@ from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.records.banks import QUARANTINED, BankVersion, VersionItem
 from app.reports.joins import join_sentence
+from app.services.banks.asked import ASKED
 from app.services.banks.draft import RESPONSE_MODELS
 from app.services.banks.imports import BankImport, Tally
 from app.services.banks.overviews import BankOverview
@@ -311,6 +312,7 @@ def _show_version(version: BankVersion) -> None:
         for note, applies in (
             ("provisional parameters", version.provisional),
             ("no content: for manual sessions and simulation only", not version.has_content),
+            (_asked(version.knowledge.get(ASKED, {})), ASKED in version.knowledge),
             (
                 f"unreadable answers counted as {version.knowledge.get(UNPARSED_POLICY)}",
                 UNPARSED_POLICY in version.knowledge,
@@ -321,3 +323,14 @@ def _show_version(version: BankVersion) -> None:
     line = f"version {version.number}: {version.response_model}, scale {version.scale}, {states}"
     out.print("; ".join([line, *notes]), markup=False, soft_wrap=True)
     out.print(f"  {version.id}  sha256 {version.parameters_hash}", markup=False, soft_wrap=True)
+
+
+def _asked(known: Mapping[str, Any]) -> str:
+    """How the answers behind the parameters were obtained."""
+    words = {"loglikelihood": "options compared by likelihood", "generate": "answers written"}
+    parts = [words.get(str(known.get("mode")), "asked in an unknown way")]
+    if "shots" in known:
+        parts.append(f"{known['shots']} examples")
+    if "source" in known:
+        parts.append(str(known["source"]))
+    return "calibrated with " + ", ".join(parts)

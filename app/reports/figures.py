@@ -70,8 +70,8 @@ def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) 
         )
     elif "wanted" in asked:
         said.append(
-            "the bank compares options by how likely the model finds them, which this endpoint "
-            f"does not tell; here {_MODES_HERE[asked['mode']]}"
+            "by the bank's settings options are compared by how likely the model finds them; here "
+            f"{_MODES_HERE[asked['mode']]}"
         )
     elif "normalise" in differing:
         said.append(

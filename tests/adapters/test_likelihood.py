@@ -17,6 +17,8 @@ from app.adapters.likelihood import (
     PromptToken,
     TellsLikelihoods,
     continuation_logprob,
+    most_tokens,
+    of_completions,
 )
 from app.errors import MalformedAnswerError, NoLikelihoodsError
 from tests.contracts.examinees import SECRET
@@ -252,6 +254,14 @@ def test_a_text_cut_anywhere_counts_what_lies_behind_the_seam(
     request = LikelihoodRequest(context=text[:seam], continuation=text[seam:])
     _, n_tokens = continuation_logprob(shown, request)
     assert n_tokens == int((ends > seam).sum())
+
+
+def test_no_more_tokens_are_read_than_a_prompt_can_have() -> None:
+    request = LikelihoodRequest(context="Q:", continuation=" é")
+    flood = {"logprobs": {"tokens": ["x"] * 10_000, "token_logprobs": [-1.0] * 10_000}}
+    found = of_completions(flood, most_tokens(request))
+    assert found is not None
+    assert len(found) < 100
 
 
 async def test_tokens_that_are_not_the_prompts_are_a_malformed_answer(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank
+from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
@@ -16,6 +17,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from tests.servers.fault_server import FaultServer
+from tests.services.rankings import contest
 from tests.services.sessions import scripted, spec, until
 from tests.worker.test_live_sessions import model_at
 
@@ -171,3 +173,27 @@ async def test_a_session_takes_fewer_examples_or_another_system_prompt_and_says_
         await services.sessions.create(
             spec(bank="choices", endpoint=scripted(theta=0.0), prompt={"shots": 3})
         )
+
+
+@pytest.mark.parametrize(
+    ("kinds", "mode"),
+    [
+        (("openai_completions", "openai_chat"), "generate"),
+        (("openai_completions", "hf_tgi"), "loglikelihood"),
+    ],
+)
+async def test_all_members_of_a_ranking_are_asked_alike(
+    services: Services, kinds: tuple[str, str], mode: str
+) -> None:
+    await install(services, *(record(f"item {number}", "a", "b") for number in range(4)))
+    created = await services.rankings.create(
+        contest(
+            bank="choices",
+            endpoints=[model_at("http://127.0.0.1:9/v1", kind=kind) for kind in kinds],
+            rules=RankingRules(min_items=1, max_items=4),
+            budget=RankingBudget(items=8),
+        )
+    )
+    async with services.database.unit_of_work() as uow:
+        members = await uow.rankings.members(created.id)
+    assert [member.provenance["asked"]["mode"] for member in members] == [mode, mode]

@@ -20,7 +20,7 @@ class Asked:
         shots: Examples before each item.
         template_hash: Of the prompt around the items, see `PromptStyle.template_hash`.
         scorer: Name of the scorer that marked.
-        wanted: The mode that the bank wants, where this endpoint cannot be asked so.
+        wanted: The mode that the bank wants, where a session asks otherwise.
         source: Where the answers come from, in words.
     """
 

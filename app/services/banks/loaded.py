@@ -108,7 +108,7 @@ class LoadedVersion:
         unparsed_when_calibrated: As when the parameters were made; None where nobody knows.
         asked_when_calibrated: How the answers behind the parameters were obtained, see `Asked`;
             empty where nobody knows.
-        wanted_mode: The mode that the bank wants, where the endpoint cannot be asked so.
+        wanted_mode: The mode that the bank wants, where a session asks otherwise.
         n_without_content: Active items that have parameters but no text: nobody can be asked.
         learned: What other examinees taught about tests on it.
         targets: Scores that a score model predicts: of the whole bank, and of each tag.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import EndpointSettings, Price
@@ -115,8 +116,9 @@ class RankingService:
         require_content(version)
         _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
+        prompt = self._in_common(version, settings)
         drafts = [
-            await self._member(endpoint, version, plan, [seed, position])
+            await self._member(endpoint, version, plan, prompt, [seed, position])
             for position, endpoint in enumerate(spec.endpoints)
         ]
         ranking_id = new_id("rnk")
@@ -165,7 +167,11 @@ class RankingService:
         test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
         _require_warm_up(plan, version, [_checked_price(settings[-1], plan)])
-        draft, run = await self._member(endpoint, version, plan, [record.seed, len(in_it)])
+        async with self._database.reading() as uow:
+            members = await uow.rankings.members(ranking_id)
+        asked = members[0].provenance.get("asked", {})
+        prompt = {"mode": asked["mode"]} if "mode" in asked else {}
+        draft, run = await self._member(endpoint, version, plan, prompt, [record.seed, len(in_it)])
         async with self._database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
@@ -229,11 +235,22 @@ class RankingService:
             return endpoint.settings
         return (await self._endpoints.get(endpoint, archived=True)).settings
 
+    def _in_common(
+        self, version: LoadedVersion, endpoints: Sequence[EndpointSettings]
+    ) -> dict[str, str]:
+        """The way in which all of them can be asked: letters compare with letters alone."""
+        if version.prompt_style.mode != LOGLIKELIHOOD:
+            return {}
+        if all(map(self._endpoints.tells_likelihoods, endpoints)):
+            return {}
+        return {"mode": GENERATE}
+
     async def _member(
         self,
         endpoint: EndpointChoice,
         version: LoadedVersion,
         plan: RankingPlan,
+        prompt: Mapping[str, str],
         seed: Sequence[int],
     ) -> tuple[SessionDraft, SessionRun]:
         """The session of an endpoint, not stored yet; nor is an endpoint that is given in place."""
@@ -244,6 +261,7 @@ class RankingService:
                 endpoint_id=endpoint if isinstance(endpoint, str) else None,
                 bank_version_id=version.id,
                 plan=plan.asking.to_dict(),
+                prompt=prompt,
                 seed=int(np.random.default_rng(seed).integers(2**_SEED_BITS)),
             )
         )

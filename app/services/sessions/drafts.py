@@ -234,7 +234,7 @@ class SessionDrafts:
         """
         tells = self._endpoints.tells_likelihoods(endpoint)
         style = chosen_style(version.prompt_style, prompt, kind=endpoint.kind, tells=tells)
-        if version.prompt_style.mode == LOGLIKELIHOOD and not tells:
+        if version.prompt_style.mode == LOGLIKELIHOOD != style.mode:
             version = replace(version, wanted_mode=LOGLIKELIHOOD)
         if style.mode == LOGLIKELIHOOD:
             async with self._database.reading() as uow:
