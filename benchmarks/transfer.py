@@ -19,6 +19,8 @@ score over all items is predicted. Figures are means over models and seeds, then
 | p-irt | random | asked items, and a 2PL with a standard normal prior on the rest |
 
 Widths are relative to those of the mean of as many random items; coverage is of 95 % intervals.
+With --widths, tests by the first way also stop as soon as their interval is so narrow: `until 0.2`
+is of those that get there within the longest test.
 """
 
 import argparse
@@ -45,6 +47,7 @@ from app.exchange.responses import read_responses
 
 COUNTS = (16, 50, 100)
 FOLDS, RIDGE = 5, 8.0
+LEAST_ANSWERS = 5  # before a width counts
 FEW_GAPS = 0.9  # share of items that all answered, from which on the others are left out
 Z = 1.959964
 
@@ -146,7 +149,7 @@ def simple_ways(train, tested, count, rng):
     return found
 
 
-def by_curves(known, tested, counts, seeds):
+def by_curves(known, tested, counts, seeds, widths=()):
     """Of every test by lot: {(way, count): [(value, lo, hi) of each examinee] of each seed}."""
     n_items = known.shape[1]
     weights = np.full(n_items, 1.0 / n_items)
@@ -163,6 +166,8 @@ def by_curves(known, tested, counts, seeds):
         for i, row in enumerate(tested):
             passed = {}
             take(test, row, seed=[seed, i], watch=lambda s, p=passed: p.update({s.n_scored: s}))
+            for width, told in stopped(ways[0], passed, widths).items():
+                rows[f"until {width:g}", 0].append(told)
             for count in counts:
                 for way in ways:
                     told = way.told(passed[count].responses)
@@ -170,6 +175,19 @@ def by_curves(known, tested, counts, seeds):
         for key, told in rows.items():
             found[key].append(np.array(told).T)
     return found
+
+
+def stopped(way, passed, widths):
+    """What is told when the interval is narrow enough; NaN where that never is."""
+    found = {}
+    for count in sorted(passed) if widths else ():
+        told = way.told(passed[count].responses) if count >= LEAST_ANSWERS else None
+        for width in widths:
+            if told is not None and told.hi - told.lo <= width:
+                found.setdefault(width, (told.value, told.lo, told.hi))
+        if len(found) == len(widths):
+            break
+    return {width: found.get(width, (np.nan,) * 3) for width in widths}
 
 
 def before(known, tested, counts):
@@ -188,6 +206,11 @@ def before(known, tested, counts):
 def figures(told, truth, usual_width):
     """Mean absolute error, coverage, relative width."""
     value, lo, hi = told
+    if np.isnan(value).any():
+        reached = ~np.isnan(value)
+        if not reached.any():
+            return (np.nan,) * 3
+        value, lo, hi, truth = value[reached], lo[reached], hi[reached], truth[reached]
     missed = float(np.abs(value - truth).mean())
     if lo is None:
         return missed, np.nan, np.nan
@@ -195,7 +218,7 @@ def figures(told, truth, usual_width):
     return missed, held, float((hi - lo).mean() / usual_width)
 
 
-def one_split(known, tested, seeds, most):
+def one_split(known, tested, seeds, most, widths):
     """By (way, count): error, coverage, relative width."""
     tested = tested[np.linspace(0, len(tested) - 1, min(len(tested), most)).astype(int)]
     truth, n_items = tested.mean(axis=1), tested.shape[1]
@@ -211,12 +234,16 @@ def one_split(known, tested, seeds, most):
             for way, prediction in told.items():
                 found[way, count].append(figures(prediction, truth, usual[count][-1]))
     width = {count: float(np.mean(values)) for count, values in usual.items()}
-    for (way, count), rows in by_curves(known, tested, counts, seeds).items():
-        found[way, count] += [figures(told, truth, width[count]) for told in rows]
+    for (way, count), rows in by_curves(known, tested, counts, seeds, widths).items():
+        found[way, count] += [figures(told, truth, width.get(count, np.nan)) for told in rows]
     if len(known) >= LEAST_EXAMINEES:
         for count, told in before(known, tested, counts).items():
             found["score-model", count].append(figures(told, truth, width[count]))
-    return {key: np.mean(rows, axis=0) for key, rows in found.items()}
+    # Of tests that go on until they know enough, some seeds may have none that gets there.
+    return {
+        key: np.nanmean(rows, axis=0) if key[1] == 0 else np.mean(rows, axis=0)
+        for key, rows in found.items()
+    }
 
 
 def matrices(folder, names):
@@ -242,12 +269,15 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--models", type=int, default=1000, help="most models tested of a matrix")
     parser.add_argument("--only", nargs="*", default=(), help="names of matrices; all by default")
+    parser.add_argument("--widths", nargs="*", type=float, default=(), help="to stop at")
     arguments = parser.parse_args()
     total = defaultdict(lambda: defaultdict(list))
     for name, scores in matrices(arguments.data, arguments.only):
         for split, (known, tested) in splits(scores).items():
             began = time.perf_counter()
-            found = one_split(scores[known], scores[tested], arguments.seeds, arguments.models)
+            found = one_split(
+                scores[known], scores[tested], arguments.seeds, arguments.models, arguments.widths
+            )
             took = time.perf_counter() - began
             for key, row in found.items():
                 total[split][key].append(row)
@@ -260,8 +290,8 @@ def main() -> None:
     for split, by_key in total.items():
         print(f"\n{split}\n{'way':>14} items    MAE  of mean  coverage  worst  width")
         for (way, count), rows in sorted(by_key.items(), key=lambda one: (one[0][1], one[0][0])):
-            error, held, width = np.mean(rows, axis=0)
-            mean = np.mean([row[0] for row in by_key["mean", count]])
+            error, held, width = (np.nanmean if count == 0 else np.mean)(rows, axis=0)
+            mean = np.mean([row[0] for row in by_key.get(("mean", count), [(np.nan,)])])
             print(
                 f"{way:>14} {count:5d}  {error:.4f}   {error / mean:5.2f}     {held:6.1%} "
                 f"{min(row[1] for row in rows):6.1%}   {width:.2f}"
