@@ -161,3 +161,9 @@ def test_a_correction_of_before_there_was_growth_is_read() -> None:
 def test_growth_that_is_none_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match="beyond those calibrated"):
         Beyond(**{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change})
+
+
+def test_no_interval_shrinks_for_being_wider_than_usual() -> None:
+    stretch = Stretch(answers=(10,), factor=(1.2,), usual=(0.5,), power=-0.5)
+    assert stretch.at(10, 0.25) == pytest.approx(1.2 * 2**0.5)
+    assert stretch.at(10, 1.0) == pytest.approx(1.2)

@@ -70,7 +70,8 @@ class Stretch:
     """Factor on an interval by how many answers it rests on and how wide it is.
 
     The factor after n answers on an interval of half width h is
-    `factor(n) * (h / usual(n)) ** power`. Both functions of n are straight lines between their
+    `factor(n) * (h / usual(n)) ** power`, or where h is wider than usual and the power below 0 just
+    `factor(n)`. Both functions of n are straight lines between their
     knots on log scales, and level beyond them.
 
     Attributes:
@@ -139,7 +140,10 @@ class Stretch:
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         beyond = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
-        return farther * math.exp(log_factor + self.power * min(max(beyond, -WIDEST), WIDEST))
+        # Wide for so many answers are those of examinees at the ends of the scale, few of whom
+        # taught: there no factor shrinks.
+        power = self.power if beyond < 0.0 else max(self.power, 0.0)
+        return farther * math.exp(log_factor + power * min(max(beyond, -WIDEST), WIDEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

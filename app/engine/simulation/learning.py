@@ -358,14 +358,18 @@ def _stretch(intervals: Iterable[_Interval]) -> Stretch:
     log_needed = log_needed[on_knot]
     beyond = np.clip(log_half[on_knot] - usual[position], -WIDEST, WIDEST)
 
+    def follows(power: float) -> FloatArray:
+        """What the width adds, as `Stretch.at` has it."""
+        return np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
+
     def factors(power: float) -> FloatArray:
-        rest = log_needed - power * beyond
+        rest = log_needed - follows(power)
         return np.array(
             [np.quantile(rest[position == k], _LEVEL, method="weibull") for k in range(knots.size)]
         )
 
     def loss(power: float) -> float:
-        short = log_needed - power * beyond - factors(power)[position]
+        short = log_needed - follows(power) - factors(power)[position]
         return float(np.maximum(_LEVEL * short, (_LEVEL - 1) * short).mean())
 
     power = float(min(_POWERS, key=loss))
