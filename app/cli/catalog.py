@@ -91,6 +91,8 @@ def install(
     lines += [
         f"  {group}  {file['name']}  {_checked(file)}" for group, file in result["files"].items()
     ]
+    if result.get("join_check"):
+        lines.append(f"  {result['join_check']['explanation']}")
     if result["n_left_out"]:
         first = result["left_out"][0]
         lines.append(

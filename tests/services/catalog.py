@@ -41,13 +41,20 @@ source = "made up"
 """
 
 
-def write_entry(folder: Path, questions: str | None = None, parameters: str | None = None) -> Path:
+def write_entry(
+    folder: Path,
+    questions: str | None = None,
+    parameters: str | None = None,
+    answers: bool = False,
+) -> Path:
     """An entry in a new folder, whose sources are files beside it unless they are given."""
     folder.mkdir(parents=True, exist_ok=True)
     text = _ENTRY.format(
         questions=questions or f'{{file = "test.jsonl", sha256 = "{sha256(QUESTIONS)}"}}',
         parameters=parameters or f'{{file = "irt.csv", sha256 = "{sha256(PARAMETERS)}"}}',
     )
+    if answers:
+        text += '\n[[answers.files]]\nfile = "answers.csv"\n'
     (folder / "small.toml").write_text(text)
     return folder
 

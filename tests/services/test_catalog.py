@@ -1,17 +1,27 @@
 """Installing by name from a folder: all of a bank, or nothing."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.errors import ConflictError, InvalidInputError, NotFoundError
+from app.services.banks.spec import BankSpec
 from app.services.container import Services, open_services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from app.worker.queue import JobQueue
-from tests.services.catalog import QUESTIONS, ROWS, write_entry, write_files
+from tests.services.catalog import (
+    PARAMETERS,
+    QUESTIONS,
+    ROWS,
+    sha256,
+    write_entry,
+    write_files,
+)
 
 
 @pytest.fixture
@@ -62,8 +72,6 @@ async def test_what_is_installed_already_stays_as_it_is(services: Services, tmp_
 
 
 async def test_another_bank_of_that_name_is_not_touched(services: Services, tmp_path: Path) -> None:
-    from app.services.banks.spec import BankSpec
-
     await services.banks.create_bank(BankSpec(name="small"))
     with pytest.raises(ConflictError, match="There is a bank 'small' already"):
         await services.catalog.install_now("small", lambda _: None, write_files(tmp_path / "from"))
@@ -97,3 +105,42 @@ async def test_an_entry_that_is_not_there_is_no_resource(services: Services) -> 
     with pytest.raises(NotFoundError, match="no entry of the catalogue 'smal'"):
         await services.catalog.start("smal")
     assert await banks(services) == []
+
+
+async def test_answers_that_come_along_refuse_a_wrong_join(
+    services: Services, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    names = [f"X{n}" for n in range(1, 81)]
+    b = np.linspace(-2.5, 2.5, 80)
+    rows = [{"q": f"What is {n}?", "a": f"= {n}"} for n in range(80)]
+    table = "X,a1,d,g,u\n" + "".join(
+        f"{name},2,{-2 * difficulty},0,1\n" for name, difficulty in zip(names, b, strict=True)
+    )
+    right = rng.random((4, 80)) < 1 / (1 + np.exp(-2 * (np.array([[-1], [0], [0.5], [1]]) - b)))
+    folder = write_entry(tmp_path / "catalog", answers=True)
+    entry = (folder / "small.toml").read_text().replace("rows = 8", "rows = 80")
+    questions = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    entry = entry.replace("items = 6", "items = 80").replace(sha256(QUESTIONS), sha256(questions))
+    entry = entry.replace(sha256(PARAMETERS), sha256(table.encode()))
+    (folder / "small.toml").write_text(entry)
+    brought = tmp_path / "from"
+    brought.mkdir()
+    (brought / "test.jsonl").write_bytes(questions)
+    (brought / "irt.csv").write_text(table)
+    for order, verdict in ((rng.permutation(80), "broken"), (np.arange(80), "holds")):
+        lines = ["model," + ",".join(names)]
+        lines += [
+            f"m{n}," + ",".join(str(int(x)) for x in row[order]) for n, row in enumerate(right)
+        ]
+        (brought / "answers.csv").write_text("\n".join(lines))
+        if verdict == "broken":
+            with pytest.raises(
+                InvalidInputError, match="do not belong to these questions"
+            ) as fault:
+                await services.catalog.install_now("small", lambda _: None, brought)
+            assert "\n" not in fault.value.detail
+            assert await banks(services) == []
+        else:
+            _, result = await services.catalog.install_now("small", lambda _: None, brought)
+            assert result["join_check"]["verdict"] == "holds"

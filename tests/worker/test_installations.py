@@ -160,3 +160,20 @@ async def test_a_worker_that_goes_leaves_its_installation_to_the_next(
         assert (await until(client, started["id"], ended))["status"] == "completed"
     assert await names(client) == ["small"]
     assert any(wanted.startswith("bytes=") for path, wanted in hub.ranges if path == "irt.csv")
+
+
+async def test_where_no_hash_is_known_the_hubs_own_is_held_against_the_file(
+    opened: tuple[Client, Services], hub: Hub, tmp_path: Path
+) -> None:
+    client, services = opened
+    path = tmp_path / "catalog/small.toml"
+    entry = path.read_text()
+    path.write_text(entry.replace(f', sha256 = "{sha256(QUESTIONS)}"}}, {{url', "}, {url", 1))
+    hub.wrong.add("main/test.jsonl")
+    async with running_worker(services):
+        wrong = await installed(client)
+        assert wrong["status"] == "failed"
+        assert "test.jsonl is not the file that the catalogue means" in wrong["failure"]["detail"]
+        hub.wrong.clear()
+        done = await installed(client)
+    assert done["result"]["files"]["questions"]["checked_by"] == "hub"

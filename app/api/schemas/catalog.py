@@ -107,13 +107,22 @@ class FewShotRead(Output):
     why: str | None = Field(description="The training file is missing.")
 
 
+class JoinCheckRead(Output):
+    """What answers say of the join of questions and parameters; see `.../versions/{v}/join`."""
+
+    verdict: Literal["holds", "doubtful", "undecided"]
+    explanation: str
+    power: float
+    n_answers: int
+
+
 class InstalledFileRead(Output):
     """A file as it was used."""
 
     name: str
     origin: str
     sha256: str
-    checked_by: Literal["git_blob", "sha256", "nothing"]
+    checked_by: Literal["git_blob", "sha256", "hub", "nothing"]
 
 
 class InstallationResult(Output):
@@ -128,6 +137,9 @@ class InstallationResult(Output):
     rows: int
     few_shot: FewShotRead
     files: dict[str, InstalledFileRead]
+    join_check: JoinCheckRead | None = Field(
+        default=None, description="By the answers that came along, if any did."
+    )
     n_left_out: int = Field(description="Rows with parameters that are no items.")
     was_there: bool = Field(description="The bank was installed already.")
 

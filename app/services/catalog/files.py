@@ -25,7 +25,7 @@ class FoundFile:
         content: Its bytes.
         origin: Where it came from.
         sha256: Of its content.
-        checked_by: `git_blob`, `sha256`, or `nothing` where no hash of it is known.
+        checked_by: `git_blob`, `sha256`, `hub` where only the hub told its hash, or `nothing`.
     """
 
     name: str
@@ -117,7 +117,7 @@ async def _fetched(
     def checked() -> FoundFile:
         content = _content(got.path)
         try:
-            return _checked(content, source, source.names[-1])
+            return _checked(content, *_as_the_hub_says(source, got.path))
         except InvalidInputError:
             # Or the next installation would find it in the cache and fail for ever.
             os.unlink(got.path.resolve())  # noqa: PTH108  the file itself, not the link to it
@@ -125,6 +125,18 @@ async def _fetched(
             raise
 
     return await asyncio.to_thread(checked)
+
+
+def _as_the_hub_says(source: Source, path: Path) -> tuple[Source, str, bool]:
+    """The source with the hash under which the hub's cache keeps the file, if it has none."""
+    name = source.names[-1]
+    if source.dataset is None or source.sha256 or source.git_blob:
+        return source, name, False
+    kept = path.resolve().name
+    kind = {64: "sha256", 40: "git_blob"}.get(len(kept))
+    if kind is None or not set(kept) <= set("0123456789abcdef"):
+        return source, name, False
+    return source.model_copy(update={kind: kept}), name, True
 
 
 def _in_folder(entry: Entry, folder: Path) -> FoundFiles:
@@ -167,12 +179,12 @@ def _content(path: Path) -> bytes:
         raise InvalidInputError(f"{path} cannot be read: {exc.strerror}.") from exc
 
 
-def _checked(content: bytes, source: Source, name: str) -> FoundFile:
+def _checked(content: bytes, source: Source, name: str, by_hub: bool = False) -> FoundFile:
     found = check(content, source, name)
     return FoundFile(
         name=name,
         content=content,
         origin=source.origin,
         sha256=found.sha256,
-        checked_by=found.by,
+        checked_by="hub" if by_hub else found.by,
     )

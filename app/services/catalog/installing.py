@@ -182,6 +182,7 @@ def _facts(entry: Entry, files: FoundFiles, made: Joined) -> dict[str, Any]:
             "evidence": entry.join.evidence,
         },
         "few_shot": examples,
+        "join_check": made.join_check,
         "left_out": list(made.left_out[:_LISTED]),
         "n_left_out": len(made.left_out),
         "licence": entry.licence,

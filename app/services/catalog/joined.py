@@ -7,15 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle, build_messages
 from app.confined import Limits, confinement
+from app.engine.bank import ItemBank
+from app.engine.inference.join import check_join
+from app.errors import InvalidInputError
 from app.exchange.catalog.build import Built, GivenFile, build_bank
 from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
+from app.exchange.responses import read_responses
 from app.items import ItemContent
+from app.reports.joins import join_sentence
 from app.services.catalog.files import FoundFile
 
 _LIMITS = Limits(memory=1024 * 2**20, seconds=300.0, output=512 * 2**20)
+_GROUPS = ("questions", "parameters", "few_shot", "answers")
 _ADVICE = "the files are not what the entry says"
 
 
@@ -30,6 +38,7 @@ class Joined:
         example_rows: Rows, from 0, of that file that the examples are.
         n_rows: Of the split.
         left_out: Rows that have parameters and are no items: name, row and reason of each.
+        join_check: What the answers that came along say of the join; None where none came.
     """
 
     records: Sequence[ItemRecord]
@@ -38,6 +47,7 @@ class Joined:
     example_rows: Sequence[int]
     n_rows: int
     left_out: Sequence[Mapping[str, Any]]
+    join_check: Mapping[str, Any] | None
 
 
 async def joined(entry: Entry, found: Mapping[str, FoundFile], *, own: bool) -> Joined:
@@ -51,9 +61,12 @@ async def joined(entry: Entry, found: Mapping[str, FoundFile], *, own: bool) -> 
     Raises:
         InvalidInputError: As `build_bank`, or beyond a limit.
     """
-    given = [found[group] for group in ("questions", "parameters", "few_shot") if group in found]
-    argument = {"entry": entry.model_dump(mode="json"), "names": [file.name for file in given]}
-    contents = [file.content for file in given]
+    given = {group: found[group] for group in _GROUPS if group in found}
+    argument = {
+        "entry": entry.model_dump(mode="json"),
+        "names": {group: file.name for group, file in given.items()},
+    }
+    contents = [file.content for file in given.values()]
     if own:
         value, records = await asyncio.to_thread(_built_here, argument, contents)
         return _joined(value, records)
@@ -88,17 +101,19 @@ def _joined(value: Any, records: list[ItemRecord]) -> Joined:
         example_rows=value["example_rows"],
         n_rows=value["n_rows"],
         left_out=value["left_out"],
+        join_check=value["join_check"],
     )
 
 
 def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
     """Runs in the child as a rule: items are written as lines, the rest is the value."""
     entry = entry_of(argument["entry"])
-    files = [
-        GivenFile(name, content)
-        for name, content in zip(argument["names"], attachments, strict=True)
-    ]
-    built = build_bank(entry, *files)
+    files = {
+        group: GivenFile(name, content)
+        for (group, name), content in zip(argument["names"].items(), attachments, strict=True)
+    }
+    built = build_bank(entry, files["questions"], files["parameters"], files.get("few_shot"))
+    join_check = None if "answers" not in files else _join_check(built, files["answers"])
     for item in built.items:
         output.write(json.dumps(item).encode() + b"\n")
     return {
@@ -107,7 +122,34 @@ def build_confined(argument: Any, attachments: Sequence[bytes], output: BinaryIO
         "example_rows": [example.row for example in built.examples],
         "n_rows": built.n_rows,
         "left_out": [asdict(row) for row in built.left_out],
+        "join_check": join_check,
     }
+
+
+def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:
+    """What answers that came along say of the join.
+
+    Raises:
+        InvalidInputError: The parameters are not those of these questions.
+    """
+    table = read_responses(answers.content, name=answers.name)
+    items = built.items
+    bank = ItemBank.from_intercepts(
+        a=[item["a"] for item in items],
+        intercept=[item["intercept"] for item in items],
+        c=[item["c"] for item in items],
+        d=[item["d"] for item in items],
+        item_ids=[item["key"] for item in items],
+    )
+    columns = {key: place for place, key in enumerate(table.items)}
+    scores = np.full((table.n_examinees, bank.n_items), np.nan)
+    for place, key in enumerate(bank.item_ids):
+        if key in columns:
+            scores[:, place] = table.scores[:, columns[key]]
+    check = check_join(bank, scores)
+    if check.verdict == "broken":
+        raise InvalidInputError(f"{answers.name}: {join_sentence(check)}")
+    return {**asdict(check), "explanation": join_sentence(check)}
 
 
 def prompt_style(entry: Entry, built: Built) -> dict[str, Any]:
