@@ -123,8 +123,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
     parser.add_argument("--releases", type=int, default=500)
+    parser.add_argument("--only", nargs="*", default=(), help="names of matrices; all by default")
     arguments = parser.parse_args()
-    found = dict(matrices(arguments.data))
+    found = dict(matrices(arguments.data, arguments.only))
     total = defaultdict(list)
     for nth, (name, scores) in enumerate(found.items()):
         known = Known(scores)

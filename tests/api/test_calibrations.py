@@ -92,7 +92,7 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     fifth, half, families = result["report_card"]["shifts"]
     assert (fifth["hold_out"], fifth["n_learned"], fifth["n_examinees"]) == (
         *("strongest_fifth", 240),
-        60,
+        40,
     )
     assert [row["design"] for row in half["rows"]] == ["default", "v_optimal"]
     assert half["rows"][0]["accuracy_mae"] < 0.2

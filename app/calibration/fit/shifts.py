@@ -26,9 +26,9 @@ from app.engine.simulation.learning import LEAST_EXAMINEES, learn_correction
 from app.engine.simulation.simulate import Summary, Taken, judge, summarise, take
 
 #: Examinees below which a row would tell nothing, and most that are tested for one.
-LEAST_TESTED, MOST_TESTED = 10, 60
+LEAST_TESTED, MOST_TESTED = 10, 40
 #: Of those learned from, what is held out once more to learn intervals.
-_TEACHING, _MOST_TEACHING = 1 / 3, 60
+_TEACHING, _MOST_TEACHING = 1 / 3, 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
