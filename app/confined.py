@@ -39,7 +39,7 @@ _START_S = 60.0
 #: Work that waits its turn in one lane; more is refused.
 MAX_WAITING = 16
 #: Loaded by the helper before it forks.
-_PRELOADED = ("app.services.responses.confined_reading",)
+_PRELOADED = ("app.services.responses.confined_reading", "app.exchange.responses")
 #: One thread and no arenas of its own: what children take is what their work takes.
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",

@@ -203,6 +203,8 @@ def main() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
+    # Where it is installed, pyarrow would import it in each child, which none of ours needs.
+    vars(sys)["modules"].setdefault("pandas", None)
     for module in sys.argv[2:]:
         importlib.import_module(module)
     gc.collect()

@@ -6,6 +6,7 @@ was generated at, so that a session on this bank shows how Sextant works, not ho
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -87,6 +88,7 @@ def item_bank(items: Sequence[DemoItem], *, scale: str) -> ItemBank:
     )
 
 
+@cache
 def demo_bank(seed: int = DEFAULT_SEED) -> DemoBank:
     """Generate the demo bank: a pure function of `seed`.
 
