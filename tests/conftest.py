@@ -18,12 +18,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -77,6 +79,16 @@ def _clean_environment() -> Iterator[None]:
             if name.startswith(("SEXTANT_", "PG")) or name in _NOT_FOR_TESTS:
                 patch.delenv(name)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_logs() -> None:
+    """Faults are logged as Python prints them: a picture of all their variables takes seconds."""
+    *others, _ = structlog.get_config()["processors"]
+    plain = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    structlog.configure(processors=[*others, plain])
 
 
 @pytest.fixture
@@ -156,3 +168,21 @@ def fits_here(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.services.fits import fit_here
 
     monkeypatch.setattr(runner, "fit_in_process", fit_here)
+
+
+@pytest.fixture(scope="session")
+def helpers_stay() -> Iterator[None]:
+    """What services work with in other processes stays from test to test, as in a server."""
+    from app import scorers
+    from app.services import container
+
+    async def nothing() -> None:
+        """Close nothing."""
+
+    close, aclose = container.close_processes, scorers.aclose
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(container, "close_processes", lambda: None)
+        patch.setattr(scorers, "aclose", nothing)
+        yield
+    close()
+    asyncio.run(aclose())

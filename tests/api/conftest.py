@@ -1,6 +1,7 @@
 """The API in this process, over a database of its own, and clients of several kinds."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
 
 import httpx2
 import pytest
@@ -17,6 +18,8 @@ from app.storage.database import Database
 BASE_URL = "http://sextant.test"
 Client = httpx2.AsyncClient
 NewClient = Callable[..., Awaitable[Client]]
+#: What the API says of itself, once it was asked: making it takes half a second.
+_descriptions: list[dict[str, Any]] = []
 
 
 @pytest.fixture(autouse=True)
@@ -27,12 +30,20 @@ def logs() -> Iterator[list[EventDict]]:
         yield logs
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _helpers_stay(helpers_stay: None) -> None:
+    pass
+
+
 @pytest.fixture
 async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
     """The application between start and stop."""
     app = create_app(settings, database)
+    app.openapi_schema = _descriptions[0] if _descriptions else None
     async with app.router.lifespan_context(app):
         yield app
+    if app.openapi_schema is not None:
+        _descriptions[:] = [app.openapi_schema]
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """`sextant simulate` with optimal design: several abilities learned from other examinees."""
 
 import json
+import pickle
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
+from app.calibration.multidimensional.settings import MultidimensionalSettings
+from app.cli import simulate_design
 from app.cli.simulate import command
 from app.engine.bank import FloatArray
 
@@ -57,15 +62,44 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return paths | {"bank": str(bank)}
 
 
+@pytest.fixture(autouse=True)
+def _learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learned from the same records by the same settings is learned once."""
+    monkeypatch.setattr(simulate_design, "learn_abilities", _learn_once)
+
+
+_learned: dict[bytes, LearnedAbilities] = {}
+
+
+def _learn_once(
+    scores: FloatArray,
+    item_ids: Sequence[str],
+    settings: MultidimensionalSettings,
+    targets: Mapping[str, FloatArray],
+    rng: np.random.Generator,
+    **others: Any,
+) -> LearnedAbilities:
+    given = (scores, tuple(item_ids), settings, dict(targets), rng.bit_generator.state, others)
+    key = pickle.dumps(given)
+    if key not in _learned:
+        _learned[key] = learn_abilities(scores, item_ids, settings, targets, rng, **others)
+    return _learned[key]
+
+
+_known: dict[tuple[str, ...], dict[str, Any]] = {}
+
+
 def simulated(files: dict[str, str], folder: Path, *flags: str) -> dict[str, Any]:
-    out = folder / "out.json"
-    run(
+    """What the command writes; the same command is run once."""
+    command = (
         *("--selector", "v-optimal", "--responses", files["tested"], "--train", files["train"]),
-        *("--dimensions", "2", "--min-items", "8", "--max-items", "8", "--json", str(out)),
-        *flags,
+        *("--dimensions", "2", "--min-items", "8", "--max-items", "8", *flags),
     )
-    document: dict[str, Any] = json.loads(out.read_text())
-    return document
+    if command not in _known:
+        out = folder / "out.json"
+        run(*command, "--json", str(out))
+        _known[command] = json.loads(out.read_text())
+    return _known[command]
 
 
 def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str], tmp_path: Path) -> None:

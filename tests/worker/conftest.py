@@ -11,9 +11,14 @@ from tests.servers.fault_server import FaultServer
 from tests.services.sessions import opened
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _helpers_stay(helpers_stay: None) -> None:
+    pass
+
+
 @pytest.fixture
 def settings(database_url: str, tmp_path: object) -> Settings:
-    return Settings(database_url=database_url, data_dir=tmp_path, heartbeat_s=0.2, lease_s=3.0)
+    return Settings(database_url=database_url, data_dir=tmp_path, heartbeat_s=0.4, lease_s=3.0)
 
 
 @pytest.fixture
