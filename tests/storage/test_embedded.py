@@ -367,11 +367,12 @@ class TestAsRoot:
             _server(tmp_path / "data").start()
 
     def test_programs_in_a_private_home_run_from_any_data_directory(
-        self, quoted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, quoted: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         original = binaries.find(None).directory.resolve()
-        tmp_path.chmod(0o700)
-        hidden = tmp_path / Path(*original.parts[-3:])
+        home = scratch / "home"
+        home.mkdir(mode=0o700)
+        hidden = home / Path(*original.parts[-3:])
         binaries._copy(original, hidden)
         monkeypatch.setattr(binaries, "_candidates", lambda: iter([hidden]))
         with _server(quoted) as server:
@@ -380,11 +381,12 @@ class TestAsRoot:
 
     @pytest.mark.slow
     def test_programs_in_a_private_home_are_copied_once(
-        self, scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, scratch: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         original = binaries.find(None).directory.resolve()
-        tmp_path.chmod(0o700)
-        hidden = tmp_path / Path(*original.parts[-3:])
+        home = scratch / "home"
+        home.mkdir(mode=0o700)
+        hidden = home / Path(*original.parts[-3:])
         binaries._copy(original, hidden)
         monkeypatch.setattr(binaries, "_candidates", lambda: iter([hidden]))
         for outdated in ("partial-of-a-killed-run", "postgres-0.1-of-last-year"):
