@@ -48,6 +48,11 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("sextant")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins first, so that all processes end together."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish() -> None:
     """Spare the garbage collector all that is loaded by now, which stays until the end."""
     gc.freeze()

@@ -187,6 +187,7 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
         "response_set": ["secret-answers"],
         "endpoint_id": list(made.values()),
         "calibration_id": ["cal_" + "0" * 26],
+        "installation_id": ["ins_" + "0" * 26],
         "key_id": ["key_" + "0" * 26],
         "name": ["exact", "callback"],
     }
@@ -336,7 +337,7 @@ async def test_the_whole_table(
     assert leaks == set()
     assert answered > 100
     # Whoever sees everything, or no more than they do, is asked about a part: one of each kind.
-    some = ("echo", "renamed", "broken", "manual")
+    some = ("echo", "rescored", "renamed", "unmarked", "broken", "manual")
     world.ids |= {"session_id": [world.sessions[name] for name in some]}
     seen, _ = await found_by(world.owner, world)
     assert {route for method, route in seen if method == "GET"} == SHOWN_TO_OWNERS

@@ -150,8 +150,8 @@ async def test_a_session_outlives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
 async def test_two_workers_share_the_sessions_and_one_takes_over_from_the_other(
     services: Services, settings: Settings
 ) -> None:
-    plan = {"stopping": {"se": None, "max_items": 80}}
-    slow = scripted(theta=0.0, seed=1, latency_ms=40)
+    plan = {"stopping": {"se": None, "max_items": 24}}
+    slow = scripted(theta=0.0, seed=1, latency_ms=150)
     with worker_process(settings) as first, worker_process(settings):
         created = [
             await services.sessions.create(spec(plan=plan, endpoint=slow, seed=seed))
@@ -163,7 +163,7 @@ async def test_two_workers_share_the_sessions_and_one_takes_over_from_the_other(
         ended = [await until(services, record.id) for record in created]
 
     assert {record.status for record in ended} == {"completed"}
-    assert {record.summary["progress"]["items"] for record in ended} == {80}
+    assert {record.summary["progress"]["items"] for record in ended} == {24}
 
 
 async def test_a_worker_that_is_stopped_gives_its_sessions_back_at_once(
