@@ -8,11 +8,13 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,14 +76,43 @@ def commands(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Socket of a process that has loaded Sextant and forks one for each command."""
+    path = tmp_path_factory.mktemp("p") / "s"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.docs.preloaded", str(path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    yield path
+    process.communicate(timeout=60)
+
+
+@pytest.fixture
+def quick_uv(commands: Path, preloaded: Path) -> None:
+    """A `uv` whose commands need not load Sextant."""
+    words = [sys.executable, "-IS", ROOT / "tests/docs/uv.py", preloaded, shutil.which("uv")]
+    uv = commands / "uv"
+    uv.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
+    uv.chmod(0o755)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_command_of_a_document_works(document: Path, commands: Path, scratch: Path) -> None:
+def test_every_command_of_a_document_works(
+    document: Path, commands: Path, scratch: Path, request: pytest.FixtureRequest
+) -> None:
     text = script(document)
     if text == "set -euo pipefail":
         pytest.skip("nothing to run in it")
     if shutil.which("uv") is None:
         pytest.skip("uv is not on the PATH: run the tests with `uv run pytest`")
+    if document.name != "README.md":  # there the commands start as a reader's do
+        request.getfixturevalue("quick_uv")
     served, model = free_port(), free_port()
     text = text.replace("127.0.0.1:8000", f"127.0.0.1:{served}").replace("8080", str(model))
     work = scratch / "work"

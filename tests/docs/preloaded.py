@@ -1,0 +1,131 @@
+"""Runs Sextant's commands by forking a process that has loaded all of Sextant.
+
+The documented commands start a hundred processes, each of which imports for seconds. `uv.py` is the
+`uv` that they call: it hands this program its arguments, directory, environment and streams over a
+socket, passes signals on, and ends with the code that comes back. What a command does is the same.
+
+    python -m tests.docs.preloaded SOCKET        ends when its standard input does
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import sys
+from typing import Any
+
+import app
+from app.cli import main as sextant
+
+_N_STREAMS = 3
+#: What commands import where they need it.
+_BESIDE = ("alembic.command", "pyarrow.csv", "pyarrow.parquet", "scipy.optimize", "uvicorn")
+
+
+def preload() -> None:
+    """Load all that any command might."""
+    for module in pkgutil.walk_packages(app.__path__, "app."):
+        importlib.import_module(module.name)
+    for name in _BESIDE:
+        importlib.import_module(name)
+    gc.freeze()
+
+
+def serve(path: str) -> dict[str, Any] | None:
+    """Fork a process for each request: there, the request; here, None once nobody is left."""
+    selector = selectors.DefaultSelector()
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # only a handled signal wakes
+    running: dict[int, socket.socket] = {}
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(64)
+        print("ready", flush=True)
+        for ready in (listener, ended, 0):
+            selector.register(ready, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj == 0:
+                    for pid in running:
+                        os.kill(pid, signal.SIGKILL)
+                    return None
+                if key.fileobj is listener:
+                    client, _ = listener.accept()
+                    request, streams = _received(client)
+                    pid = os.fork()
+                    if pid == 0:
+                        for other in (listener, client, *running.values()):
+                            other.close()
+                        selector.close()
+                        _enter(request, streams)
+                        return request
+                    for stream in streams:
+                        os.close(stream)
+                    running[pid] = client
+                    selector.register(client, selectors.EVENT_READ, data=pid)
+                elif key.fileobj == ended:
+                    os.read(ended, 4096)
+                    _tell(running, selector)
+                elif key.data in running:
+                    wanted = running[key.data].recv(1)
+                    os.kill(key.data, wanted[0] if wanted else signal.SIGKILL)
+                    if not wanted:
+                        selector.unregister(key.fileobj)
+
+
+def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    head, streams, _, _ = socket.recv_fds(client, 4, _N_STREAMS)
+    (size,) = struct.unpack("!I", head)
+    with client.makefile("rb") as sent:
+        return json.loads(sent.read(size)), streams
+
+
+def _enter(request: dict[str, Any], streams: list[int]) -> None:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setpgid(0, 0)
+    for descriptor, stream in enumerate(streams):
+        os.dup2(stream, descriptor)
+        os.close(stream)
+    os.chdir(request["directory"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+
+
+def _tell(running: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
+    """Tell the clients of processes that have ended how they did."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        client = running.pop(pid)
+        with contextlib.suppress(KeyError):
+            selector.unregister(client)
+        with contextlib.suppress(OSError), client:
+            client.sendall(struct.pack("!i", os.waitstatus_to_exitcode(status)))
+
+
+def run(command: list[str]) -> None:
+    """Do what `sextant ...` or `python -m MODULE ...` does."""
+    if command[0] == "sextant":
+        sys.argv = command
+        sextant()
+    else:
+        module, sys.argv = command[2], command[2:]
+        del sys.modules[module]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    preload()
+    if (asked := serve(sys.argv[1])) is not None:
+        run(asked["command"])
