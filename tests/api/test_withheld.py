@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from app.worker.loop import running_worker
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
+from tests.services.catalog import PARAMETERS, QUESTIONS, write_entry
 
 CANARY = "canary"
 BANK, TWIN = "secret", "twin"
@@ -102,6 +104,17 @@ class World:
 
 
 @pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    """With an entry of the catalogue whose bank is withheld."""
+    folder = write_entry(tmp_path / "catalog", '{file = "test.jsonl"}', '{file = "irt.csv"}')
+    entry = (folder / "small.toml").read_text().replace('"MIT"', '"MIT"\nvisibility = "withheld"')
+    (folder / "small.toml").write_text(entry)
+    (folder / "test.jsonl").write_bytes(QUESTIONS.replace(b"What", CANARY.encode()))
+    (folder / "irt.csv").write_bytes(PARAMETERS)
+    return settings.model_copy(update={"catalog": folder})
+
+
+@pytest.fixture
 def servers() -> Iterator[dict[str, str]]:
     """A model that echoes, a callback that says more than it should, and a judge."""
     marker = FaultServer()
@@ -177,8 +190,12 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
     await world.post("/v1/response-sets/secret-answers:collect", {"bank": BANK, "simulated": True})
     members = (await client.get("/v1/sessions?limit=100")).json()["data"]
     left_behind = next(s["id"] for s in members if s["ranking_id"] == failed)
+    installation = (await world.post("/v1/catalog/small:install", {}))["id"]
+    installed = await world.until(f"/v1/installations/{installation}", ENDED)
+    assert installed["status"] == "completed", installed["failure"]
     world.ids = {
-        "bank": [BANK],
+        "bank": [BANK, "small"],
+        "installation_id": [installation],
         "version": ["latest"],
         "item": ["q0", "q1", "q11"],
         "session_id": [*world.sessions.values(), left_behind],
@@ -187,9 +204,8 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
         "response_set": ["secret-answers"],
         "endpoint_id": list(made.values()),
         "calibration_id": ["cal_" + "0" * 26],
-        "installation_id": ["ins_" + "0" * 26],
         "key_id": ["key_" + "0" * 26],
-        "name": ["exact", "callback"],
+        "name": ["exact", "callback", "small"],
     }
     return world
 
