@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from structlog.typing import EventDict
 
 from app.demo.model_server import create_model_server
+from app.settings import Settings
 from app.worker.loop import running_worker
 from tests.api.conftest import Client, NewClient
 from tests.servers import serving
