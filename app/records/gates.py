@@ -3,22 +3,42 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from app.errors import FieldProblem, InvalidInputError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GateRecord:
-    """A gate as stored; its outcome follows from its session, which never changes once it ended.
+class GateSpec:
+    """What a session's result is held against.
 
     Attributes:
-        metric: `theta` or `score`.
+        metric: `theta`, or `score`: the predicted score.
         tag: Of whose items the score is; None is the whole bank.
+        threshold: In the metric's unit.
         direction: `above` or `below`: where a go lies.
+        confidence: Of the interval that must lie wholly on one side.
     """
+
+    metric: str = "theta"
+    tag: str | None = None
+    threshold: float
+    direction: str = "above"
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.tag is not None and self.metric != "score":
+            detail = "a tag belongs to the metric score; ability is of the whole bank"
+            raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
+        if self.metric == "score" and not 0 <= self.threshold <= 1:
+            detail = f"expected a share from 0 to 1, got {self.threshold:g}"
+            raise InvalidInputError(
+                f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRecord(GateSpec):
+    """A gate as stored; its outcome follows from its session, which never changes once it ended."""
 
     id: str
     session_id: str
-    metric: str
-    tag: str | None
-    threshold: float
-    direction: str
-    confidence: float
     created_at: datetime

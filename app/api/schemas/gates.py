@@ -10,7 +10,8 @@ from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, Status
 from app.records.fields import shallow
-from app.services.results.gates import Gate, GateSpec
+from app.records.gates import GateSpec
+from app.services.results.gates import Gate
 from app.services.visibility import Sight
 
 Metric = Literal["theta", "score"]

@@ -9,7 +9,7 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
-from app.records.gates import GateRecord
+from app.records.gates import GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
@@ -21,35 +21,6 @@ from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.unit_of_work import UnitOfWork
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateSpec:
-    """What a session's result is held against.
-
-    Attributes:
-        metric: `theta`, or `score`: the predicted score.
-        tag: Of whose items the score is; None is the whole bank.
-        threshold: In the metric's unit.
-        direction: `above` or `below`: where a go lies.
-        confidence: Of the interval that must lie wholly on one side.
-    """
-
-    metric: str = "theta"
-    tag: str | None = None
-    threshold: float
-    direction: str = "above"
-    confidence: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.tag is not None and self.metric != "score":
-            detail = "a tag belongs to the metric score; ability is of the whole bank"
-            raise InvalidInputError(f"tag: {detail}.", problems=[FieldProblem("/tag", detail)])
-        if self.metric == "score" and not 0 <= self.threshold <= 1:
-            detail = f"expected a share from 0 to 1, got {self.threshold:g}"
-            raise InvalidInputError(
-                f"threshold: {detail}.", problems=[FieldProblem("/threshold", detail)]
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +81,7 @@ class GateService:
                 _check_tag(await self._versions.load(found.bank_version_id), spec.tag)
             session_id = found.id
         async with self._database.unit_of_work() as uow:
-            record = await uow.gates.add(
-                new_id("gat"),
-                session_id=session_id,
-                metric=spec.metric,
-                tag=spec.tag,
-                threshold=spec.threshold,
-                direction=spec.direction,
-                confidence=spec.confidence,
-            )
+            record = await uow.gates.add(new_id("gat"), spec, session_id=session_id)
             return await _decided(record, uow)
 
     async def get(self, gate_id: str) -> Gate:

@@ -3,8 +3,8 @@
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
-from app.records.fields import made_of
-from app.records.gates import GateRecord
+from app.records.fields import made_of, shallow
+from app.records.gates import GateRecord, GateSpec
 from app.storage.rows.sessions import GateRow
 
 
@@ -14,27 +14,9 @@ class GateRepository:
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
-    async def add(
-        self,
-        gate_id: str,
-        *,
-        session_id: str,
-        metric: str,
-        tag: str | None,
-        threshold: float,
-        direction: str,
-        confidence: float,
-    ) -> GateRecord:
+    async def add(self, gate_id: str, spec: GateSpec, *, session_id: str) -> GateRecord:
         """Store a new gate on a session that is there."""
-        row = GateRow(
-            id=gate_id,
-            session_id=session_id,
-            metric=metric,
-            tag=tag,
-            threshold=threshold,
-            direction=direction,
-            confidence=confidence,
-        )
+        row = GateRow(id=gate_id, session_id=session_id, **shallow(spec))
         self._db.add(row)
         await self._db.flush()
         await self._db.refresh(row)
