@@ -360,7 +360,8 @@ def _stretch(intervals: Iterable[_Interval]) -> Stretch:
 
     def follows(power: float) -> FloatArray:
         """What the width adds, as `Stretch.at` has it."""
-        return np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
+        added: FloatArray = np.where(beyond < 0.0, power, max(power, 0.0)) * beyond
+        return added
 
     def factors(power: float) -> FloatArray:
         rest = log_needed - follows(power)
