@@ -177,3 +177,16 @@ async def test_where_no_hash_is_known_the_hubs_own_is_held_against_the_file(
         hub.wrong.clear()
         done = await installed(client)
     assert done["result"]["files"]["questions"]["checked_by"] == "hub"
+
+
+async def test_faults_of_a_withheld_entry_quote_nothing(
+    opened: tuple[Client, Services], hub: Hub, tmp_path: Path
+) -> None:
+    client, services = opened
+    path = tmp_path / "catalog/small.toml"
+    path.write_text(path.read_text().replace('"MIT"', '"MIT"\nvisibility = "withheld"'))
+    hub.files["irt.csv"] = PARAMETERS + b"\n"
+    async with running_worker(services):
+        failure = (await installed(client))["failure"]
+    assert "Its bank is withheld" in failure["detail"]
+    assert "irt.csv" not in failure["detail"]

@@ -11,9 +11,11 @@ import structlog
 from app.errors import (
     AlreadyExistsError,
     DatabaseUnavailableError,
+    InvalidInputError,
     LeaseLostError,
     SextantError,
 )
+from app.records.banks import OPEN
 from app.services.banks.service import BankService
 from app.services.catalog.installing import Prepared, write
 from app.services.catalog.service import CatalogService
@@ -106,6 +108,13 @@ class InstallationRunner:
             else:
                 return
 
+    async def _quotes(self, entry: str) -> bool:
+        """Whether faults of an entry's files may quote what stays inside."""
+        try:
+            return (await self._catalog.listed(entry)).entry.visibility != OPEN
+        except SextantError:  # it is no entry any more
+            return False
+
     async def fail(self, record: InstallationRecord, error: Exception) -> None:
         """End claimed work that cannot go on, with the reason."""
         failure: dict[str, Any] = {
@@ -114,7 +123,13 @@ class InstallationRunner:
             "details under its id.",
             "errors": [],
         }
-        if isinstance(error, SextantError):
+        if isinstance(error, InvalidInputError) and await self._quotes(record.entry):
+            failure |= {
+                "code": error.code,
+                "detail": f"The files of {record.entry!r} cannot be used. Its bank is withheld, "
+                "and the reason may quote them: `sextant banks install` on the server tells it.",
+            }
+        elif isinstance(error, SextantError):
             failure = {
                 "code": error.code,
                 "detail": error.detail,
