@@ -436,6 +436,8 @@ async def _figures_are_told_and_texts_are_null(world: World, reader: Client) -> 
     session = (await reader.get(path)).json()
     assert session["estimate"] == (await world.owner.get(path)).json()["estimate"]
     assert set(session["provenance"]["asking"]) == {"bank_revision", "unparsed_policy"}
+    asked = session["provenance"]["asked"]
+    assert (asked["mode"], asked["shots"], "scorer" in asked) == ("generate", 1, False)
     bank = (await reader.get(f"/v1/banks/{BANK}")).json()
     assert (bank["default_scorer"], bank["prompt"]) == (None, None)
     item = (await reader.get(f"/v1/banks/{BANK}/items/q0")).json()
