@@ -20,7 +20,10 @@ import signal
 import socket
 import sys
 import traceback
+from importlib.abc import MetaPathFinder
 from typing import Any, BinaryIO, NoReturn
+
+from typing_extensions import override
 
 from app import errors
 from app.errors import InvalidInputError, SextantError
@@ -197,14 +200,22 @@ def _held() -> int:
         return 0
 
 
+class _WithoutPandas(MetaPathFinder):
+    """Where pandas is installed, pyarrow would import it in each child; none of ours needs it."""
+
+    @override
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=fullname)
+
+
 def main() -> None:
     """Serve the control socket whose descriptor is the first argument; the others are preloaded."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    # Where it is installed, pyarrow would import it in each child, which none of ours needs.
-    vars(sys)["modules"].setdefault("pandas", None)
+    sys.meta_path.insert(0, _WithoutPandas())
     for module in sys.argv[2:]:
         importlib.import_module(module)
     gc.collect()
