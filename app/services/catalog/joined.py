@@ -17,7 +17,6 @@ from app.errors import InvalidInputError
 from app.exchange.catalog.build import Built, GivenFile, build_bank
 from app.exchange.catalog.entry import Entry, entry_of
 from app.exchange.item_record import ItemRecord, parse_item
-from app.exchange.responses import read_responses
 from app.items import ItemContent
 from app.reports.joins import join_sentence
 from app.services.catalog.files import FoundFile
@@ -132,6 +131,8 @@ def _join_check(built: Built, answers: GivenFile) -> dict[str, Any]:
     Raises:
         InvalidInputError: The parameters are not those of these questions.
     """
+    from app.exchange.responses import read_responses  # pyarrow: only where answers come along
+
     table = read_responses(answers.content, name=answers.name)
     items = built.items
     bank = ItemBank.from_intercepts(
