@@ -48,6 +48,7 @@ Creating calls honour `Idempotency-Key`; changes of mutable resources need `If-M
 
 _ROUTERS = (
     health,
+    sessions,  # asked most: a path is looked for in this order
     banks,
     items,
     versions,
@@ -55,7 +56,6 @@ _ROUTERS = (
     calibrations,
     catalog,
     endpoints,
-    sessions,
     simulations,
     comparisons,
     gates,

@@ -20,7 +20,7 @@ from app.errors import (
     DatabaseUnavailableError,
     InvalidInputError,
 )
-from app.storage.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import Reading, UnitOfWork
 
 #: The queue's functions name their tables without a schema, so every connection finds both.
 SEARCH_PATH = "public, procrastinate"
@@ -84,10 +84,10 @@ class Database:
     def reading(self) -> UnitOfWork:
         """For questions: each statement sees the present state, and costs one round trip.
 
-        What takes several statements that must agree with each other, or writes, is a
-        `unit_of_work`.
+        What takes several statements that must agree with each other is a `unit_of_work`; so is
+        what writes, but for what writes by one statement alone.
         """
-        return UnitOfWork(self._reading)
+        return Reading(self._reading)
 
     def _ping_after_a_rest(
         self, connection: DBAPIConnection, record: ConnectionPoolEntry, _: PoolProxiedConnection

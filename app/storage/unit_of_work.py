@@ -7,6 +7,7 @@ import psycopg
 from sqlalchemy import select
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
+from typing_extensions import override
 
 from app.errors import DatabaseUnavailableError
 from app.storage.repositories.answers import AnswerRepository
@@ -51,6 +52,18 @@ class UnitOfWork:
             if isinstance(exc, PoolTimeoutError):
                 raise DatabaseUnavailableError("All database connections are busy.") from exc
             raise
+        self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._transaction.__aexit__(kind, error, trace)
+
+    def _open(self) -> None:
         self.api_keys = ApiKeyRepository(self._db)
         self.idempotency = IdempotencyRepository(self._db)
         self.secrets = SecretRepository(self._db)
@@ -66,15 +79,6 @@ class UnitOfWork:
         self.calibrations = CalibrationRepository(self._db)
         self.answers = AnswerRepository(self._db)
         self.installations = InstallationRepository(self._db)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._transaction.__aexit__(kind, error, trace)
 
     async def ping(self) -> None:
         """Ask the server for an answer.
@@ -92,3 +96,31 @@ class UnitOfWork:
         connection = await self._db.connection()
         raw = await connection.get_raw_connection()
         return cast(psycopg.AsyncConnection[Any], raw.driver_connection)
+
+
+class Reading(UnitOfWork):
+    """No transaction: each statement is one of its own; the connection is taken with the first.
+
+    Raises:
+        DatabaseUnavailableError: As `UnitOfWork`.
+        InvalidInputError: As `UnitOfWork`.
+    """
+
+    def __init__(self, sessions: async_sessionmaker[AsyncSession]) -> None:
+        self._db = sessions()
+
+    @override
+    async def __aenter__(self) -> Self:
+        self._open()
+        return self
+
+    @override
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._db.__aexit__(kind, error, trace)
+        if isinstance(error, PoolTimeoutError):
+            raise DatabaseUnavailableError("All database connections are busy.") from error

@@ -1,70 +1,25 @@
 """What one worker process runs now, and the leases under which it does."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from datetime import timedelta
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
 from app.errors import DatabaseUnavailableError, LeaseLapsedError
-from app.storage.database import Database
-from app.storage.lapses import MAX_LAPSES
-from app.storage.unit_of_work import UnitOfWork
+from app.services.leased import Claimed, LeasedRunner
+from app.storage.leased import MAX_LAPSES
 
 logger = structlog.get_logger(__name__)
+
+R = TypeVar("R", bound=Claimed)
 
 _NO_END = (
     f"It was begun {MAX_LAPSES + 1} times, the last time alone, and each time its worker showed no "
     "sign of life until the lease ran out: something in it stops the process that runs it, such as "
     "a scorer that never ends. The answers so far are kept."
 )
-
-
-class Leased(Protocol):
-    """A claimed session or calibration."""
-
-    @property
-    def lease_epoch(self) -> int:
-        """Number of the lease, counted up by each claim."""
-        ...
-
-    @property
-    def lapses(self) -> int:
-        """How often in a row its lease ran out without a step."""
-        ...
-
-
-R = TypeVar("R", bound=Leased)
-
-
-class Runner(Protocol[R]):
-    """Runs one kind of work."""
-
-    def claim(self, resource_id: str, /) -> Coroutine[Any, Any, R | None]:
-        """Take the lease; None when the work has ended or somebody else has it."""
-        ...
-
-    def drive(self, record: R, /) -> Coroutine[Any, Any, None]:
-        """Go on with claimed work until it ends or the lease is lost."""
-        ...
-
-    def fail(self, record: R, error: Exception, /) -> Coroutine[Any, Any, None]:
-        """End claimed work that cannot go on, with the reason."""
-        ...
-
-
-class Leases(Protocol):
-    """The leases of one kind of work, within one transaction."""
-
-    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
-        """Prolong leases (id -> epoch) that are still ours; returns which those are."""
-        ...
-
-    async def release(self, leases: Mapping[str, int]) -> None:
-        """Give leases up."""
-        ...
 
 
 #: Does claimed work, by its id and lease, in a process of its own; calls back once that has started
@@ -76,11 +31,8 @@ class Fleet(Generic[R]):
     """Runs claimed work of one kind as tasks; a lost lease stops its task.
 
     Args:
-        database: Where the leases are.
-        runner: Drives one session or calibration.
-        leases: The table that holds the leases.
-        lease: How long it stays ours without a heartbeat.
-        heartbeat_s: Seconds between heartbeats; a fraction of `lease`.
+        runner: Drives one session, ranking or calibration.
+        heartbeat_s: Seconds between heartbeats; a fraction of the runner's lease.
         alone: Does what has lapsed too often once more; None where work has its own process anyhow.
         on_heartbeat: Told of each renewal.
     """
@@ -88,18 +40,12 @@ class Fleet(Generic[R]):
     def __init__(
         self,
         *,
-        database: Database,
-        runner: Runner[R],
-        leases: Callable[[UnitOfWork], Leases],
-        lease: timedelta,
+        runner: LeasedRunner[R],
         heartbeat_s: float,
         alone: Alone | None = None,
         on_heartbeat: Callable[[], object] = lambda: None,
     ) -> None:
-        self._database = database
         self._runner = runner
-        self._leases = leases
-        self._lease = lease
         self._heartbeat_s = heartbeat_s
         self._running: dict[str, asyncio.Task[None]] = {}
         self._epochs: dict[str, int] = {}
@@ -153,8 +99,7 @@ class Fleet(Generic[R]):
             if not mine:
                 continue
             try:
-                async with self._database.unit_of_work() as uow:
-                    kept = await self._leases(uow).renew(mine, lease=self._lease)
+                kept = await self._runner.renew(mine)
             except DatabaseUnavailableError:
                 # Nobody else can claim anything either; writes are fenced by the epoch.
                 logger.warning("heartbeat_missed", leases=len(mine))
@@ -178,7 +123,6 @@ class Fleet(Generic[R]):
         await asyncio.gather(*tasks, return_exceptions=True)
         if leases:
             try:
-                async with self._database.unit_of_work() as uow:
-                    await self._leases(uow).release(leases)
+                await self._runner.release(leases)
             except DatabaseUnavailableError:
                 logger.warning("leases_not_released", leases=len(leases))

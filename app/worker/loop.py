@@ -27,12 +27,13 @@ from app.records.sessions import SessionRecord
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
+from app.services.leased import Claimed
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
 from app.storage.repositories.installations import InstallationRecord
 from app.worker.alone import run_alone
-from app.worker.fleet import Alone, Fleet, Leased
+from app.worker.fleet import Alone, Fleet
 from app.worker.queue import (
     CALIBRATION,
     INSTALLATION,
@@ -45,7 +46,7 @@ from app.worker.queue import (
 
 logger = structlog.get_logger(__name__)
 
-R = TypeVar("R", bound=Leased)
+R = TypeVar("R", bound=Claimed)
 
 #: A second job for a session is not announced, only found by polling.
 _POLL_S = 0.5
@@ -104,53 +105,35 @@ async def open_fleets(
         on_heartbeat: See `Fleet`.
     """
     settings = services.settings
-    lease = timedelta(seconds=settings.lease_s)
-    worker_id = worker_name()
-    common: dict[str, Any] = {
+    leased: dict[str, Any] = {
         "database": services.database,
-        "lease": lease,
-        "heartbeat_s": settings.heartbeat_s,
-        "on_heartbeat": on_heartbeat,
+        "worker_id": worker_name(),
+        "lease": timedelta(seconds=settings.lease_s),
     }
+    common: dict[str, Any] = {"heartbeat_s": settings.heartbeat_s, "on_heartbeat": on_heartbeat}
     async with (
         Transport(guard=_guard(settings, allow_private=False)) as public,
         Transport(guard=_guard(settings, allow_private=True)) as private,
     ):
         runner = SessionRunner(
-            database=services.database,
             versions=services.versions,
             endpoints=services.endpoints,
             networks=Networks(public=public, private=private),
-            worker_id=worker_id,
-            lease=lease,
+            **leased,
         )
-        ranker = RankingRunner(
-            database=services.database,
-            versions=services.versions,
-            sessions=runner,
-            worker_id=worker_id,
-            lease=lease,
-        )
+        ranker = RankingRunner(versions=services.versions, sessions=runner, **leased)
         calibrator = CalibrationRunner(
-            database=services.database,
             response_sets=services.response_sets,
             versions=services.versions,
             queue=JobQueue(services.database),
-            worker_id=worker_id,
-            lease=lease,
+            **leased,
         )
-        installer = InstallationRunner(
-            database=services.database,
-            catalog=services.catalog,
-            banks=services.banks,
-            worker_id=worker_id,
-            lease=lease,
-        )
+        installer = InstallationRunner(catalog=services.catalog, banks=services.banks, **leased)
         fleets = Fleets(
-            sessions=Fleet(runner=runner, leases=lambda uow: uow.sessions, alone=alone, **common),
-            rankings=Fleet(runner=ranker, leases=lambda uow: uow.rankings, alone=alone, **common),
-            calibrations=Fleet(runner=calibrator, leases=lambda uow: uow.calibrations, **common),
-            installations=Fleet(runner=installer, leases=lambda uow: uow.installations, **common),
+            sessions=Fleet(runner=runner, alone=alone, **common),
+            rankings=Fleet(runner=ranker, alone=alone, **common),
+            calibrations=Fleet(runner=calibrator, **common),
+            installations=Fleet(runner=installer, **common),
         )
         try:
             yield fleets

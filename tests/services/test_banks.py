@@ -85,7 +85,7 @@ async def test_items_and_parameters_make_a_version_that_loads(
     assert (report.parameters.rows_read, report.parameters.accepted) == (2, 2)
     assert report.version.response_model == "1pl"
     assert report.version.lint["items"] == {"active": 2, "quarantined": 0, "pretest": 1}
-    loaded = await versions.load(await versions.resolve("sums"))
+    loaded = await versions.load(bank="sums")
     assert loaded.keys == ("q2", "q1")
     assert loaded.bank.scale == report.version.scale
     assert loaded.bank.b.tolist() == [-1.0, 1.0]
@@ -112,7 +112,7 @@ async def test_parameters_beside_the_items_need_no_second_file(
     banks: BankService, versions: VersionService
 ) -> None:
     report = await banks.import_bank(SUMS, BankImport(items=[record("q1", b=0.5, a=2.0)]))
-    loaded = await versions.load(await versions.resolve("sums", 1))
+    loaded = await versions.load((await versions.get("sums", 1)).id)
     assert (loaded.bank.a.tolist(), loaded.bank.b.tolist()) == ([2.0], [0.5])
     assert report.parameters.accepted == 1
     with pytest.raises(InvalidInputError, match="from one place"):
@@ -204,7 +204,7 @@ async def test_names_that_went_through_r_find_their_items_and_are_reported(
         SUMS, BankImport(items=items, parameters=table("X1", "a.b", "X2", "x.y", "zzz"))
     )
     assert report.renamed == (Renamed("X1", "1"), Renamed("a.b", "a-b"))
-    loaded = await versions.load(await versions.resolve("sums"))
+    loaded = await versions.load(bank="sums")
     assert loaded.keys == ("1", "a-b", "X2")
     (skipped,) = report.parameters.skipped
     assert (skipped.reason, skipped.keys) == ("no_matching_item", ("x.y", "zzz"))
@@ -294,7 +294,7 @@ async def test_versions_count_up_and_name_scales_of_their_own(
     assert second.version.scale == "linked"
     assert first.version.parameters_hash != second.version.parameters_hash
     assert await versions.resolve("sums") == second.version.id
-    assert await versions.resolve("sums", 1) == first.version.id
+    assert (await versions.get("sums", 1)).id == first.version.id
     loaded = await versions.load(second.version.id)
     assert second.version.parameters_hash == parameters_hash(loaded.bank, "1pl", "linked")
 
@@ -416,7 +416,7 @@ async def test_a_loaded_version_follows_its_banks_settings(
     banks: BankService, versions: VersionService
 ) -> None:
     await banks.import_bank(SUMS, BankImport(items=[record("q1", b=0.0)]))
-    before = await versions.load(await versions.resolve("sums"))
+    before = await versions.load(bank="sums")
     assert (await versions.items_at(before, [0]))[0].scorer == ScorerSpec("exact")
     changes = {"default_scorer": ScorerSpec("numeric"), "prompt": {"system": "Be brief."}}
     await banks.update_bank("sums", 1, changes)

@@ -224,7 +224,7 @@ async def test_a_cap_on_tokens_is_refused_for_manual_sessions(services: Services
 
 
 async def test_no_more_items_are_expected_than_the_bank_has(services: Services) -> None:
-    version = await services.versions.load(await services.versions.resolve("demo"))
+    version = await services.versions.load(bank="demo")
     plan = {"stopping": {"se": 0.125, "min_items": 1, "max_items": 100_000}}
     record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
 

@@ -40,7 +40,7 @@ async def services(settings: Settings, database: Database) -> AsyncIterator[Serv
 @pytest.fixture
 async def version(services: Services) -> LoadedVersion:
     """The demo bank, with curves of 60 examinees."""
-    plain = await services.versions.load(await services.versions.resolve("demo"))
+    plain = await services.versions.load(bank="demo")
     rng = np.random.default_rng(1)
     thetas = rng.normal(size=60)
     chances = plain.bank.expected_score(thetas)

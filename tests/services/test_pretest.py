@@ -92,7 +92,7 @@ async def test_failed_answers_in_pretest_are_no_failures_of_the_test(services: S
 
 
 async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Services) -> None:
-    version = await services.versions.load(await services.versions.resolve(BANK))
+    version = await services.versions.load(bank=BANK)
     first = version.pretest[0].position
     plan = SessionPlan.from_dict(
         {"budget": {"tokens": 100}, "pretest": {"items_per_session": 1, "positions": [first]}}
@@ -111,7 +111,7 @@ async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Se
 
 
 async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Services) -> None:
-    version = await services.versions.load(await services.versions.resolve(BANK))
+    version = await services.versions.load(bank=BANK)
     positions = [item.position for item in version.pretest[:8]]
     plan = SessionPlan.from_dict(
         {

@@ -120,7 +120,7 @@ async def test_an_ended_session_cannot_be_cancelled_paused_or_resumed(services: 
 async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
     services: Services,
 ) -> None:
-    version = await services.versions.load(await services.versions.resolve("demo"))
+    version = await services.versions.load(bank="demo")
     plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 60}, "concurrency": 4})
     test = version.adaptive_test(plan.design)
     run = SessionRun(test=test, plan=plan, version=version, seed=5)
@@ -190,7 +190,7 @@ async def test_a_session_keeps_to_the_prompt_and_the_policy_it_began_with(
 async def test_hard_items_right_and_easy_ones_wrong_show_in_the_person_fit(
     services: Services,
 ) -> None:
-    version = await services.versions.load(await services.versions.resolve("demo"))
+    version = await services.versions.load(bank="demo")
     plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 30}})
     by_difficulty = np.argsort(version.bank.b)
     positions = by_difficulty[:: len(by_difficulty) // 24].tolist()

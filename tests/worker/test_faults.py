@@ -21,7 +21,7 @@ from app.services.sessions.failure_limits import MIN_ITEMS_FOR_SHARE
 from app.services.sessions.manual import ManualAnswer
 from app.storage.repositories.endpoints import EndpointRepository
 from app.storage.repositories.sessions import SessionRepository
-from app.storage.unit_of_work import UnitOfWork
+from app.storage.unit_of_work import Reading
 from app.worker import loop
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
@@ -32,23 +32,26 @@ from tests.worker.test_live_sessions import model_at
 async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advance, leave = SessionRepository.advance, UnitOfWork.__aexit__
+    advance, leave = SessionRepository.advance_each, Reading.__aexit__
     lost: set[str] = set()
+    cuts = 0
 
-    async def remembered(self: SessionRepository, session_id: str, epoch: int, step: Any) -> None:
-        await advance(self, session_id, epoch, step)
-        step_name = repr(step)
-        if step_name not in lost:
-            lost.add(step_name)
+    async def remembered(self: SessionRepository, steps: Any) -> Any:
+        refusals = await advance(self, steps)
+        if repr(steps) not in lost:
+            lost.add(repr(steps))
             self.unconfirmed = True  # type: ignore[attr-defined]  # a mark for `cut` below
+        return refusals
 
-    async def cut(self: UnitOfWork, *failure: Any) -> None:
+    async def cut(self: Reading, *failure: Any) -> None:
+        nonlocal cuts
         await leave(self, *failure)
         if getattr(self.sessions, "unconfirmed", False):
+            cuts += 1
             raise DatabaseUnavailableError("The connection broke while the commit was confirmed.")
 
-    monkeypatch.setattr(SessionRepository, "advance", remembered)
-    monkeypatch.setattr(UnitOfWork, "__aexit__", cut)
+    monkeypatch.setattr(SessionRepository, "advance_each", remembered)
+    monkeypatch.setattr(Reading, "__aexit__", cut)
     monkeypatch.setattr("app.services.patience._RETRY_S", (0.01, 0.01))
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 4}}
     async with running_worker(services):
@@ -58,7 +61,7 @@ async def test_a_step_whose_commit_was_not_confirmed_is_stored_once(
     rows = await services.sessions.responses(created.id)
     assert ended.status == "completed", ended.failure
     assert [row.arrival for row in rows] == [1, 2, 3, 4]
-    assert len(lost) == 5
+    assert len(lost) == cuts == 5
 
 
 async def test_a_session_that_an_unexpected_fault_ends_says_so_in_its_last_event(
@@ -185,7 +188,7 @@ async def test_a_session_given_back_no_longer_says_that_it_waits(
     assert (given_back.waiting_until, given_back.waiting_reason) == (None, None)
 
 
-async def test_an_answer_that_another_process_gave_between_two_reads_is_a_conflict(
+async def test_an_answer_that_another_process_gave_meanwhile_is_a_conflict(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = {"stopping": {"se": None, "min_items": 1, "max_items": 1}}
@@ -200,7 +203,10 @@ async def test_an_answer_that_another_process_gave_between_two_reads_is_a_confli
 
     monkeypatch.setattr(SessionRepository, "administrations", answered_first)
     with pytest.raises(InvalidStateError):
-        await services.manual_sessions.next_item(manual.id)
+        await services.manual_sessions.answer(manual.id, ManualAnswer(step_token=token, score=0.0))
+    stored = (await services.sessions.responses(manual.id))[0].closing
+    assert stored is not None
+    assert stored.score == 1.0
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 5000}, {"usd": 1.0}])

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from app.services.container import Services
-from app.storage.lapses import MAX_LAPSES
+from app.storage.leased import MAX_LAPSES
 from app.worker.loop import running_worker
 from tests.services.sessions import scripted, spec, until
 

@@ -18,7 +18,7 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
-from app.storage.lapses import MAX_LAPSES
+from app.storage.leased import MAX_LAPSES
 from app.storage.migrate import upgrade
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer

@@ -15,7 +15,7 @@ from app.engine.design.design import Design
 from app.engine.lint import Finding
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
 from app.errors import InvalidStateError
-from app.records.banks import BankVersion, VersionItem
+from app.records.banks import Bank, BankVersion, VersionItem
 from app.records.endpoints import Price
 from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import quarantined
@@ -78,24 +78,24 @@ class VersionService:
         async with self._database.unit_of_work() as uow:
             return await uow.versions.find(await uow.banks.find(bank), version)
 
-    async def resolve(self, bank: str, number: int | None = None) -> str:
-        """Id of a bank's version, the latest by default.
-
-        Args:
-            bank: Id or name.
-            number: Of the version.
+    async def resolve(self, bank: str) -> str:
+        """Id of a bank's latest version.
 
         Raises:
-            NotFoundError: No such bank or version.
+            NotFoundError: No such bank.
             InvalidStateError: The bank has no version yet.
         """
-        async with self._database.unit_of_work() as uow:
+        return (await self._newest(bank))[1]
+
+    async def _newest(self, bank: str) -> tuple[Bank, str]:
+        async with self._database.reading() as uow:
             found = await uow.banks.find(bank)
-            if number is None and not await uow.versions.latest([found.id]):
-                raise InvalidStateError(
-                    f"Bank {found.name!r} has no version yet: import item parameters first."
-                )
-            return (await uow.versions.find(found, number)).id
+            version_id = await uow.versions.newest(found.id)
+        if version_id is None:
+            raise InvalidStateError(
+                f"Bank {found.name!r} has no version yet: import item parameters first."
+            )
+        return found, version_id
 
     async def items(
         self,
@@ -169,18 +169,28 @@ class VersionService:
                 version_id = (calibration.get("link") or {}).get("bank_version_id")
         return np.array([found.get(key, math.nan) for key in version.keys])
 
-    async def load(self, version_id: str) -> LoadedVersion:
+    async def load(
+        self, version_id: str | None = None, *, bank: str | None = None
+    ) -> LoadedVersion:
         """A version in memory, under its bank's present settings.
 
         Versions never change, so the last few are kept.
 
+        Args:
+            version_id: Its id.
+            bank: Or the newest of a bank, by its id or name.
+
         Raises:
-            NotFoundError: No such version.
+            NotFoundError: No such bank or version.
+            InvalidStateError: The bank has no version yet.
         """
-        async with self._database.unit_of_work() as uow:
-            bank = await uow.banks.of_version(version_id)
+        if version_id is None:
+            found, version_id = await self._newest(bank or "")
+        else:
+            async with self._database.reading() as uow:
+                found = await uow.banks.of_version(version_id)
         kept = self._versions.get(version_id)
-        if kept is not None and kept.bank_revision == bank.revision:
+        if kept is not None and kept.bank_revision == found.revision:
             return kept
         # A hundred sessions that start at once load it once.
         async with self._loading:
@@ -193,12 +203,25 @@ class VersionService:
                     flags = await uow.versions.flags(version_id)
                     scorers = await uow.versions.own_scorers(version_id)
                 kept = await asyncio.to_thread(
-                    LoadedVersion.of, bank, version, columns, pretest, flags, scorers
+                    LoadedVersion.of, found, version, columns, pretest, flags, scorers
                 )
-            elif kept.bank_revision != bank.revision:
-                kept = kept.under(bank)
+            elif kept.bank_revision != found.revision:
+                kept = kept.under(found)
             self._versions[version_id] = kept
             return kept
+
+    async def load_as(self, version_id: str, asking: Mapping[str, Any]) -> LoadedVersion:
+        """A version in memory as a session asks it, whatever its bank's settings are by now.
+
+        Args:
+            version_id: Id.
+            asking: See `LoadedVersion.asking`.
+
+        Raises:
+            NotFoundError: No such version.
+        """
+        kept = self._versions.get(version_id) or await self.load(version_id)
+        return kept.asking_as(asking)
 
     async def adaptive_test(
         self, version: LoadedVersion, design: Design, price: Price | None = None

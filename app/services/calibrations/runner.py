@@ -2,12 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 import structlog
+from typing_extensions import override
 
 from app.calibration.filters import Dropped, Filtered
 from app.calibration.pipeline.parts import FittedPart, digest_of, parts_for, require_same_answers
@@ -15,8 +15,6 @@ from app.calibration.pipeline.plan import CalibrationPlan, decided, prepared
 from app.errors import (
     CalibrationError,
     DatabaseUnavailableError,
-    InvalidInputError,
-    LeaseLostError,
     SextantError,
 )
 from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
@@ -24,9 +22,11 @@ from app.services.banks.versions import VersionService
 from app.services.calibrations.links import with_target
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.queue import CalibrationQueue
+from app.services.leased import LeasedRunner
 from app.services.patience import patiently
 from app.services.responses.service import ResponseSetService
 from app.storage.database import Database
+from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
@@ -43,13 +43,15 @@ class _Fruit(NamedTuple):
     examinees: FittedExaminees | None = None
 
 
-class CalibrationRunner:
+class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     """Drives claimed calibrations, and parts of calibrations, of one worker process.
 
     Nothing of them is stored before their end but the progress: whoever takes over from a lost
     worker starts from the beginning. Whoever ends the last part of a calibration has the
     calibration itself queued, which then joins its parts.
     """
+
+    kind = "calibration"
 
     def __init__(
         self,
@@ -61,35 +63,20 @@ class CalibrationRunner:
         worker_id: str,
         lease: timedelta,
     ) -> None:
-        self._database = database
+        super().__init__(database=database, worker_id=worker_id, lease=lease)
         self._response_sets = response_sets
         self._versions = versions
         self._queue = queue
-        self._worker_id = worker_id
-        self._lease = lease
 
-    async def claim(self, calibration_id: str) -> CalibrationRecord | None:
-        """Take the lease of a calibration; None when it has ended or somebody else runs it."""
-        async with self._database.unit_of_work() as uow:
-            return await uow.calibrations.claim(
-                calibration_id, worker_id=self._worker_id, lease=self._lease
-            )
+    @override
+    def _leases(self, uow: UnitOfWork) -> CalibrationRepository:
+        return uow.calibrations
 
-    async def drive(self, record: CalibrationRecord) -> None:
-        """Run a claimed calibration to its end, or until the lease is lost."""
-        with structlog.contextvars.bound_contextvars(calibration_id=record.id):
-            try:
-                fruit = await self._fit(record)
-                await self._write(lambda uow: self._complete(uow, record, fruit))
-                logger.info("calibration_completed", converged=fruit.result["converged"])
-            except LeaseLostError:
-                logger.info("lease_lost", epoch=record.lease_epoch)
-            except (CalibrationError, InvalidInputError) as error:
-                logger.info("calibration_failed", detail=error.detail)
-                await self.fail(record, error)
-            except Exception as error:  # any fault must end it, or it is run forever
-                logger.exception("calibration_failed")
-                await self.fail(record, error)
+    @override
+    async def _run(self, record: CalibrationRecord) -> None:
+        fruit = await self._fit(record)
+        await self._write(lambda uow: self._complete(uow, record, fruit))
+        logger.info("calibration_completed", converged=fruit.result["converged"])
 
     async def _fit(self, record: CalibrationRecord) -> _Fruit:
         if record.lease_epoch > MAX_CLAIMS:
@@ -161,33 +148,13 @@ class CalibrationRunner:
         if ready is not None:
             await self._queue.enqueue(uow, ready)
 
-    async def _write(self, write: Callable[[UnitOfWork], Awaitable[None]]) -> None:
-        async def attempt() -> None:
-            async with self._database.unit_of_work() as uow:
-                await write(uow)
-
-        await patiently(attempt)
-
-    async def fail(self, record: CalibrationRecord, error: Exception) -> None:
-        """End claimed work that cannot go on, with the reason."""
-        failure: dict[str, Any] = {
-            "code": "internal_error",
-            "detail": "An unexpected fault ended the calibration; the worker's log has the details "
-            "under its id.",
-            "errors": [],
-        }
-        if isinstance(error, SextantError):
-            failure = {
-                "code": error.code,
-                "detail": error.detail,
-                "errors": [asdict(problem) for problem in error.problems],
-            }
-        try:
-            await self._write(
-                lambda uow: uow.calibrations.fail(record.id, record.lease_epoch, failure)
-            )
-        except LeaseLostError:
-            logger.info("lease_lost", epoch=record.lease_epoch)
+    @override
+    async def _abandon(
+        self, uow: UnitOfWork, record: CalibrationRecord, error: SextantError
+    ) -> None:
+        problems = [asdict(problem) for problem in error.problems]
+        failure = {"code": error.code, "detail": error.detail, "errors": problems}
+        await uow.calibrations.fail(record.id, record.lease_epoch, failure)
 
 
 def _filtering(filtered: Filtered[Any]) -> dict[str, Any]:

@@ -7,21 +7,23 @@ from datetime import timedelta
 from typing import Any
 
 import structlog
+from typing_extensions import override
 
 from app.errors import (
     AlreadyExistsError,
     DatabaseUnavailableError,
     InvalidInputError,
-    LeaseLostError,
     SextantError,
 )
 from app.records.banks import OPEN
 from app.services.banks.service import BankService
 from app.services.catalog.installing import Prepared, write
 from app.services.catalog.service import CatalogService
+from app.services.leased import LeasedRunner
 from app.services.patience import patiently
 from app.storage.database import Database
-from app.storage.repositories.installations import InstallationRecord
+from app.storage.repositories.installations import InstallationRecord, InstallationRepository
+from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
@@ -29,12 +31,14 @@ logger = structlog.get_logger(__name__)
 _REPORT_S = 0.5
 
 
-class InstallationRunner:
+class InstallationRunner(LeasedRunner[InstallationRecord]):
     """Drives claimed installations of one worker process.
 
     Nothing is stored before the end but progress, and what was fetched lies in the hub's cache:
     whoever takes over from a lost worker goes on from there.
     """
+
+    kind = "installation"
 
     def __init__(
         self,
@@ -45,34 +49,27 @@ class InstallationRunner:
         worker_id: str,
         lease: timedelta,
     ) -> None:
-        self._database = database
+        super().__init__(database=database, worker_id=worker_id, lease=lease)
         self._catalog = catalog
         self._banks = banks
-        self._worker_id = worker_id
-        self._lease = lease
 
-    async def claim(self, installation_id: str) -> InstallationRecord | None:
-        """Take the lease of an installation; None when it has ended or somebody else has it."""
-        async with self._database.unit_of_work() as uow:
-            return await uow.installations.claim(
-                installation_id, worker_id=self._worker_id, lease=self._lease
-            )
+    @override
+    def _leases(self, uow: UnitOfWork) -> InstallationRepository:
+        return uow.installations
 
-    async def drive(self, record: InstallationRecord) -> None:
-        """Install, or say why not, or let go when the lease is lost."""
-        with structlog.contextvars.bound_contextvars(installation_id=record.id):
-            try:
-                prepared = await self._prepared(record)
-                await patiently(lambda: self._written(record, prepared))
-                logger.info("installation_completed", entry=record.entry)
-            except LeaseLostError:
-                logger.info("lease_lost", epoch=record.lease_epoch)
-            except SextantError as error:
-                logger.info("installation_failed", detail=error.detail)
-                await self.fail(record, error)
-            except Exception as error:  # any fault must end it, or it is run forever
-                logger.exception("installation_failed")
-                await self.fail(record, error)
+    @override
+    async def _run(self, record: InstallationRecord) -> None:
+        prepared = await self._prepared(record)
+        await patiently(lambda: self._written(record, prepared))
+        logger.info("installation_completed", entry=record.entry)
+
+    @override
+    async def _abandon(
+        self, uow: UnitOfWork, record: InstallationRecord, error: SextantError
+    ) -> None:
+        problems = [asdict(problem) for problem in error.problems]
+        failure = {"code": error.code, "detail": error.detail, "errors": problems}
+        await uow.installations.fail(record.id, record.lease_epoch, failure)
 
     async def _prepared(self, record: InstallationRecord) -> Prepared:
         latest: dict[str, Any] = {}
@@ -115,32 +112,12 @@ class InstallationRunner:
         except SextantError:  # it is no entry any more
             return False
 
-    async def fail(self, record: InstallationRecord, error: Exception) -> None:
-        """End claimed work that cannot go on, with the reason."""
-        failure: dict[str, Any] = {
-            "code": "internal_error",
-            "detail": "An unexpected fault ended the installation; the worker's log has the "
-            "details under its id.",
-            "errors": [],
-        }
+    @override
+    async def fail(self, record: InstallationRecord, error: Exception) -> bool:
         if isinstance(error, InvalidInputError) and await self._quotes(record.entry):
-            failure |= {
-                "code": error.code,
-                "detail": f"The files of {record.entry!r} cannot be used. Its bank is withheld, "
-                "and the reason may quote them: `sextant banks install` on the server tells it.",
-            }
-        elif isinstance(error, SextantError):
-            failure = {
-                "code": error.code,
-                "detail": error.detail,
-                "errors": [asdict(problem) for problem in error.problems],
-            }
-
-        async def attempt() -> None:
-            async with self._database.unit_of_work() as uow:
-                await uow.installations.fail(record.id, record.lease_epoch, failure)
-
-        try:
-            await patiently(attempt)
-        except LeaseLostError:
-            logger.info("lease_lost", epoch=record.lease_epoch)
+            error.detail = (
+                f"The files of {record.entry!r} cannot be used. Its bank is withheld, and the "
+                "reason may quote them: `sextant banks install` on the server tells it."
+            )
+            error.problems = ()
+        return await super().fail(record, error)

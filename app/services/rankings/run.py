@@ -193,7 +193,7 @@ class RankingRun:
                     "items": test.n_asked - len(test.pending),
                     "scored": test.n_scored,
                     "in_flight": len(test.pending),
-                    "usd": member.run.spent_usd,
+                    "usd": member.run.meter.usd,
                 }
             )
         return {
@@ -221,17 +221,6 @@ class RankingRun:
             },
             "usage": self._usage(),
         }
-
-    def event(self, end: RankingEnd | None) -> SessionEvent:
-        """What those who watch are told after a step."""
-        figures = self.summary()
-        shown = {key: figures[key] for key in ("order", "ties", "decided", "progress", "usage")}
-        if end is None:
-            return SessionEvent("ranking.updated", shown)
-        return SessionEvent(
-            f"ranking.{end.status}",
-            {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail, **shown},
-        )
 
     def _closed(self) -> frozenset[int]:
         """Who is asked nothing more."""
@@ -292,12 +281,12 @@ class RankingRun:
         return member.record.stop_detail if blocked is None else blocked.detail
 
     def _usage(self) -> dict[str, Any]:
-        spent = [member.run.spent_usd for member in self._members]
-        tokens = [member.run.spent_tokens for member in self._members]
+        meters = [member.run.meter for member in self._members]
+        spent = [meter.usd for meter in meters]
         return {
             "calls": self.state.usage.calls,
-            "tokens_in": sum(into for into, _ in tokens),
-            "tokens_out": sum(out for _, out in tokens),
+            "tokens_in": sum(meter.tokens_in for meter in meters),
+            "tokens_out": sum(meter.tokens_out for meter in meters),
             "usd": None if None in spent else sum(usd for usd in spent if usd is not None),
         }
 
@@ -307,11 +296,22 @@ class RankingRun:
         for member in self._members:
             state = member.run.state
             closed = len(state.responses) + len(state.unscored)
-            if member.run.spent_usd is None or not closed:
+            if member.run.meter.usd is None or not closed:
                 return ()
-            means.append(member.run.spent_usd / closed)
+            means.append(member.run.meter.usd / closed)
         dearest = max(means)
         return tuple(max(mean, _CHEAPEST * dearest) for mean in means) if dearest > 0 else ()
+
+
+def event_of(summary: Mapping[str, Any], end: RankingEnd | None) -> SessionEvent:
+    """What those who watch are told after a step, or at the end."""
+    shown = {key: summary[key] for key in ("order", "ties", "decided", "progress", "usage")}
+    if end is None:
+        return SessionEvent("ranking.updated", shown)
+    return SessionEvent(
+        f"ranking.{end.status}",
+        {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail, **shown},
+    )
 
 
 def _finite(value: float) -> float | None:

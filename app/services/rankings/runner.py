@@ -7,35 +7,32 @@ from datetime import timedelta
 from typing import Any
 
 import structlog
+from typing_extensions import override
 
 from app.adapters.retry import OnWait, Waiting
-from app.engine import Stop, StopReason
-from app.errors import (
-    AlreadyExistsError,
-    LeaseLostError,
-    SextantError,
-    StaleStepError,
-)
+from app.engine import Stop
+from app.errors import SextantError
 from app.records.rankings import RankingEnd, RankingRecord
 from app.records.sessions import (
     UNDERWAY,
     Advance,
     Closing,
-    Ending,
     SelectedItem,
     SessionEvent,
     SessionRecord,
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.service import price_in
-from app.services.patience import once_readable, patiently
-from app.services.rankings.run import Member, RankingPlan, RankingRun
-from app.services.sessions.endings import abandoned
-from app.services.sessions.plan import SessionPlan
+from app.services.leased import LeasedRunner
+from app.services.patience import once_readable
+from app.services.rankings.run import Member, RankingPlan, RankingRun, event_of
+from app.services.sessions.endings import abandoned, failed
+from app.services.sessions.opening import open_run
 from app.services.sessions.run import SessionRun
-from app.services.sessions.runner import FAULT, LiveSession, SessionRunner
+from app.services.sessions.runner import LiveSession, SessionRunner
 from app.storage.database import Database
+from app.storage.repositories.rankings import RankingRepository
+from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
 
@@ -50,12 +47,14 @@ class LiveRanking:
     """Of the members that are asked, by position."""
 
 
-class RankingRunner:
+class RankingRunner(LeasedRunner[RankingRecord]):
     """Drives claimed rankings of one worker process; asking and marking is the sessions' own.
 
     A member is a session like any other, but for who chooses its items and holds its lease: each
     step of a ranking is one transaction over all of them.
     """
+
+    kind = "ranking"
 
     def __init__(
         self,
@@ -66,35 +65,18 @@ class RankingRunner:
         worker_id: str,
         lease: timedelta,
     ) -> None:
-        self._database = database
+        super().__init__(database=database, worker_id=worker_id, lease=lease)
         self._versions = versions
         self._sessions = sessions
-        self._worker_id = worker_id
-        self._lease = lease
 
-    async def claim(self, ranking_id: str) -> RankingRecord | None:
-        """Take the lease of a ranking; None when it has ended or somebody else runs it."""
-        async with self._database.unit_of_work() as uow:
-            return await uow.rankings.claim(
-                ranking_id, worker_id=self._worker_id, lease=self._lease
-            )
+    @override
+    def _leases(self, uow: UnitOfWork) -> RankingRepository:
+        return uow.rankings
 
-    async def drive(self, record: RankingRecord) -> None:
-        """Go on with a claimed ranking until it ends, or until the lease is lost."""
-        with structlog.contextvars.bound_contextvars(ranking_id=record.id):
-            try:
-                live = await once_readable(
-                    lambda: self._prepare(record), self._waiting_note(record)
-                )
-                await self._loop(live)
-            except LeaseLostError:
-                logger.info("lease_lost", epoch=record.lease_epoch)
-            except Exception as error:  # any fault must end the ranking, or it is run forever
-                if isinstance(error, SextantError):  # its words may quote an item: not for a log
-                    logger.warning("ranking_failed", code=error.code)
-                else:
-                    logger.exception("ranking_failed")
-                await self.fail(record, error)
+    @override
+    async def _run(self, record: RankingRecord) -> None:
+        live = await once_readable(lambda: self._prepare(record), self._waiting_note(record))
+        await self._loop(live)
 
     def _waiting_note(self, record: RankingRecord) -> OnWait:
         """Shows waits of a ranking before it goes on; its next stored step ends them."""
@@ -106,7 +88,7 @@ class RankingRunner:
             told = {"until": until, "reason": waiting.reason, "error_code": waiting.error_code}
             summary = {**record.summary, "waiting_until": until, "waiting_reason": waiting.reason}
             events = [] if waiting.is_repeat else [SessionEvent("ranking.waiting", told)]
-            await self._write(record, {}, summary, events, None)
+            await self._write_step(record, {}, summary, events, None)
 
         return note
 
@@ -137,16 +119,8 @@ class RankingRunner:
         """The ended session of a member who was there before somebody joined."""
         async with self._database.unit_of_work() as uow:
             answers = await uow.sessions.administrations(member.id)
-        plan = SessionPlan.from_dict(member.design)
-        return SessionRun(
-            test=await self._versions.adaptive_test(
-                version, plan.design, price_in(member.provenance)
-            ),
-            plan=plan,
-            version=version,
-            seed=member.seed,
-            administrations=[answer for answer in answers if answer.closing is not None],
-        )
+        closed = [answer for answer in answers if answer.closing is not None]
+        return await open_run(self._versions, member, closed, version=version)
 
     async def _loop(self, live: LiveRanking) -> None:
         calls = {
@@ -197,11 +171,12 @@ class RankingRunner:
                     ending=ending,
                 )
         end = None if stop is None else live.run.end(stop)
-        await self._write(live.record, steps, live.run.summary(), [live.run.event(end)], end)
+        summary = live.run.summary()
+        await self._write_step(live.record, steps, summary, [event_of(summary, end)], end)
         if end is not None:
             logger.info("ranking_ended", status=end.status, stop_reason=end.stop_reason)
 
-    async def _write(
+    async def _write_step(
         self,
         record: RankingRecord,
         steps: Mapping[str, Advance],
@@ -209,55 +184,33 @@ class RankingRunner:
         events: Sequence[SessionEvent],
         end: RankingEnd | None,
     ) -> None:
-        tries = 0
+        async def write(uow: UnitOfWork) -> None:
+            if steps:
+                await uow.sessions.advance(steps, record.lease_epoch)
+            await uow.rankings.advance(
+                record.id, record.lease_epoch, summary=summary, events=events, end=end
+            )
 
-        async def write() -> None:
-            nonlocal tries
-            tries += 1
-            try:
-                async with self._database.unit_of_work() as uow:
-                    for session_id, step in steps.items():
-                        await uow.sessions.advance(session_id, record.lease_epoch, step)
-                    await uow.rankings.advance(
-                        record.id, record.lease_epoch, summary=summary, events=events, end=end
-                    )
-            except (AlreadyExistsError, StaleStepError):
-                # Nobody else writes under this lease: the step was stored before, and only the
-                # word of its commit was lost with the connection.
-                if tries == 1:
-                    raise
+        await self._write(write)
 
-        await patiently(write)
-
-    async def fail(self, record: RankingRecord, error: Exception) -> None:
-        """End claimed work that cannot go on, with the reason."""
-        if isinstance(error, SextantError):
-            code, detail = error.code, error.detail
-        else:
-            code, detail = "internal_error", FAULT
-        failure = {"code": code, "detail": detail}
-        ending = Ending(
-            status="failed",
-            stop_reason=StopReason.CUSTOM.value,
-            stop_detail=detail,
-            precision_reached=None,
-            failure=failure,
-        )
-        end = RankingEnd(
-            status="failed",
-            stop_reason=ending.stop_reason,
-            stop_detail=detail,
-            failure=failure,
-        )
-        async with self._database.unit_of_work() as uow:
-            members = await uow.rankings.members(record.id)
-            stored = await uow.rankings.get(record.id)
+    @override
+    async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:
+        ending, epoch = failed(error), record.lease_epoch
+        members = await uow.rankings.members(record.id)
         steps = {
             member.id: abandoned(member, ending) for member in members if member.status in UNDERWAY
         }
-        told = {"stop_reason": end.stop_reason, "stop_detail": detail, **failure}
-        event = SessionEvent("ranking.failed", told)
-        try:
-            await self._write(record, steps, stored.summary, [event], end)
-        except LeaseLostError:
-            logger.info("lease_lost", epoch=record.lease_epoch)
+        if steps:
+            await uow.sessions.advance(steps, epoch)
+        end = RankingEnd(
+            status=ending.status,
+            stop_reason=ending.stop_reason,
+            stop_detail=ending.stop_detail,
+            failure=ending.failure,
+        )
+        told = {"stop_reason": end.stop_reason, "stop_detail": end.stop_detail}
+        event = SessionEvent("ranking.failed", {**told, **(ending.failure or {})})
+        stored = await uow.rankings.get(record.id)
+        await uow.rankings.advance(
+            record.id, epoch, summary=stored.summary, events=[event], end=end
+        )

@@ -15,12 +15,11 @@ from app.records.rankings import RankingRecord
 from app.records.sessions import SessionEvent
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.service import EndpointService, EndpointSpec, price_in
+from app.services.endpoints.service import EndpointService, EndpointSpec
 from app.services.rankings.run import RankingPlan
 from app.services.sessions.checks import check_plan, require_answers, require_content
-from app.services.sessions.drafts import SessionDraft, SessionDrafts, SessionQueue, SessionSpec
+from app.services.sessions.drafts import SessionDraft, SessionDrafts, SessionQueue
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -96,10 +95,7 @@ class RankingService:
                 last for the warm-up, or a design that makes no sense for this bank.
             NotFoundError: No such endpoint or bank version.
         """
-        version_id = spec.bank_version_id
-        if version_id is None:
-            version_id = await self._versions.resolve(spec.bank or "")
-        version = await self._versions.load(version_id)
+        version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
         n = len(spec.endpoints)
         budget = spec.budget
         if budget.items is None:
@@ -109,17 +105,26 @@ class RankingService:
             budget=budget,
             asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
         )
-        settings = [await self._settings(endpoint) for endpoint in spec.endpoints]
+        endpoints = [await self._drafts.endpoint(endpoint) for endpoint in spec.endpoints]
+        settings = [endpoint.settings for endpoint in endpoints]
         _require_different(settings)
         test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * n, frozenset())  # refuses what can never be
         require_content(version)
         _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
+        markers = await self._drafts.markers_of(version)
         prompt = self._in_common(version, settings)
-        drafts = [
-            await self._member(endpoint, version, plan, prompt, [seed, position])
-            for position, endpoint in enumerate(spec.endpoints)
+        members = [
+            await self._drafts.session(
+                endpoint,
+                version,
+                plan.asking,
+                prompt=prompt,
+                seed=_seed_of(seed, position),
+                markers=markers,
+            )
+            for position, endpoint in enumerate(endpoints)
         ]
         ranking_id = new_id("rnk")
         async with self._database.unit_of_work() as uow:
@@ -130,8 +135,8 @@ class RankingService:
                 seed=seed,
                 metadata=spec.metadata,
             )
-            for position, (draft, run) in enumerate(drafts):
-                await _add(uow, draft, run, ranking_id, position)
+            for position, draft in enumerate(members):
+                await _add(uow, draft, ranking_id, position)
             await self._queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
 
@@ -156,8 +161,9 @@ class RankingService:
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
-        settings = [await self._settings(each) for each in (*in_it, endpoint)]
-        _require_different(settings)
+        joining = await self._drafts.endpoint(endpoint)
+        settings = [(await self._endpoints.get(each, archived=True)).settings for each in in_it]
+        _require_different([*settings, joining.settings])
         plan = replace(
             before,
             budget=budget,
@@ -166,18 +172,24 @@ class RankingService:
         version = await self._versions.load(record.bank_version_id)
         test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
-        _require_warm_up(plan, version, [_checked_price(settings[-1], plan)])
+        _require_warm_up(plan, version, [_checked_price(joining.settings, plan)])
         async with self._database.reading() as uow:
             members = await uow.rankings.members(ranking_id)
         asked = members[0].provenance.get("asked", {})
-        prompt = {"mode": asked["mode"]} if "mode" in asked else {}
-        draft, run = await self._member(endpoint, version, plan, prompt, [record.seed, len(in_it)])
+        draft = await self._drafts.session(
+            joining,
+            version,
+            plan.asking,
+            prompt={"mode": asked["mode"]} if "mode" in asked else {},
+            seed=_seed_of(record.seed, len(in_it)),
+            markers=await self._drafts.markers_of(version),
+        )
         async with self._database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
             if len(record.summary["order"]) != len(in_it):
                 raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
-            await _add(uow, draft, run, ranking_id, len(in_it))
+            await _add(uow, draft, ranking_id, len(in_it))
             continued = replace(plan, budget=_beyond(record, budget)).to_dict()
             event = SessionEvent("ranking.joined", {"endpoint_id": draft.new.endpoint_id})
             await uow.rankings.reopen(ranking_id, settings=continued, event=event)
@@ -228,13 +240,6 @@ class RankingService:
         async with self._database.unit_of_work() as uow:
             await uow.rankings.delete(ranking_id)
 
-    async def _settings(self, endpoint: EndpointChoice) -> EndpointSettings:
-        """What an endpoint is, stored or not; an unusable one is refused."""
-        if isinstance(endpoint, EndpointSpec):
-            self._endpoints.check(endpoint)
-            return endpoint.settings
-        return (await self._endpoints.get(endpoint, archived=True)).settings
-
     def _in_common(
         self, version: LoadedVersion, endpoints: Sequence[EndpointSettings]
     ) -> dict[str, str]:
@@ -245,39 +250,17 @@ class RankingService:
             return {}
         return {"mode": GENERATE}
 
-    async def _member(
-        self,
-        endpoint: EndpointChoice,
-        version: LoadedVersion,
-        plan: RankingPlan,
-        prompt: Mapping[str, str],
-        seed: Sequence[int],
-    ) -> tuple[SessionDraft, SessionRun]:
-        """The session of an endpoint, not stored yet; nor is an endpoint that is given in place."""
-        draft = await self._drafts.draft(
-            SessionSpec(
-                mode="live",
-                endpoint=endpoint if isinstance(endpoint, EndpointSpec) else None,
-                endpoint_id=endpoint if isinstance(endpoint, str) else None,
-                bank_version_id=version.id,
-                plan=plan.asking.to_dict(),
-                prompt=prompt,
-                seed=int(np.random.default_rng(seed).integers(2**_SEED_BITS)),
-            )
-        )
-        asking, price = draft.plan, price_in(draft.new.provenance)
-        test = await self._versions.adaptive_test(draft.version, asking.design, price)
-        run = SessionRun(test=test, plan=asking, version=draft.version, seed=draft.new.seed)
-        return draft, run
+
+def _seed_of(seed: int, position: int) -> int:
+    """The seed of a member's session."""
+    return int(np.random.default_rng([seed, position]).integers(2**_SEED_BITS))
 
 
-async def _add(
-    uow: UnitOfWork, draft: SessionDraft, run: SessionRun, ranking_id: str, position: int
-) -> None:
+async def _add(uow: UnitOfWork, draft: SessionDraft, ranking_id: str, position: int) -> None:
     if draft.endpoint is not None:
         await uow.endpoints.add(draft.endpoint)
     member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
-    await uow.sessions.add(member, summary=run.summary(elapsed_s=0.0))
+    await uow.sessions.add(member, summary=draft.run().summary(elapsed_s=0.0))
 
 
 def _with_criterion(sections: Mapping[str, Any], version: LoadedVersion) -> dict[str, Any]:

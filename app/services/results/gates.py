@@ -71,8 +71,7 @@ class GateService:
                 does not predict.
         """
         if isinstance(session, SessionSpec):
-            version_id = session.bank_version_id or await self._versions.resolve(session.bank or "")
-            version = await self._versions.load(version_id)
+            version = await self._versions.load(session.bank_version_id, bank=session.bank)
             _check_tag(version, spec.tag)
             session_id = (await self._sessions.create(_decisive(session, spec, version))).id
         else:

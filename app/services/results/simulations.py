@@ -96,10 +96,7 @@ class SimulationService:
                 that take too long.
             BusyError: Too many simulations are waiting.
         """
-        version_id = spec.bank_version_id
-        if version_id is None:
-            version_id = await self._versions.resolve(spec.bank or "")
-        version = await self._versions.load(version_id)
+        version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
         design = SessionPlan.from_dict(spec.plan).design
         price, limits = spec.price or Price(), Limits()
         if spec.endpoint_id is not None:

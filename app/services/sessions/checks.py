@@ -100,25 +100,29 @@ async def reachable_se(design: Design, version: LoadedVersion) -> tuple[float, f
 
 async def check_reachable(
     asked: Mapping[str, Any], plan: SessionPlan, version: LoadedVersion
-) -> None:
+) -> dict[str, float]:
     """Refuse an SE that was asked for and that no test on this bank can reach.
 
     The preset's own target is never refused, written out or not: there the limit on items is the
     other half of the design. Where it is out of reach, `stops_when` says so.
+
+    Returns:
+        What a test towards an SE can reach at all, for its provenance; empty for any other.
     """
     target = plan.design.stopping.se
-    if target is None or (asked.get("stopping") or {}).get("se") is None:
-        return
-    if target == PRESETS[plan.design.preset]["stopping"]["se"]:
-        return
+    if target is None:
+        return {}
     reachable, theta = await reachable_se(plan.design, version)
-    if target < reachable:
+    is_own = (asked.get("stopping") or {}).get("se") is not None
+    is_own &= target != PRESETS[plan.design.preset]["stopping"]["se"]
+    if is_own and target < reachable:
         raise InvalidInputError(
             f"SE {target:g} is out of reach: all {int(version.active.sum())} active items of bank "
             f"{version.bank_name!r} together reach {reachable:.3f} at best (at theta = "
             f"{theta:g}). Ask for a larger SE, or stop by max_items.",
             problems=[FieldProblem("/stopping/se", f"expected at least {reachable:.3f}")],
         )
+    return {"reachable_se": reachable}
 
 
 def _least_error(version: LoadedVersion, estimator: EstimatorDesign) -> tuple[float, float]:

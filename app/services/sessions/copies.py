@@ -22,6 +22,11 @@ def renumbered(administrations: Sequence[Administration]) -> list[Administration
     ]
 
 
+def as_asked(administrations: Sequence[Administration]) -> list[Administration]:
+    """The same items, their answers awaited."""
+    return [replace(item, arrival=None, answered_at=None, closing=None) for item in administrations]
+
+
 def moved(
     administrations: Sequence[Administration], source: LoadedVersion, target: LoadedVersion
 ) -> list[Administration]:

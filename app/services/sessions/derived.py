@@ -11,14 +11,14 @@ from app.records.fields import made_of
 from app.records.sessions import ENDED, Administration, Ending, NewSession, SessionRecord
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.versions import VersionService
-from app.services.endpoints.service import EndpointService, price_in
+from app.services.endpoints.service import EndpointService
 from app.services.sessions.checks import check_plan, check_reachable
-from app.services.sessions.copies import moved, renumbered
+from app.services.sessions.copies import as_asked, moved, renumbered
 from app.services.sessions.drafts import SessionDraft, SessionDrafts, SessionQueue
+from app.services.sessions.opening import open_run
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
 from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
-from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_rows import scorer_json
@@ -96,8 +96,9 @@ class DerivedSessions:
         version = version.asking_as(parent.provenance["asking"])
         endpoint = await self._endpoint_of(parent)
         plan = SessionPlan.from_dict({**parent.design, **changes})
-        check_plan(plan, endpoint.settings.price if endpoint else None)
-        await check_reachable(changes, plan, version)
+        price = endpoint.settings.price if endpoint else None
+        check_plan(plan, price)
+        reach = await check_reachable(changes, plan, version)
         # What failed for want of an answer may be asked again: the endpoint may be back.
         kept = renumbered(
             [
@@ -114,10 +115,11 @@ class DerivedSessions:
             metadata=metadata,
             provenance={
                 **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),
-                **await self._drafts.reach(version, plan),
+                **reach,
             },
         )
-        draft = SessionDraft(new=new, version=version, plan=plan)
+        test = await self._versions.adaptive_test(version, plan.design, price)
+        draft = SessionDraft(new=new, version=version, plan=plan, test=test)
         return await self._drafts.start(draft, kept)
 
     async def replay(
@@ -148,24 +150,9 @@ class DerivedSessions:
             closed = moved(closed, source, version)
         closed = renumbered(closed)
         endpoint = await self._endpoint_of(parent)
-        price = endpoint.settings.price if endpoint else None
         plan = SessionPlan.from_dict({**parent.design, **changes})
         # Nothing is asked; what was in pretest counts if the other version has its parameters.
         plan = replace(plan, pretest=PretestPlan(items_per_session=0))
-        run = SessionRun(
-            test=await self._versions.adaptive_test(version, plan.design, price),
-            plan=plan,
-            version=version,
-            seed=parent.seed,
-            administrations=[
-                replace(item, arrival=None, answered_at=None, closing=None) for item in closed
-            ],
-        )
-        refitted = {
-            item.step: replace(item, closing=run.close(item.step, item.closing))
-            for item in sorted(closed, key=lambda item: item.arrival or 0)
-            if item.closing is not None
-        }
         new = _child(
             parent,
             relation="replay",
@@ -179,6 +166,12 @@ class DerivedSessions:
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
         )
+        run = await open_run(self._versions, new, as_asked(closed), version=version, plan=plan)
+        refitted = {
+            item.step: replace(item, closing=run.close(item.step, item.closing))
+            for item in sorted(closed, key=lambda item: item.arrival or 0)
+            if item.closing is not None
+        }
         ending = Ending(
             status="completed",
             stop_reason=parent.stop_reason or "custom",
@@ -186,13 +179,9 @@ class DerivedSessions:
             precision_reached=run.precision_reached,
         )
         async with self._database.unit_of_work() as uow:
-            await uow.sessions.add(new, summary={})
-            await uow.sessions.copy_administrations(new.id, list(refitted.values()))
-            await uow.sessions.advance(
-                new.id,
-                0,
-                run.step_forward(closed={}, asked=(), elapsed_s=parent.active_s, ending=ending),
-            )
+            await uow.sessions.add(new, summary={}, administrations=list(refitted.values()))
+            step = run.step_forward(closed={}, asked=(), elapsed_s=parent.active_s, ending=ending)
+            await uow.sessions.advance({new.id: step}, 0)
             return await uow.sessions.get(new.id)
 
     async def rescore(
@@ -230,7 +219,6 @@ class DerivedSessions:
         else:
             markers = await self._drafts.markers((scorer,))
         endpoint = await self._endpoint_of(parent)
-        plan = SessionPlan.from_dict(parent.design)
         new = _child(
             parent,
             relation=RESCORE,
@@ -242,15 +230,10 @@ class DerivedSessions:
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )
-        run = SessionRun(
-            test=await self._versions.adaptive_test(version, plan.design, price_in(new.provenance)),
-            plan=plan,
-            version=version,
-            seed=parent.seed,
-        )
+        run = await open_run(self._versions, new, version=version)
         async with self._database.unit_of_work() as uow:
-            await uow.sessions.add(new, summary=run.summary(elapsed_s=0.0))
-            await uow.sessions.copy_asked(new.id, closed)
+            summary = run.summary(elapsed_s=0.0)
+            await uow.sessions.add(new, summary=summary, administrations=as_asked(closed))
             await self._queue.enqueue(uow, new.id)
             return await uow.sessions.get(new.id)
 

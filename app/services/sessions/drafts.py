@@ -4,9 +4,11 @@ import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from app.adapters.prompting import LOGLIKELIHOOD
+from app.engine import AdaptiveTest
 from app.errors import InvalidInputError
 from app.items import ScorerSpec
 from app.records.banks import OPEN
@@ -15,13 +17,12 @@ from app.records.sessions import Administration, NewSession, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import described, scorer_endpoints
-from app.services.endpoints.service import EndpointService, EndpointSpec, origin_of, price_in
+from app.services.endpoints.service import EndpointService, EndpointSpec, origin_of
 from app.services.sessions.asking import chosen_style
 from app.services.sessions.checks import (
     check_plan,
     check_reachable,
     check_repeats,
-    reachable_se,
     require_answers,
     require_content,
     require_options,
@@ -83,13 +84,30 @@ class SessionDraft:
         new: What is to be stored of it.
         version: What it asks.
         plan: How.
+        test: The same, built.
         endpoint: To be stored with it, in the same transaction.
     """
 
     new: NewSession
     version: LoadedVersion
     plan: SessionPlan
+    test: AdaptiveTest
     endpoint: NewEndpoint | None = None
+
+    def with_pretest(self, positions: Sequence[int]) -> "SessionDraft":
+        """The same with these items in pretest."""
+        plan = replace(self.plan, pretest=replace(self.plan.pretest, positions=tuple(positions)))
+        return replace(self, plan=plan, new=replace(self.new, design=plan.to_dict()))
+
+    def run(self, administrations: Sequence[Administration] = ()) -> SessionRun:
+        """Its run, which begins with these items."""
+        return SessionRun(
+            test=self.test,
+            plan=self.plan,
+            version=self.version,
+            seed=self.new.seed,
+            administrations=administrations,
+        )
 
 
 class SessionDrafts:
@@ -127,50 +145,89 @@ class SessionDrafts:
             NotFoundError: No such endpoint or bank version.
             SecretsError: The key of a saved endpoint cannot be decrypted.
         """
-        version_id = spec.bank_version_id
-        if version_id is None:
-            version_id = await self._versions.resolve(spec.bank or "")
-        version = await self._versions.load(version_id)
+        version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.unparsed_policy is not None:
             version = replace(version, unparsed_policy=spec.unparsed_policy)
         plan = SessionPlan.from_dict(spec.plan)
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
-        await check_reachable(spec.plan, plan, version)
-        endpoint: Endpoint | NewEndpoint | None = None
+        reach = await check_reachable(spec.plan, plan, version)
+        markers = await self.markers_of(version)
+        endpoint = None
         if spec.mode == "live":
             require_content(version)
-            if spec.endpoint is not None:
-                endpoint = self._endpoints.prepare(spec.endpoint)
-            elif spec.endpoint_id is not None:
-                # Opened, so that a secret that cannot be read is said now.
-                endpoint = (await self._endpoints.ready(spec.endpoint_id)).endpoint
-            else:
+            choice = spec.endpoint or spec.endpoint_id
+            if choice is None:
                 raise InvalidInputError("A live session needs an endpoint.")
-            await self._check_live(endpoint.settings, plan, version)
-            version = await self._asking(version, spec.prompt, endpoint.settings)
-            check_repeats(plan, version.prompt_style)
-        else:
-            check_plan(plan, None)
-            await self._versions.adaptive_test(version, plan.design)
-        markers = await self.markers_of(version)
+            endpoint = await self.endpoint(choice)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
-        new = NewSession(
-            id=new_id("ses"),
-            mode=spec.mode,
-            status="queued" if spec.mode == "live" else "awaiting_response",
-            endpoint_id=endpoint.id if endpoint else None,
-            bank_version_id=version.id,
-            design=plan.to_dict(),
-            seed=seed,
-            metadata=dict(spec.metadata),
-            provenance={
-                **self.provenance(version, endpoint, seed, markers),
-                **await self.reach(version, plan),
-            },
+        draft = await self.session(
+            endpoint, version, plan, prompt=spec.prompt, seed=seed, markers=markers
         )
-        to_store = endpoint if isinstance(endpoint, NewEndpoint) else None
-        return SessionDraft(new=new, version=version, plan=plan, endpoint=to_store)
+        provenance = {**draft.new.provenance, **reach}
+        new = replace(draft.new, metadata=dict(spec.metadata), provenance=provenance)
+        return replace(draft, new=new)
+
+    async def endpoint(self, choice: str | EndpointSpec) -> Endpoint | NewEndpoint:
+        """Who is to be asked: a saved endpoint by its id, or one that comes with what asks it.
+
+        Raises:
+            InvalidInputError: A new one that cannot be used.
+            NotFoundError: No such endpoint.
+            SecretsError: The key of a saved endpoint cannot be decrypted.
+        """
+        if isinstance(choice, EndpointSpec):
+            return self._endpoints.prepare(choice)
+        # Opened, so that a secret that cannot be read is said now.
+        return (await self._endpoints.ready(choice)).endpoint
+
+    async def session(
+        self,
+        endpoint: Endpoint | NewEndpoint | None,
+        version: LoadedVersion,
+        plan: SessionPlan,
+        *,
+        seed: int,
+        markers: Mapping[str, Any],
+        prompt: Mapping[str, Any] = MappingProxyType({}),
+    ) -> SessionDraft:
+        """A session of an endpoint, or a manual one; nothing is stored.
+
+        Args:
+            endpoint: Who is asked; None where the client answers.
+            version: What is asked, and how it is put and marked.
+            plan: How.
+            seed: For every random choice.
+            markers: See `markers_of`.
+            prompt: How the items are put, where it differs from the bank's way.
+
+        Raises:
+            InvalidInputError: A plan that makes no sense for this bank or endpoint.
+        """
+        price = None if endpoint is None else endpoint.settings.price
+        check_plan(plan, price)
+        if endpoint is not None:
+            require_answers(endpoint.settings.kind)
+        test = await self._versions.adaptive_test(version, plan.design, price)
+        if endpoint is not None:
+            version = await self._asking(version, prompt, endpoint.settings)
+            check_repeats(plan, version.prompt_style)
+        return SessionDraft(
+            new=NewSession(
+                id=new_id("ses"),
+                mode="manual" if endpoint is None else "live",
+                status="awaiting_response" if endpoint is None else "queued",
+                endpoint_id=endpoint.id if endpoint else None,
+                bank_version_id=version.id,
+                design=plan.to_dict(),
+                seed=seed,
+                provenance=self.provenance(version, endpoint, seed, markers),
+            ),
+            version=version,
+            plan=plan,
+            test=test,
+            endpoint=endpoint if isinstance(endpoint, NewEndpoint) else None,
+        )
 
     async def start(
         self, draft: SessionDraft, administrations: Sequence[Administration] = ()
@@ -184,44 +241,26 @@ class SessionDrafts:
         Raises:
             AlreadyExistsError: Another endpoint has the name of the one that comes with it.
         """
-        new, version, plan = draft.new, draft.version, draft.plan
-        test = await self._versions.adaptive_test(version, plan.design, price_in(new.provenance))
         async with self._database.unit_of_work() as uow:
             if draft.endpoint is not None:
                 await uow.endpoints.add(draft.endpoint)
-            if new.parent_id is None and plan.pretest.items_per_session:
+            if draft.new.parent_id is None and draft.plan.pretest.items_per_session:
                 positions = await uow.versions.draw_pretest(
-                    version.id,
-                    plan.pretest.items_per_session,
-                    seed=new.seed,
-                    barred=version.barred,
-                    need_content=new.mode == "live",
+                    draft.version.id,
+                    draft.plan.pretest.items_per_session,
+                    seed=draft.new.seed,
+                    barred=draft.version.barred,
+                    need_content=draft.new.mode == "live",
                 )
-                plan = replace(plan, pretest=replace(plan.pretest, positions=tuple(positions)))
-                new = replace(new, design=plan.to_dict())
-            run = SessionRun(
-                test=test,
-                plan=plan,
-                version=version,
-                seed=new.seed,
-                administrations=administrations,
-            )
-            await uow.sessions.add(new, summary=run.summary(elapsed_s=new.active_s))
-            await uow.sessions.copy_administrations(new.id, administrations)
+                draft = draft.with_pretest(positions)
+            new, run = draft.new, draft.run(administrations)
+            figures = run.summary(elapsed_s=new.active_s)
+            await uow.sessions.add(new, summary=figures, administrations=administrations)
             if new.mode == "live":
                 await self._queue.enqueue(uow, new.id)
             else:
-                record = await uow.sessions.get(new.id)
-                await ask_next(uow, record, run, {}, elapsed_s=new.active_s)
+                await ask_next(uow, new.id, 0, run, {}, elapsed_s=new.active_s)
             return await uow.sessions.get(new.id)
-
-    async def _check_live(
-        self, endpoint: EndpointSettings, plan: SessionPlan, version: LoadedVersion
-    ) -> None:
-        """Refuse a live session that could not work, before anything is stored."""
-        check_plan(plan, endpoint.price)
-        require_answers(endpoint.kind)
-        await self._versions.adaptive_test(version, plan.design, endpoint.price)
 
     async def _asking(
         self, version: LoadedVersion, prompt: Mapping[str, Any], endpoint: EndpointSettings
@@ -252,13 +291,6 @@ class SessionDrafts:
                 f"A scorer of bank {version.bank_name!r} calls an endpoint that is not there or "
                 "cannot serve. The bank is withheld: whoever may write it sees which."
             ) from exc
-
-    async def reach(self, version: LoadedVersion, plan: SessionPlan) -> dict[str, float]:
-        """What a test towards an SE can reach at all, for those who are told what will end it."""
-        if plan.design.stopping.se is None:
-            return {}
-        least, _ = await reachable_se(plan.design, version)
-        return {"reachable_se": least}
 
     async def markers(self, specs: Sequence[ScorerSpec]) -> dict[str, Any]:
         """Endpoints of these scorers; one that cannot serve is refused before any call."""

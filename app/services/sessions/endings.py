@@ -3,7 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.engine import StopReason
+from app.errors import SextantError
 from app.records.sessions import Advance, Ending, SessionEvent, SessionRecord
+
+
+def failed(error: SextantError) -> Ending:
+    """The end of a session by an error that is not an answer's."""
+    return Ending(
+        status="failed",
+        stop_reason=StopReason.CUSTOM.value,
+        stop_detail=error.detail,
+        precision_reached=None,
+        failure={"code": error.code, "detail": error.detail},
+    )
 
 
 def abandoned(record: SessionRecord, ending: Ending) -> Advance:

@@ -7,7 +7,14 @@ from datetime import UTC, datetime
 
 from app.adapters.transport import Transport
 from app.engine import Stop
-from app.errors import InvalidInputError, InvalidStateError, StaleStepError
+from app.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    InvalidStateError,
+    LeaseLostError,
+    SextantError,
+    StaleStepError,
+)
 from app.items import Answer, ItemContent, Outcome
 from app.records.sessions import Administration, Closing, SelectedItem, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
@@ -16,7 +23,7 @@ from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
 from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.opening import open_run
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
@@ -24,15 +31,22 @@ from app.storage.unit_of_work import UnitOfWork
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextItem:
-    """The item that a manual session waits for, and the session with what it has asked so far."""
+    """The item that a manual session waits for, and the session."""
 
-    step: int
-    step_token: str
+    awaited: Administration
     item: BankItem
     version: LoadedVersion
-    plan: SessionPlan
     record: SessionRecord
-    asked: Sequence[Administration]
+
+    @property
+    def step(self) -> int:
+        """Number of the step, from 1."""
+        return self.awaited.step
+
+    @property
+    def step_token(self) -> str:
+        """What an answer to this step names."""
+        return self.awaited.step_token or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,21 +89,13 @@ class ManualSessions:
         Raises:
             InvalidStateError: It is not a manual session that waits for an answer.
         """
-        async with self._database.unit_of_work() as uow:
-            record = await uow.sessions.get(session_id)
-            asked = await uow.sessions.administrations(session_id)
-        awaited = _awaited(record, asked)
-        version = await self._versions.load(record.bank_version_id)
-        version = version.asking_as(record.provenance["asking"])
+        async with self._database.reading() as uow:
+            record, item = await uow.sessions.with_awaited(session_id)
+        awaited = _awaited(record, item)
+        version = await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
         items = await self._versions.items_at(version, [awaited.position])
         return NextItem(
-            step=awaited.step,
-            step_token=awaited.step_token or "",
-            item=items[awaited.position],
-            version=version,
-            plan=SessionPlan.from_dict(record.design),
-            record=record,
-            asked=asked,
+            awaited=awaited, item=items[awaited.position], version=version, record=record
         )
 
     async def answer(self, session_id: str, answer: ManualAnswer) -> SessionRecord:
@@ -101,25 +107,23 @@ class ManualSessions:
             StaleStepError: The step was answered before, or the token is not its own.
         """
         expected = await self._expected(session_id, answer)
-        closing = await self._closing(expected, answer)
-        test = await self._versions.adaptive_test(expected.version, expected.plan.design)
-        async with self._database.unit_of_work() as uow:
-            record = await uow.sessions.get(session_id, for_update=True)
-            administrations = await uow.sessions.administrations(session_id)
-            awaited = _awaited(record, administrations)
-            if awaited.step_token != answer.step_token:
-                raise _stale(awaited.step)
-            run = SessionRun(
-                test=test,
-                plan=expected.plan,
-                version=expected.version,
-                seed=record.seed,
-                administrations=administrations,
-            )
-            closed = {awaited.step: run.close(awaited.step, closing)}
-            waited_s = max(0.0, (datetime.now(UTC) - awaited.asked_at).total_seconds())
-            await ask_next(uow, record, run, closed, elapsed_s=record.active_s + waited_s)
-            return await uow.sessions.get(session_id)
+        record, awaited = expected.record, expected.awaited
+        async with self._database.reading() as uow:
+            asked = await uow.sessions.administrations(session_id)
+        closing = await self._closing(expected, answer, asked)
+        run = await open_run(self._versions, record, asked, version=expected.version)
+        if awaited.step not in run.pending:
+            raise _stale((await self.next_item(session_id)).step)
+        closed = {awaited.step: run.close(awaited.step, closing)}
+        waited_s = max(0.0, (datetime.now(UTC) - awaited.asked_at).total_seconds())
+        try:
+            async with self._database.unit_of_work() as uow:
+                elapsed_s, epoch = record.active_s + waited_s, record.lease_epoch
+                await ask_next(uow, session_id, epoch, run, closed, elapsed_s=elapsed_s)
+                return await uow.sessions.get(session_id)
+        except (AlreadyExistsError, LeaseLostError, StaleStepError):
+            # Somebody was quicker: answered the same step, or ended the session.
+            raise _stale((await self.next_item(session_id)).step) from None
 
     async def _expected(self, session_id: str, answer: ManualAnswer) -> NextItem:
         """The awaited item, if the answer's token and key are those of it."""
@@ -133,7 +137,9 @@ class ManualSessions:
             )
         return expected
 
-    async def _closing(self, expected: NextItem, answer: ManualAnswer) -> Closing:
+    async def _closing(
+        self, expected: NextItem, answer: ManualAnswer, asked: Sequence[Administration]
+    ) -> Closing:
         given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
         if sum(given) != 1:
             raise InvalidInputError(
@@ -152,10 +158,10 @@ class ManualSessions:
                 score=0.0 if wrong else None,
                 reason="Reported by the client.",
             )
-        item = expected.item
-        if item.content == ItemContent():
+        if expected.item.content == ItemContent():
             raise InvalidInputError(
-                f"Item {item.key!r} has no content to score a response against: give a score."
+                f"Item {expected.item.key!r} has no content to score a response against: give a "
+                "score."
             )
         text = Answer(text=answer.response or "", raw=answer.response or "")
         marker = AnswerMarker(
@@ -163,9 +169,9 @@ class ManualSessions:
             transport=self._transport,
             resolved=ids_in(expected.record.provenance),
             owner=expected.record.id,
-            stored=[asked.closing.marking for asked in expected.asked if asked.closing],
+            stored=[item.closing.marking for item in asked if item.closing],
         )
-        marked = await marker.mark(item, text)
+        marked = await marker.mark(expected.item, text)
         return closing_of(marked, text, unparsed_is_wrong=self._unparsed_is_wrong(expected))
 
     @staticmethod
@@ -175,7 +181,8 @@ class ManualSessions:
 
 async def ask_next(
     uow: UnitOfWork,
-    record: SessionRecord,
+    session_id: str,
+    epoch: int,
     run: SessionRun,
     closed: dict[int, Closing],
     *,
@@ -189,29 +196,25 @@ async def ask_next(
         ending = run.ending(decision)
     else:
         asked = [replace(decision, step_token=secrets.token_urlsafe(16))]
-    await uow.sessions.advance(
-        record.id,
-        record.lease_epoch,
-        run.step_forward(
-            closed=closed,
-            asked=asked,
-            elapsed_s=elapsed_s,
-            ending=ending,
-            status="awaiting_response",
-        ),
+    step = run.step_forward(
+        closed=closed,
+        asked=asked,
+        elapsed_s=elapsed_s,
+        ending=ending,
+        status="awaiting_response",
     )
+    await uow.sessions.advance({session_id: step}, epoch)
 
 
-def _awaited(record: SessionRecord, administrations: Sequence[Administration]) -> Administration:
+def _awaited(record: SessionRecord, awaited: Administration | None) -> Administration:
     if record.mode != "manual":
         raise InvalidStateError(
             f"Session {record.id} is live: the server asks the endpoint itself."
         )
     if record.status != "awaiting_response":
         raise InvalidStateError(f"Session {record.id} is {record.status} and waits for no answer.")
-    awaited = next((item for item in administrations if item.closing is None), None)
-    if awaited is None:  # another process took the last answer between the two reads
-        raise InvalidStateError(f"Session {record.id} has just ended and waits for no answer.")
+    if awaited is None:
+        raise SextantError(f"Session {record.id} waits for an answer to no item.")
     return awaited
 
 

@@ -194,8 +194,7 @@ class MarkChecks:
         self, record: SessionRecord, closed: Sequence[Administration]
     ) -> dict[int, _Source]:
         """Where each answer was marked, by position: some were taken over from another session."""
-        version = await self._versions.load(record.bank_version_id)
-        version = version.asking_as(record.provenance["asking"])
+        version = await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
         taken: dict[int, _Source] = {}
         if record.parent_id is not None and record.relation in ("replay", "extend"):
             taken = await self._taken_over(record.parent_id, closed, version.key_at)

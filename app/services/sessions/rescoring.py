@@ -16,11 +16,11 @@ from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.of_scorers import ids_in
-from app.services.endpoints.service import EndpointService, price_in
+from app.services.endpoints.service import EndpointService
 from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import patiently
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.opening import open_run
 from app.services.sessions.repeats import combined, repeats_in
 from app.services.sessions.run import SessionRun
 from app.storage.database import Database
@@ -78,18 +78,8 @@ class Rescoring:
         """Mark what is not marked yet, in the order in which the answers came, and end."""
         record, started = self.record, time.monotonic()
         parent, sources, administrations = await patiently(self._stored)
-        version = await self.versions.load(record.bank_version_id)
-        version = version.asking_as(record.provenance["asking"])
-        plan = SessionPlan.from_dict(record.design)
-        run = SessionRun(
-            test=await self.versions.adaptive_test(
-                version, plan.design, price_in(record.provenance)
-            ),
-            plan=plan,
-            version=version,
-            seed=record.seed,
-            administrations=administrations,
-        )
+        run = await open_run(self.versions, record, administrations)
+        version = run.version
         marker = AnswerMarker(
             endpoints=self.endpoints,
             transport=self.transport,

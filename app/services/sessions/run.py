@@ -8,7 +8,7 @@ for bit, as the one that was lost.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,7 @@ from app.engine import (
     Stop,
     StopReason,
     Usage,
-    inversions,
-    person_fit,
 )
-from app.engine.bank import FloatArray
 from app.engine.multidimensional.belief import ProfileBelief
 from app.items import Outcome
 from app.records.sessions import (
@@ -36,10 +33,11 @@ from app.records.sessions import (
     SessionEvent,
 )
 from app.services.banks.loaded import LoadedVersion
-from app.services.marking.closing import Spending
 from app.services.sessions.endings import ended_event
 from app.services.sessions.failures import Failures
 from app.services.sessions.headlines import no_result, told
+from app.services.sessions.meter import Meter
+from app.services.sessions.person_fit import person_fit_of
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, window_of
 from app.services.sessions.profile import profile_of
@@ -51,10 +49,6 @@ PREDICTION_INTERVAL_S = 0.5
 #: Above this many items the whole-bank prediction is left for the end of the test: it costs a pass
 #: over the bank.
 LIVE_PREDICTION_MAX_ITEMS = 10_000
-
-
-#: Outcomes of answers that were written, and so paid for; a refused prompt may have cost nothing.
-_METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})
 
 
 class SessionRun:
@@ -69,6 +63,7 @@ class SessionRun:
         seed: int,
         administrations: Sequence[Administration] = (),
     ) -> None:
+        self._plan = plan
         self._design = plan.design
         self._test = test
         self._version = version
@@ -77,12 +72,8 @@ class SessionRun:
         self._steps: dict[int, ItemIndex] = {}
         self._outcomes: Counter[str] = Counter()
         self._precise_since: int | None = None
-        self._tokens_in = self._tokens_out = self._calls = 0
-        self._usd: float | None = 0.0
-        self._is_unmetered = False
-        self._marking: Spending | None = None
+        self._meter = Meter(plan.design.budget)
         self._answering = Answering()
-
         self._information = math.inf
         self._accuracy: dict[str, Any] | None = None
         self._profile: dict[str, Any] | None = None
@@ -110,6 +101,16 @@ class SessionRun:
         return self._test
 
     @property
+    def plan(self) -> SessionPlan:
+        """How it is run."""
+        return self._plan
+
+    @property
+    def version(self) -> LoadedVersion:
+        """What it asks."""
+        return self._version
+
+    @property
     def state(self) -> CatState:
         """The engine's state."""
         return self._state
@@ -125,14 +126,9 @@ class SessionRun:
         }
 
     @property
-    def spent_usd(self) -> float | None:
-        """What the calls cost; None where a price or a count of tokens is unknown."""
-        return self._usd
-
-    @property
-    def spent_tokens(self) -> tuple[int, int]:
-        """Tokens of prompts and of answers."""
-        return self._tokens_in, self._tokens_out
+    def meter(self) -> Meter:
+        """What the calls took."""
+        return self._meter
 
     @property
     def precision_reached(self) -> bool | None:
@@ -158,7 +154,7 @@ class SessionRun:
         stop = self._failures.stop(closed=self._closed, scored=len(self._state.responses))
         if stop is not None:
             return stop
-        if self._is_unmetered:
+        if self._meter.is_blind:
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
                 "The endpoint does not say how many tokens an answer took, so the budget cannot be "
@@ -237,15 +233,7 @@ class SessionRun:
                 "in_flight": len(self._state.pending),
                 "expected_items": self._closed if final else self._expected_items(),
             },
-            "usage": {
-                "calls": self._calls,
-                "tokens_in": self._tokens_in,
-                "tokens_out": self._tokens_out,
-                "usd": self._usd,
-                "seconds": round(elapsed_s, 3),
-                "judge": None if self._marking is None else asdict(self._marking),
-                "cache": self._answering.saved,
-            },
+            "usage": {**self._meter.figures(elapsed_s), "cache": self._answering.saved},
             "repeats": self._answering.repeats(),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "pretest": self._pretest.figures(),
@@ -253,30 +241,8 @@ class SessionRun:
         if final and self._state.responses:
             belief = self._state.belief
             known = belief.profile.mean if isinstance(belief, ProfileBelief) else estimate.theta
-            figures["person_fit"] = self._person_fit(known)
+            figures["person_fit"] = person_fit_of(self._version, self._state.responses, known)
         return told(figures)
-
-    def _person_fit(self, theta: float | FloatArray) -> dict[str, Any]:
-        bank, responses = self._version.bank, self._state.responses
-        fit = person_fit(bank, responses, theta)
-        turned = inversions(bank, responses, theta)
-        return {
-            "lz": _finite(fit.lz),
-            "p_value": _finite(fit.p_value),
-            "flagged": fit.flagged,
-            "inversions": {
-                "observed": round(turned.observed, 3),
-                "expected": round(turned.expected, 3),
-            },
-            "surprises": [
-                {
-                    "item_id": self._version.key_at(surprise.item),
-                    "score": surprise.score,
-                    "expected": round(surprise.expected, 4),
-                }
-                for surprise in turned.surprises
-            ],
-        }
 
     def ending(self, stop: Stop) -> Ending:
         """How the session ends for this reason."""
@@ -402,7 +368,7 @@ class SessionRun:
             self._state = replace(self._state, usage=self._state.usage + usage)
         else:
             self._absorb_of_test(item, closing, usage)
-        self._meter(closing)
+        self._meter.take(closing)
         self._answering.take(closing, of_test=not self._version.is_pretest(item))
 
     def _absorb_of_test(self, item: ItemIndex, closing: Closing, usage: Usage) -> None:
@@ -417,29 +383,6 @@ class SessionRun:
                 self._precise_since = self._state.n_scored
         self._failures.take(closing)
         self._outcomes[closing.outcome] += 1
-
-    def _meter(self, closing: Closing) -> None:
-        self._calls += closing.attempts or 0
-        self._tokens_in += closing.tokens_in or 0
-        self._tokens_out += closing.tokens_out or 0
-        if closing.attempts and closing.outcome in _METERED and self._is_unknown_cost(closing):
-            self._is_unmetered = True
-        if closing.marking is not None:
-            self._marking = self._marking or Spending()
-            self._marking.add(Spending(**closing.marking["usage"]))
-        # One call of unknown price makes the sum unknown; None says so, a low sum would not.
-        if closing.usd is None and closing.attempts:
-            self._usd = None
-        elif self._usd is not None:
-            self._usd += closing.usd or 0.0
-
-    def _is_unknown_cost(self, closing: Closing) -> bool:
-        """Whether this answer cost what the budget caps, and nobody knows how much."""
-        budget = self._design.budget
-        no_tokens = closing.tokens_in is None and closing.tokens_out is None
-        return (budget.tokens is not None and no_tokens) or (
-            budget.usd is not None and closing.usd is None
-        )
 
     def _predicted(self, *, final: bool) -> dict[str, Any] | None:
         if self._version.bank.n_items > LIVE_PREDICTION_MAX_ITEMS and not final:

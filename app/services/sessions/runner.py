@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 import structlog
+from typing_extensions import override
 
 from app import scorers
 from app.adapters.base import SimulationHints
@@ -14,11 +15,8 @@ from app.adapters.retry import OnWait, Waiting
 from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import (
-    AlreadyExistsError,
     DatabaseUnavailableError,
-    LeaseLostError,
     SextantError,
-    StaleStepError,
 )
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
@@ -29,24 +27,22 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.rate_limited import RateLimited
-from app.services.endpoints.service import EndpointService, ReadyEndpoint, price_in
+from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.leased import LeasedRunner
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import once_readable, patiently
 from app.services.sessions.asking import Asker, hints_of
-from app.services.sessions.endings import abandoned
+from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.in_flight import InFlight
-from app.services.sessions.plan import SessionPlan
+from app.services.sessions.opening import open_run
 from app.services.sessions.rescoring import RESCORE, Rescoring
 from app.services.sessions.run import SessionRun
+from app.services.sessions.step_writer import StepWriter
 from app.storage.database import Database
+from app.storage.repositories.sessions import SessionRepository
+from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
-
-#: What people are told of a fault that is not theirs.
-FAULT = (
-    "An unexpected fault ended it; the server's log has the details under its id. The answers so "
-    "far are kept."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +51,19 @@ class LiveSession:
 
     record: SessionRecord
     run: SessionRun
-    version: LoadedVersion
     endpoint: ReadyEndpoint
     asker: Asker
-    concurrency: int
-    time_limit_s: float | None
     started: float
+
+    @property
+    def version(self) -> LoadedVersion:
+        """What is asked."""
+        return self.run.version
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """Seconds that it may take in all; None where it may take as many as it wants."""
+        return self.run.plan.design.budget.seconds
 
     def elapsed_s(self) -> float:
         """Seconds worked on this session, earlier leases included."""
@@ -94,8 +97,19 @@ class Networks:
         return self.private if record.provenance["private_endpoints"] else self.public
 
 
-class SessionRunner:
-    """Drives claimed sessions of one worker process."""
+class SessionRunner(LeasedRunner[SessionRecord]):
+    """Drives claimed sessions of one worker process.
+
+    Args:
+        database: Where they are stored.
+        versions: What is asked.
+        endpoints: Who is asked.
+        networks: The clients that ask.
+        worker_id: See `LeasedRunner`.
+        lease: See `LeasedRunner`.
+    """
+
+    kind = "session"
 
     def __init__(
         self,
@@ -107,39 +121,23 @@ class SessionRunner:
         worker_id: str,
         lease: timedelta,
     ) -> None:
-        self._database = database
+        super().__init__(database=database, worker_id=worker_id, lease=lease)
         self._versions = versions
         self._endpoints = endpoints
         self._networks = networks
-        self._worker_id = worker_id
-        self._lease = lease
+        self._steps = StepWriter(database)
 
-    async def claim(self, session_id: str) -> SessionRecord | None:
-        """Take the lease of a session; None when it has ended or somebody else runs it."""
-        async with self._database.unit_of_work() as uow:
-            return await uow.sessions.claim(
-                session_id, worker_id=self._worker_id, lease=self._lease
-            )
+    @override
+    def _leases(self, uow: UnitOfWork) -> SessionRepository:
+        return uow.sessions
 
-    async def drive(self, record: SessionRecord) -> None:
-        """Go on with a claimed session until it ends, or until the lease is lost."""
-        with structlog.contextvars.bound_contextvars(session_id=record.id):
-            try:
-                if record.relation == RESCORE:
-                    await self._rescoring(record).run()
-                else:
-                    live = await once_readable(
-                        lambda: self.prepare(record), self.waiting_note(record)
-                    )
-                    await self._loop(live)
-            except LeaseLostError:
-                logger.info("lease_lost", epoch=record.lease_epoch)
-            except Exception as error:  # any fault must end the session, or it is run forever
-                if isinstance(error, SextantError):  # its words may quote an item: not for a log
-                    logger.warning("session_failed", code=error.code)
-                else:
-                    logger.exception("session_failed")
-                await self.fail(record, error)
+    @override
+    async def _run(self, record: SessionRecord) -> None:
+        if record.relation == RESCORE:
+            await self._rescoring(record).run()
+        else:
+            live = await once_readable(lambda: self.prepare(record), self.waiting_note(record))
+            await self._loop(live)
 
     def _rescoring(self, record: SessionRecord) -> Rescoring:
         return Rescoring(
@@ -148,7 +146,7 @@ class SessionRunner:
             versions=self._versions,
             endpoints=self._endpoints,
             transport=self._networks.of(record),
-            write=self._write,
+            write=self._write_step,
             on_wait=self.waiting_note(record),
         )
 
@@ -166,28 +164,21 @@ class SessionRunner:
         """
         if record.endpoint_id is None:
             raise SextantError(f"Session {record.id} has no endpoint to ask.")
-        version = version or await self._versions.load(record.bank_version_id)
-        version = version.asking_as(record.provenance["asking"])
+        asking = record.provenance["asking"]
+        if version is None:
+            version = await self._versions.load_as(record.bank_version_id, asking)
+        else:
+            version = version.asking_as(asking)
         endpoint = await self._endpoints.ready(record.endpoint_id)
-        async with self._database.unit_of_work() as uow:
+        async with self._database.reading() as uow:
             administrations = await uow.sessions.administrations(record.id)
-        plan = SessionPlan.from_dict(record.design)
-        run = SessionRun(
-            test=await self._versions.adaptive_test(
-                version, plan.design, price_in(record.provenance)
-            ),
-            plan=plan,
-            version=version,
-            seed=record.seed,
-            administrations=administrations,
-        )
+        run = await open_run(self._versions, record, administrations, version=version)
         return LiveSession(
             record=record,
             run=run,
-            version=version,
             endpoint=endpoint,
             asker=Asker(
-                examinee=self._examinee(endpoint, record, version, plan),
+                examinee=self._examinee(endpoint, record, run),
                 endpoint=endpoint,
                 marker=AnswerMarker(
                     endpoints=self._endpoints,
@@ -199,24 +190,18 @@ class SessionRunner:
                 ),
                 style=version.prompt_style,
                 unparsed_is_wrong=version.unparsed_policy == "wrong",
-                repeats=plan.repeats,
+                repeats=run.plan.repeats,
             ),
-            concurrency=plan.design.concurrency,
-            time_limit_s=plan.design.budget.seconds,
             started=time.monotonic(),
         )
 
     def _examinee(
-        self,
-        endpoint: ReadyEndpoint,
-        record: SessionRecord,
-        version: LoadedVersion,
-        plan: SessionPlan,
+        self, endpoint: ReadyEndpoint, record: SessionRecord, run: SessionRun
     ) -> RateLimited | Cached:
         calling = RateLimited(endpoint, self._endpoints, self._networks.of(record))
-        if not plan.cache:
+        if not run.plan.cache:
             return calling
-        realm = "" if version.visibility == OPEN and not record.withheld else version.bank_id
+        realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
         return Cached(calling, self._database, realm)
 
     async def _loop(self, live: LiveSession) -> None:
@@ -242,7 +227,7 @@ class SessionRunner:
     def _choose(self, live: LiveSession) -> tuple[list[SelectedItem], Stop | None]:
         """As many new items as may be in flight, and why there are no more."""
         asked: list[SelectedItem] = []
-        while len(live.run.pending) < live.concurrency:
+        while len(live.run.pending) < live.run.plan.design.concurrency:
             decision = live.run.next_item(elapsed_s=live.elapsed_s())
             if isinstance(decision, Stop):
                 return asked, decision
@@ -316,52 +301,26 @@ class SessionRunner:
         step = live.run.step_forward(
             closed=closed, asked=asked, elapsed_s=live.elapsed_s(), ending=ending
         )
-        await self._write(live.record, step)
+        await self._write_step(live.record, step)
         if ending is not None:
             SESSIONS_FINISHED.labels(ending.status).inc()
             logger.info("session_ended", status=ending.status, stop_reason=ending.stop_reason)
 
-    async def _write(self, record: SessionRecord, step: Advance) -> None:
-        tries = 0
+    async def _write_step(self, record: SessionRecord, step: Advance) -> None:
+        await self._persist(lambda: self._steps.write(record.id, record.lease_epoch, step))
 
-        async def write() -> None:
-            nonlocal tries
-            tries += 1
-            try:
-                async with self._database.unit_of_work() as uow:
-                    await uow.sessions.advance(record.id, record.lease_epoch, step)
-            except (AlreadyExistsError, StaleStepError):
-                # Nobody else writes under this lease: the step was stored before, and only the
-                # word of its commit was lost with the connection.
-                if tries == 1:
-                    raise
+    @override
+    async def _abandon(self, uow: UnitOfWork, record: SessionRecord, error: SextantError) -> None:
+        stored = await uow.sessions.get(record.id)
+        step = abandoned(stored, failed(error))
+        await uow.sessions.advance({record.id: step}, record.lease_epoch)
 
-        await patiently(write)
-
-    async def fail(self, record: SessionRecord, error: Exception) -> None:
-        """End claimed work that cannot go on, with the reason."""
-        known = isinstance(error, SextantError)
-        detail = error.detail if isinstance(error, SextantError) else FAULT
-        async with self._database.unit_of_work() as uow:
-            stored = await uow.sessions.get(record.id)
-        ending = Ending(
-            status="failed",
-            stop_reason=StopReason.CUSTOM.value,
-            stop_detail=detail,
-            precision_reached=None,
-            failure={
-                "code": error.code
-                if isinstance(error, SextantError) and known
-                else "internal_error",
-                "detail": detail,
-            },
-        )
-        try:
-            await self._write(record, abandoned(stored, ending))
-        except LeaseLostError:
-            logger.info("lease_lost", epoch=record.lease_epoch)
-        else:
+    @override
+    async def fail(self, record: SessionRecord, error: Exception) -> bool:
+        is_ours = await super().fail(record, error)
+        if is_ours:
             SESSIONS_FINISHED.labels("failed").inc()
+        return is_ours
 
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:

@@ -6,9 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, delete, func, insert, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import aliased
+from typing_extensions import override
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
 from app.records.calibrations import (
@@ -19,16 +19,19 @@ from app.records.calibrations import (
     FittedExaminees,
     FittedItems,
 )
-from app.storage.lapses import lapsed
+from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.calibrations import CalibrationEventRow, CalibrationRow
 
 
-class CalibrationRepository:
+class CalibrationRepository(LeasedRepository):
     """Questions and changes about calibrations, within one transaction."""
 
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
+    row = CalibrationRow
+
+    @override
+    def _ready(self) -> Sequence[ColumnElement[bool]]:
+        return (~_has_live_parts(),)
 
     async def add(
         self,
@@ -159,24 +162,7 @@ class CalibrationRepository:
         None if it has ended, somebody has it, or its parts are still to be done.
         """
         parent_id = await self._lock_parent(calibration_id)
-        claimed = await self._db.execute(
-            update(CalibrationRow)
-            .where(
-                CalibrationRow.id == calibration_id,
-                CalibrationRow.status.in_(UNDERWAY),
-                func.coalesce(CalibrationRow.lease_expires_at, func.now()) <= func.now(),
-                ~_has_live_parts(),
-            )
-            .values(
-                status="running",
-                lease_epoch=CalibrationRow.lease_epoch + 1,
-                lease_expires_at=func.now() + lease,
-                worker_id=worker_id,
-                started_at=func.coalesce(CalibrationRow.started_at, func.now()),
-            )
-            .returning(CalibrationRow.id)
-        )
-        if claimed.one_or_none() is None:
+        if await self._take(calibration_id, worker_id=worker_id, lease=lease) is None:
             return None
         record = await self.get(calibration_id, or_part=True)
         attempt = {"attempt": record.lease_epoch}
@@ -193,53 +179,6 @@ class CalibrationRepository:
             )
             await self._note(parent_id, "part_started", {"part": record.part, **attempt})
         return record
-
-    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
-        """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
-        rows = await self._db.execute(
-            update(CalibrationRow)
-            .where(_held(leases))
-            .values(lease_expires_at=func.now() + lease)
-            .returning(CalibrationRow.id)
-        )
-        return set(rows.scalars())
-
-    async def release(self, leases: Mapping[str, int]) -> None:
-        """Give up leases (id -> epoch) so that another worker starts anew at once."""
-        await self._db.execute(
-            update(CalibrationRow)
-            .where(_held(leases))
-            .values(status="queued", lease_expires_at=None, worker_id=None)
-        )
-
-    async def stalled(
-        self, *, grace: timedelta, counts: bool = True, limit: int = 100
-    ) -> list[str]:
-        """Live calibrations that nobody runs: their lease, or their wait in the queue, ran out.
-
-        Each is marked as queued from now, so that it is reported once per grace period; `counts`
-        as for `lapsed`.
-        """
-        due = (
-            select(CalibrationRow.id)
-            .where(
-                CalibrationRow.status.in_(UNDERWAY),
-                func.coalesce(CalibrationRow.lease_expires_at, CalibrationRow.created_at) + grace
-                < func.now(),
-                ~_has_live_parts(),
-            )
-            .order_by(CalibrationRow.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
-        ids = list((await self._db.execute(due)).scalars())
-        if ids:
-            await self._db.execute(
-                update(CalibrationRow)
-                .where(CalibrationRow.id.in_(ids))
-                .values(**lapsed(CalibrationRow, counts=counts))
-            )
-        return ids
 
     async def report(self, calibration_id: str, epoch: int, progress: Mapping[str, Any]) -> None:
         """Write how far a calibration is.
@@ -372,7 +311,7 @@ class CalibrationRepository:
         """Write what the lease allows; whether it is a part."""
         written = await self._db.execute(
             update(CalibrationRow)
-            .where(_held({calibration_id: epoch}))
+            .where(CalibrationRow.id.in_(self._ours({calibration_id: epoch})))
             .values(**values)
             .returning(CalibrationRow.parent_id)
         )
@@ -429,11 +368,6 @@ def _has_live_parts() -> ColumnElement[bool]:
         .correlate(CalibrationRow)
         .exists()
     )
-
-
-def _held(leases: Mapping[str, int]) -> ColumnElement[bool]:
-    mine = tuple_(CalibrationRow.id, CalibrationRow.lease_epoch).in_(list(leases.items()))
-    return mine & (CalibrationRow.status == "running")
 
 
 def _read(row: CalibrationRow) -> CalibrationRecord:

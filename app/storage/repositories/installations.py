@@ -5,11 +5,10 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, func, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import func, select, update
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
-from app.storage.lapses import lapsed
+from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.catalog import InstallationRow
 
@@ -34,11 +33,10 @@ class InstallationRecord:
     finished_at: datetime | None
 
 
-class InstallationRepository:
+class InstallationRepository(LeasedRepository):
     """Questions and changes about installations, within one transaction."""
 
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
+    row = InstallationRow
 
     async def add(self, installation_id: str, entry: str) -> InstallationRecord:
         """Store a new installation, queued."""
@@ -87,68 +85,8 @@ class InstallationRepository:
         self, installation_id: str, *, worker_id: str, lease: timedelta
     ) -> InstallationRecord | None:
         """Become the one who runs it; None if it has ended or somebody has it."""
-        claimed = await self._db.execute(
-            update(InstallationRow)
-            .where(
-                InstallationRow.id == installation_id,
-                InstallationRow.status.in_(UNDERWAY),
-                func.coalesce(InstallationRow.lease_expires_at, func.now()) <= func.now(),
-            )
-            .values(
-                status="running",
-                lease_epoch=InstallationRow.lease_epoch + 1,
-                lease_expires_at=func.now() + lease,
-                worker_id=worker_id,
-                started_at=func.coalesce(InstallationRow.started_at, func.now()),
-            )
-            .returning(InstallationRow.id)
-        )
-        if claimed.one_or_none() is None:
-            return None
-        return await self.get(installation_id)
-
-    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
-        """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
-        rows = await self._db.execute(
-            update(InstallationRow)
-            .where(_held(leases))
-            .values(lease_expires_at=func.now() + lease)
-            .returning(InstallationRow.id)
-        )
-        return set(rows.scalars())
-
-    async def release(self, leases: Mapping[str, int]) -> None:
-        """Give up leases (id -> epoch) so that another worker goes on at once."""
-        await self._db.execute(
-            update(InstallationRow)
-            .where(_held(leases))
-            .values(status="queued", lease_expires_at=None, worker_id=None)
-        )
-
-    async def stalled(
-        self, *, grace: timedelta, counts: bool = True, limit: int = 100
-    ) -> list[str]:
-        """Those that nobody runs: their lease, or their wait in the queue, ran out.
-
-        Each is marked as queued from now, so that it is reported once per grace period; `counts`
-        as for `lapsed`.
-        """
-        waits_since = func.coalesce(InstallationRow.lease_expires_at, InstallationRow.created_at)
-        due = (
-            select(InstallationRow.id)
-            .where(InstallationRow.status.in_(UNDERWAY), waits_since + grace < func.now())
-            .order_by(InstallationRow.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
-        ids = list((await self._db.execute(due)).scalars())
-        if ids:
-            await self._db.execute(
-                update(InstallationRow)
-                .where(InstallationRow.id.in_(ids))
-                .values(**lapsed(InstallationRow, counts=counts))
-            )
-        return ids
+        epoch = await self._take(installation_id, worker_id=worker_id, lease=lease)
+        return None if epoch is None else await self.get(installation_id)
 
     async def report(self, installation_id: str, epoch: int, progress: Mapping[str, Any]) -> None:
         """Write how far it is.
@@ -212,7 +150,7 @@ class InstallationRepository:
     async def _write(self, installation_id: str, epoch: int, **values: Any) -> None:
         written = await self._db.execute(
             update(InstallationRow)
-            .where(_held({installation_id: epoch}))
+            .where(InstallationRow.id.in_(self._ours({installation_id: epoch})))
             .values(**values)
             .returning(InstallationRow.id)
         )
@@ -220,11 +158,6 @@ class InstallationRepository:
             raise LeaseLostError(
                 f"Installation {installation_id} was cancelled, or another worker has it."
             )
-
-
-def _held(leases: Mapping[str, int]) -> ColumnElement[bool]:
-    mine = tuple_(InstallationRow.id, InstallationRow.lease_epoch).in_(list(leases.items()))
-    return mine & (InstallationRow.status == "running")
 
 
 def _read(row: InstallationRow) -> InstallationRecord:

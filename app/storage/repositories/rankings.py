@@ -5,26 +5,24 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, tuple_, update
-from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy import ColumnElement, delete, func, insert, select, update
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError
 from app.records.banks import OPEN
 from app.records.rankings import UNDERWAY, RankingEnd, RankingRecord
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent, SessionRecord
-from app.storage.lapses import lapsed
+from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.sessions import SessionRepository
+from app.storage.repositories.sessions import MOVED, SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import RankingEventRow, RankingRow, SessionEventRow, SessionRow
 
 
-class RankingRepository:
+class RankingRepository(LeasedRepository):
     """Questions and changes about rankings, within one transaction."""
 
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
+    row = RankingRow
 
     async def add(
         self,
@@ -94,13 +92,7 @@ class RankingRepository:
 
     async def members(self, ranking_id: str) -> list[SessionRecord]:
         """The sessions of its endpoints, in the order in which they were given."""
-        query = (
-            select(SessionRow.id)
-            .where(SessionRow.ranking_id == ranking_id)
-            .order_by(SessionRow.ranking_member)
-        )
-        sessions = SessionRepository(self._db)
-        return [await sessions.get(member) for member in (await self._db.scalars(query)).all()]
+        return await SessionRepository(self._db).of_ranking(ranking_id)
 
     async def claim(
         self, ranking_id: str, *, worker_id: str, lease: timedelta
@@ -109,23 +101,7 @@ class RankingRepository:
 
         Its members' sessions get the same epoch, so that whoever ran it before writes nothing more.
         """
-        claimed = await self._db.execute(
-            update(RankingRow)
-            .where(
-                RankingRow.id == ranking_id,
-                RankingRow.status.in_(UNDERWAY),
-                func.coalesce(RankingRow.lease_expires_at, func.now()) <= func.now(),
-            )
-            .values(
-                status="running",
-                lease_epoch=RankingRow.lease_epoch + 1,
-                lease_expires_at=func.now() + lease,
-                worker_id=worker_id,
-                started_at=func.coalesce(RankingRow.started_at, func.now()),
-            )
-            .returning(RankingRow.lease_epoch)
-        )
-        epoch = claimed.scalar_one_or_none()
+        epoch = await self._take(ranking_id, worker_id=worker_id, lease=lease)
         if epoch is None:
             return None
         await self._db.execute(
@@ -135,56 +111,11 @@ class RankingRepository:
                 status="running",
                 lease_epoch=epoch,
                 worker_id=worker_id,
-                waiting_until=None,
-                waiting_reason=None,
                 started_at=func.coalesce(SessionRow.started_at, func.now()),
-                revision=SessionRow.revision + 1,
+                **MOVED,
             )
         )
         return await self.get(ranking_id)
-
-    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
-        """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
-        rows = await self._db.execute(
-            update(RankingRow)
-            .where(_held(leases))
-            .values(lease_expires_at=func.now() + lease)
-            .returning(RankingRow.id)
-        )
-        return set(rows.scalars())
-
-    async def release(self, leases: Mapping[str, int]) -> None:
-        """Give up leases (id -> epoch) so that another worker goes on at once."""
-        await self._db.execute(
-            update(RankingRow)
-            .where(_held(leases))
-            .values(status="queued", lease_expires_at=None, worker_id=None)
-        )
-
-    async def stalled(
-        self, *, grace: timedelta, counts: bool = True, limit: int = 100
-    ) -> list[str]:
-        """Live rankings that nobody runs: their lease, or their wait in the queue, ran out.
-
-        Each is marked as queued from now, so that it is reported once per grace period; `counts`
-        as for `lapsed`.
-        """
-        waiting_since = func.coalesce(RankingRow.lease_expires_at, RankingRow.created_at)
-        due = (
-            select(RankingRow.id)
-            .where(RankingRow.status.in_(UNDERWAY), waiting_since + grace < func.now())
-            .order_by(RankingRow.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
-        ids = list((await self._db.execute(due)).scalars())
-        if ids:
-            await self._db.execute(
-                update(RankingRow)
-                .where(RankingRow.id.in_(ids))
-                .values(**lapsed(RankingRow, counts=counts))
-            )
-        return ids
 
     async def advance(
         self,
@@ -206,7 +137,7 @@ class RankingRepository:
             values |= {"lease_expires_at": None, "finished_at": func.now()}
         written = await self._db.execute(
             update(RankingRow)
-            .where(_held({ranking_id: epoch}))
+            .where(RankingRow.id.in_(self._ours({ranking_id: epoch})))
             .values(**values)
             .returning(RankingRow.id)
         )
@@ -263,10 +194,8 @@ class RankingRepository:
                 **stopped,
                 lease_epoch=epoch,
                 worker_id=None,
-                waiting_until=None,
-                waiting_reason=None,
                 event_seq=SessionRow.event_seq + 1,
-                revision=SessionRow.revision + 1,
+                **MOVED,
                 finished_at=func.now(),
             )
             .returning(SessionRow.id, SessionRow.event_seq)
@@ -357,11 +286,6 @@ _RANKINGS = (
     .join(BankVersionRow, BankVersionRow.id == RankingRow.bank_version_id)
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
 )
-
-
-def _held(leases: Mapping[str, int]) -> ColumnElement[bool]:
-    mine = tuple_(RankingRow.id, RankingRow.lease_epoch).in_(list(leases.items()))
-    return mine & (RankingRow.status == "running")
 
 
 def _live_members(ranking_id: str) -> ColumnElement[bool]:

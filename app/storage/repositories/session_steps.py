@@ -1,4 +1,4 @@
-"""One step of a session as one statement."""
+"""Steps of sessions as one statement."""
 
 import json
 from dataclasses import fields
@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import text
 
 from app.records.fields import shallow
-from app.records.sessions import Advance, Closing
+from app.records.sessions import Administration, Advance, Closing
 
 _CLOSING_TYPES = {
     "outcome": "text",
@@ -33,79 +33,112 @@ _CLOSING_TYPES = {
 }
 
 
-# One statement, so that a step costs one round trip and is all or nothing: without the lease the
-# first part yields no row and the others, which read from it, write nothing.
+# One statement, so that the steps of many sessions cost one round trip and each is all or nothing:
+# without its lease a step has no row in `lease`, and the parts that read from it write nothing of
+# it. Rows are locked in the order of their ids, as by whoever renews leases.
 ADVANCE = text(f"""
-    WITH lease AS (
-        UPDATE sessions SET
-            status = :status, summary = CAST(:summary AS jsonb), active_s = :active_s,
-            arrivals = arrivals + :n_closed, event_seq = event_seq + :n_events,
+    WITH step AS (
+        SELECT s.*, EXISTS (
+            SELECT FROM administrations AS a
+            WHERE a.session_id = s.id AND a.arrival IS NOT NULL AND a.step IN (
+                SELECT c.step FROM jsonb_to_recordset(s.closed) AS c(step int)
+            )
+        ) AS stale
+        FROM jsonb_to_recordset(CAST(:steps AS jsonb)) AS s(
+            id text, epoch int, status text, summary jsonb, active_s float8,
+            stop_reason text, stop_detail text, precision_reached bool, failure jsonb, ended bool,
+            closed jsonb, asked jsonb, events jsonb
+        )
+    ), held AS (
+        SELECT step.*, jsonb_array_length(step.closed) AS n_closed,
+            jsonb_array_length(step.events) AS n_events
+        FROM step JOIN sessions AS t ON t.id = step.id
+        WHERE t.lease_epoch = step.epoch AND NOT step.stale
+          AND t.status IN ('running', 'waiting', 'awaiting_response')
+        ORDER BY t.id FOR NO KEY UPDATE OF t
+    ), lease AS (
+        UPDATE sessions AS t SET
+            status = h.status, summary = h.summary, active_s = h.active_s,
+            arrivals = arrivals + h.n_closed, event_seq = event_seq + h.n_events,
             waiting_until = NULL, waiting_reason = NULL, revision = revision + 1,
-            stop_reason = :stop_reason, stop_detail = :stop_detail,
-            precision_reached = :precision_reached, failure = CAST(:failure AS jsonb),
-            finished_at = CASE WHEN :ended THEN now() END,
-            lease_expires_at = CASE WHEN :ended THEN NULL ELSE lease_expires_at END,
-            lapses = CASE WHEN :n_closed > 0 THEN 0 ELSE lapses END
-        WHERE id = :id AND lease_epoch = :epoch
-          AND status IN ('running', 'waiting', 'awaiting_response')
-        RETURNING id, arrivals - :n_closed AS arrivals, event_seq - :n_events AS event_seq
+            stop_reason = h.stop_reason, stop_detail = h.stop_detail,
+            precision_reached = h.precision_reached, failure = h.failure,
+            finished_at = CASE WHEN h.ended THEN now() END,
+            lease_expires_at = CASE WHEN h.ended THEN NULL ELSE lease_expires_at END,
+            lapses = CASE WHEN h.n_closed > 0 THEN 0 ELSE lapses END
+        FROM held AS h WHERE t.id = h.id
+        RETURNING t.id, t.arrivals - h.n_closed AS arrivals, t.event_seq - h.n_events AS event_seq,
+            h.epoch, h.closed, h.asked, h.events
     ), closed AS (
         UPDATE administrations AS a
         SET arrival = lease.arrivals + c.nth, answered_at = now(),
             {", ".join(f"{name} = c.{name}" for name in _CLOSING_TYPES)}
-        FROM lease, jsonb_to_recordset(CAST(:closed AS jsonb))
+        FROM lease, jsonb_to_recordset(lease.closed)
             AS c(nth int, step int, {", ".join(f"{n} {t}" for n, t in _CLOSING_TYPES.items())})
         WHERE a.session_id = lease.id AND a.step = c.step AND a.arrival IS NULL
-        RETURNING 1
+        RETURNING a.session_id
     ), asked AS (
         INSERT INTO administrations (
             session_id, step, position, information, probability, step_token
         )
         SELECT lease.id, q.step, q.position, q.information, q.probability, q.step_token
-        FROM lease, jsonb_to_recordset(CAST(:asked AS jsonb))
+        FROM lease, jsonb_to_recordset(lease.asked)
             AS q(step int, position int, information float8, probability float8, step_token text)
     ), noted AS (
         INSERT INTO session_events (session_id, seq, type, data)
         SELECT lease.id, lease.event_seq + e.nth, e.type, e.data
-        FROM lease, jsonb_to_recordset(CAST(:events AS jsonb)) AS e(nth int, type text, data jsonb)
+        FROM lease, jsonb_to_recordset(lease.events) AS e(nth int, type text, data jsonb)
     )
-    SELECT (SELECT count(*) FROM lease) AS held, (SELECT count(*) FROM closed) AS closed
+    SELECT step.id, step.epoch, step.stale, lease.id IS NOT NULL AS held,
+        (SELECT count(*) FROM closed WHERE closed.session_id = step.id) AS closed
+    FROM step LEFT JOIN lease ON lease.id = step.id AND lease.epoch = step.epoch
 """)  # noqa: S608 (built from the constant table above)
 
 
-def step_values(step: Advance) -> dict[str, Any]:
-    """What `ADVANCE` wants of a step, beside the session's id and the lease's epoch."""
+def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:
+    """What `ADVANCE` wants of a session's step under a lease."""
     ending = step.ending
     return {
+        "id": session_id,
+        "epoch": epoch,
         "status": ending.status if ending else step.status,
-        "summary": as_json(step.summary),
+        "summary": step.summary,
         "active_s": step.active_s,
-        "n_closed": len(step.closed),
-        "n_events": len(step.events),
         "stop_reason": ending.stop_reason if ending else None,
         "stop_detail": ending.stop_detail if ending else None,
         "precision_reached": ending.precision_reached if ending else None,
-        "failure": as_json(ending.failure) if ending and ending.failure else None,
+        "failure": ending.failure if ending else None,
         "ended": ending is not None,
-        "closed": as_json(
-            [
-                {"nth": nth, "step": number, **closing_values(closing)}
-                for nth, (number, closing) in enumerate(step.closed.items(), 1)
-            ]
-        ),
-        "asked": as_json([shallow(item) for item in step.asked]),
-        "events": as_json(
-            [
-                {"nth": nth, "type": event.type, "data": event.data}
-                for nth, event in enumerate(step.events, 1)
-            ]
-        ),
+        "closed": [
+            {"nth": nth, "step": number, **closing_values(closing)}
+            for nth, (number, closing) in enumerate(step.closed.items(), 1)
+        ],
+        "asked": [shallow(item) for item in step.asked],
+        "events": [
+            {"nth": nth, "type": event.type, "data": event.data}
+            for nth, event in enumerate(step.events, 1)
+        ],
     }
 
 
 def closing_values(closing: Closing | None) -> dict[str, Any]:
     """Columns of a closing."""
     return {f.name: getattr(closing, f.name) for f in fields(Closing)} if closing else {}
+
+
+def taken_over(session_id: str, item: Administration) -> dict[str, Any]:
+    """A row of `administrations`: an item of another session as one of this."""
+    return {
+        "session_id": session_id,
+        "step": item.step,
+        "position": item.position,
+        "asked_at": item.asked_at,
+        "answered_at": item.answered_at,
+        "information": item.information,
+        "probability": item.probability,
+        "arrival": item.arrival,
+        **closing_values(item.closing),
+    }
 
 
 def as_json(value: Any) -> str:

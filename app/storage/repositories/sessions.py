@@ -7,21 +7,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
-    Boolean,
     ColumnElement,
     Row,
-    Select,
-    bindparam,
     cast,
     func,
     insert,
-    literal_column,
     select,
     text,
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
-from sqlalchemy.ext.asyncio import AsyncSession
+from typing_extensions import override
 
 from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
 from app.records.banks import OPEN
@@ -36,26 +32,61 @@ from app.records.sessions import (
     SessionEvent,
     SessionRecord,
 )
-from app.storage.lapses import lapsed
+from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.session_steps import ADVANCE, as_json, closing_values, step_values
+from app.storage.repositories.session_queries import LOCKED_SESSION, SESSION, SESSIONS, WITH_AWAITED
+from app.storage.repositories.session_steps import ADVANCE, as_json, step_values, taken_over
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 
+#: What changes of a session when it comes into other hands, or into none: nobody waits for it now.
+MOVED: Mapping[str, Any] = {
+    "waiting_until": None,
+    "waiting_reason": None,
+    "revision": SessionRow.revision + 1,
+}
 
-class SessionRepository:
+
+class SessionRepository(LeasedRepository):
     """Questions and changes about sessions, within one transaction."""
 
-    def __init__(self, db: AsyncSession) -> None:
-        self._db = db
+    row = SessionRow
+    underway = UNDERWAY
+    held = ("running", "waiting")
 
-    async def add(self, new: NewSession, *, summary: dict[str, Any]) -> None:
-        """Store a new session with the figures before its first item, and its first event."""
+    @override
+    def _ready(self) -> Sequence[ColumnElement[bool]]:
+        return (SessionRow.ranking_id.is_(None),)
+
+    @override
+    def _moved(self) -> Mapping[str, Any]:
+        return MOVED
+
+    async def add(
+        self,
+        new: NewSession,
+        *,
+        summary: dict[str, Any],
+        administrations: Sequence[Administration] = (),
+    ) -> None:
+        """Store a new session.
+
+        Args:
+            new: The session.
+            summary: The figures before its first item.
+            administrations: Items that it takes over from another one: all closed, with the same
+                steps and arrivals, or all awaited.
+        """
         values = {f.name: getattr(new, f.name) for f in fields(new)}
         values["details"] = values.pop("metadata")
-        self._db.add(SessionRow(**values, summary=summary, event_seq=1))
-        await self._db.flush()
+        arrivals = sum(item.closing is not None for item in administrations)
+        await self._db.execute(
+            insert(SessionRow).values(**values, summary=summary, event_seq=1, arrivals=arrivals)
+        )
+        if administrations:
+            rows = [taken_over(new.id, item) for item in administrations]
+            await self._db.execute(insert(AdministrationRow), rows)
         await self._db.execute(
             insert(SessionEventRow).values(
                 session_id=new.id, seq=1, type="session.created", data={"status": new.status}
@@ -72,11 +103,25 @@ class SessionRepository:
         Raises:
             NotFoundError: No such session.
         """
-        query = _LOCKED_SESSION if for_update else _SESSION
+        query = LOCKED_SESSION if for_update else SESSION
         row = (await self._db.execute(query, {"wanted": session_id})).mappings().one_or_none()
         if row is None:
             raise NotFoundError("session", session_id)
         return SessionRecord(**row)
+
+    async def with_awaited(self, session_id: str) -> tuple[SessionRecord, Administration | None]:
+        """One session, and the first of its items whose answer is awaited.
+
+        Raises:
+            NotFoundError: No such session.
+        """
+        found = await self._db.execute(WITH_AWAITED, {"wanted": session_id})
+        row = found.one_or_none()
+        if row is None:
+            raise NotFoundError("session", session_id)
+        *columns, awaited = row
+        record = SessionRecord(**dict(zip(SESSION.selected_columns.keys(), columns, strict=True)))
+        return record, None if awaited is None else _administration(awaited)
 
     async def list_page(
         self,
@@ -91,7 +136,7 @@ class SessionRepository:
         Raises:
             NotFoundError: No session has the id `request.after`.
         """
-        query = _SESSIONS
+        query = SESSIONS
         filters: list[tuple[ColumnElement[Any] | Any, str | None]] = [
             (SessionRow.status, status),
             (SessionRow.endpoint_id, endpoint_id),
@@ -113,6 +158,12 @@ class SessionRepository:
         records = [SessionRecord(**row) for row in rows.mappings()]
         return Page(items=tuple(records[: request.limit]), has_more=len(records) > request.limit)
 
+    async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
+        """The members of a ranking, in the order in which they were given."""
+        query = SESSIONS.where(SessionRow.ranking_id == ranking_id)
+        rows = await self._db.execute(query.order_by(SessionRow.ranking_member))
+        return [SessionRecord(**row) for row in rows.mappings()]
+
     async def latest_results(self, bank_id: str) -> list[SessionRecord]:
         """The newest completed session of each endpoint on each scale of a bank.
 
@@ -124,7 +175,7 @@ class SessionRepository:
             EndpointRow.name, func.concat_ws(" ", EndpointRow.base_url, EndpointRow.model)
         )
         query = (
-            _SESSIONS.where(
+            SESSIONS.where(
                 BankVersionRow.bank_id == bank_id,
                 SessionRow.status == "completed",
                 SessionRow.endpoint_id.is_not(None),
@@ -142,100 +193,35 @@ class SessionRepository:
 
         A member of a ranking is run with the ranking, under its lease.
         """
-        claimed = await self._db.execute(
-            update(SessionRow)
-            .where(
-                SessionRow.id == session_id,
-                SessionRow.ranking_id.is_(None),
-                SessionRow.status.in_(UNDERWAY),
-                func.coalesce(SessionRow.lease_expires_at, func.now()) <= func.now(),
-            )
-            .values(
-                status="running",
-                lease_epoch=SessionRow.lease_epoch + 1,
-                lease_expires_at=func.now() + lease,
-                worker_id=worker_id,
-                waiting_until=None,
-                waiting_reason=None,
-                started_at=func.coalesce(SessionRow.started_at, func.now()),
-                revision=SessionRow.revision + 1,
-            )
-            .returning(SessionRow.id)
-        )
-        if claimed.one_or_none() is None:
-            return None
-        return await self.get(session_id)
+        epoch = await self._take(session_id, worker_id=worker_id, lease=lease)
+        return None if epoch is None else await self.get(session_id)
 
-    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
-        """Prolong the leases (session id -> epoch) that are still ours; returns which those are."""
-        rows = await self._db.execute(
-            text("""
-                UPDATE sessions SET lease_expires_at = now() + :lease
-                FROM unnest(CAST(:ids AS text[]), CAST(:epochs AS int[])) AS mine(id, epoch)
-                WHERE sessions.id = mine.id AND sessions.lease_epoch = mine.epoch
-                  AND sessions.status IN ('running', 'waiting')
-                RETURNING sessions.id
-            """),
-            {"ids": list(leases), "epochs": list(leases.values()), "lease": lease},
-        )
-        return set(rows.scalars())
-
-    async def release(self, leases: Mapping[str, int]) -> None:
-        """Give up leases (session id -> epoch) so that another worker goes on at once."""
-        await self._db.execute(
-            text("""
-                UPDATE sessions SET status = 'queued', lease_expires_at = NULL, worker_id = NULL,
-                    waiting_until = NULL, waiting_reason = NULL, revision = revision + 1
-                FROM unnest(CAST(:ids AS text[]), CAST(:epochs AS int[])) AS mine(id, epoch)
-                WHERE sessions.id = mine.id AND sessions.lease_epoch = mine.epoch
-                  AND sessions.status IN ('running', 'waiting')
-            """),
-            {"ids": list(leases), "epochs": list(leases.values())},
-        )
-
-    async def stalled(
-        self, *, grace: timedelta, counts: bool = True, limit: int = 100
-    ) -> list[str]:
-        """Live sessions that nobody runs: their lease, or their wait in the queue, ran out.
-
-        Each is marked as queued from now, so that it is reported once per grace period; `counts`
-        as for `lapsed`.
-        """
-        due = (
-            select(SessionRow.id)
-            .where(
-                SessionRow.ranking_id.is_(None),
-                SessionRow.status.in_(UNDERWAY),
-                func.coalesce(SessionRow.lease_expires_at, SessionRow.created_at) + grace
-                < func.now(),
-            )
-            .order_by(SessionRow.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
-        ids = list((await self._db.execute(due)).scalars())
-        if ids:
-            values = lapsed(SessionRow, counts=counts)
-            values |= {"waiting_until": None, "waiting_reason": None}
-            await self._db.execute(
-                update(SessionRow).where(SessionRow.id.in_(ids)).values(**values)
-            )
-        return ids
-
-    async def advance(self, session_id: str, epoch: int, step: Advance) -> None:
-        """Write one step, if the lease `epoch` is still the session's present one.
+    async def advance(self, steps: Mapping[str, Advance], epoch: int) -> None:
+        """Write a step of each session (id -> step), if `epoch` is still their present lease.
 
         Raises:
-            LeaseLostError: Another worker, or a cancel or pause, has taken the session over.
+            LeaseLostError: Another worker, or a cancel or pause, has taken a session over.
             StaleStepError: An answer was closed before.
         """
-        row = (
-            await self._db.execute(ADVANCE, {"id": session_id, "epoch": epoch, **step_values(step)})
-        ).one()
-        if row.held == 0:
-            raise LeaseLostError(f"Session {session_id} is no longer run under lease {epoch}.")
-        if row.closed != len(step.closed):
-            raise StaleStepError(f"An answer of session {session_id} was recorded before.")
+        found = await self.advance_each([(one, epoch, step) for one, step in steps.items()])
+        for error in found:
+            if error is not None:
+                raise error
+
+    async def advance_each(
+        self, steps: Sequence[tuple[str, int, Advance]]
+    ) -> list[LeaseLostError | StaleStepError | None]:
+        """Write steps of different sessions: id, epoch of the lease, step.
+
+        One statement: it needs no transaction around it.
+
+        Returns:
+            What `advance` would raise of each; the others are written.
+        """
+        values = as_json([step_values(*step) for step in steps])
+        rows = await self._db.execute(ADVANCE, {"steps": values})
+        found = {(row.id, row.epoch): row for row in rows}
+        return [_refusal(found[one, epoch], epoch, step) for one, epoch, step in steps]
 
     async def note_waiting(
         self,
@@ -310,14 +296,12 @@ class SessionRepository:
                 lease_epoch=SessionRow.lease_epoch + 1,
                 lease_expires_at=None,
                 worker_id=None,
-                waiting_until=None,
-                waiting_reason=None,
                 stop_reason=stop_reason,
                 stop_detail=stop_detail,
                 failure=None,
                 lapses=0,
                 event_seq=SessionRow.event_seq + 1,
-                revision=SessionRow.revision + 1,
+                **MOVED,
                 finished_at=func.now() if status in ENDED else None,
             )
         )
@@ -383,47 +367,6 @@ class SessionRepository:
             await asyncio.sleep(0)  # a session may have thousands: between them others run
         return found
 
-    async def copy_administrations(
-        self, target_id: str, administrations: Sequence[Administration]
-    ) -> None:
-        """Give a new session the closed items of another, same steps, same arrivals."""
-        rows = [
-            {
-                "session_id": target_id,
-                "step": item.step,
-                "position": item.position,
-                "asked_at": item.asked_at,
-                "answered_at": item.answered_at,
-                "information": item.information,
-                "probability": item.probability,
-                "arrival": item.arrival,
-                **closing_values(item.closing),
-            }
-            for item in administrations
-            if item.closing is not None
-        ]
-        if rows:
-            await self._db.execute(insert(AdministrationRow), rows)
-        await self._db.execute(
-            update(SessionRow).where(SessionRow.id == target_id).values(arrivals=len(rows))
-        )
-
-    async def copy_asked(self, target_id: str, administrations: Sequence[Administration]) -> None:
-        """Give a new session the items of another as asked, to be closed anew."""
-        rows = [
-            {
-                "session_id": target_id,
-                "step": item.step,
-                "position": item.position,
-                "asked_at": item.asked_at,
-                "information": item.information,
-                "probability": item.probability,
-            }
-            for item in administrations
-        ]
-        if rows:
-            await self._db.execute(insert(AdministrationRow), rows)
-
     async def events(
         self, session_id: str, *, after: int = 0, limit: int = 500
     ) -> list[SessionEvent]:
@@ -440,6 +383,15 @@ class SessionRepository:
         ]
 
 
+def _refusal(row: Any, epoch: int, step: Advance) -> LeaseLostError | StaleStepError | None:
+    """Why a step was not written, by the row that `ADVANCE` gave for it."""
+    if row.stale or (row.held and row.closed != len(step.closed)):
+        return StaleStepError(f"An answer of session {row.id} was recorded before.")
+    if not row.held:
+        return LeaseLostError(f"Session {row.id} is no longer run under lease {epoch}.")
+    return None
+
+
 def _require_own(record: SessionRecord) -> None:
     if record.ranking_id is not None:
         raise InvalidStateError(
@@ -447,49 +399,11 @@ def _require_own(record: SessionRecord) -> None:
         )
 
 
-# Answers that were replayed on another bank stay those to the bank that they were given on.
-_WITHHELD = literal_column(
-    """
-    CASE WHEN sessions.parent_id IS NULL THEN banks.visibility <> 'open' ELSE (
-        WITH RECURSIVE line (parent_id, version_id) AS (
-            SELECT sessions.parent_id, sessions.bank_version_id
-            UNION ALL
-            SELECT s.parent_id, s.bank_version_id FROM sessions s JOIN line ON s.id = line.parent_id
-        )
-        SELECT bool_or(b.visibility <> 'open') FROM line
-        JOIN bank_versions v ON v.id = line.version_id JOIN banks b ON b.id = v.bank_id
-    ) END
-    """,
-    Boolean(),
-)
-_JOINED: dict[str, Any] = {
-    "endpoint_name": EndpointRow.name,
-    "endpoint_model": EndpointRow.model,
-    "bank_id": BankVersionRow.bank_id,
-    "bank_name": BankRow.name,
-    "bank_version": BankVersionRow.number,
-    "bank_visibility": BankRow.visibility,
-    "withheld": _WITHHELD,
-}
 #: Answers that are made of rows in one go.
 _AT_ONCE = 200
-_OWN = [f.name for f in fields(SessionRecord) if f.name not in {*_JOINED, "metadata"}]
-# Built once: putting a statement together costs more than sending it.
-_SESSIONS: Select[Any] = (
-    select(
-        *(getattr(SessionRow, name) for name in _OWN),
-        SessionRow.details.label("metadata"),
-        *(column.label(name) for name, column in _JOINED.items()),
-    )
-    .join(BankVersionRow, BankVersionRow.id == SessionRow.bank_version_id)
-    .join(BankRow, BankRow.id == BankVersionRow.bank_id)
-    .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
-)
-_SESSION = _SESSIONS.where(SessionRow.id == bindparam("wanted"))
-_LOCKED_SESSION = _SESSION.with_for_update(of=SessionRow)
 
 
-def _administration(row: Row[Any]) -> Administration:
+def _administration(row: Row[Any] | AdministrationRow) -> Administration:
     closing = None
     if row.outcome is not None:
         closing = made_of(Closing, row)

@@ -3,15 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    DateTime,
-    LargeBinary,
-    MetaData,
-    Text,
-    text,
-)
+from sqlalchemy import DateTime, LargeBinary, MetaData, Text, func, text
 from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 Json = dict[str, Any]
 
@@ -38,6 +32,24 @@ class Base(DeclarativeBase):
         float: DOUBLE_PRECISION(),
         bytes: LargeBinary(),
     }
+
+
+class LeasedRow(Base):
+    """Work that one worker runs at a time: where it stands, and who has it."""
+
+    __abstract__ = True
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    status: Mapped[str]
+    #: Number of the lease, counted up by each claim.
+    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
+    #: How often in a row the lease ran out without a step.
+    lapses: Mapped[int] = mapped_column(server_default=text("0"))
+    lease_expires_at: Mapped[datetime | None]
+    worker_id: Mapped[str | None]
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
 
 
 EMPTY_OBJECT = text("'{}'::jsonb")

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, Base, Json
+from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow
 
 
 class ResponseSetRow(Base):
@@ -73,7 +73,7 @@ class CollectedSessionRow(Base):
     )
 
 
-class CalibrationRow(Base):
+class CalibrationRow(LeasedRow):
     """Item parameters being estimated from a response set: where it stands, and who runs it."""
 
     __tablename__ = "calibrations"
@@ -84,7 +84,6 @@ class CalibrationRow(Base):
         Index(None, "status", "lease_expires_at"),
     )
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     #: A set in use stays: without its answers nobody could tell where the parameters come from.
     response_set_id: Mapped[str] = mapped_column(ForeignKey("response_sets.id"), index=True)
     #: A part of another calibration: one set of its items, run by whichever worker is free.
@@ -100,13 +99,6 @@ class CalibrationRow(Base):
     bank_id: Mapped[str | None] = mapped_column(ForeignKey("banks.id"), index=True)
     bank_version_id: Mapped[str | None] = mapped_column(ForeignKey("bank_versions.id"), index=True)
     settings: Mapped[Json]
-    status: Mapped[str]
-
-    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
-    #: How often in a row the lease ran out without a step.
-    lapses: Mapped[int] = mapped_column(server_default=text("0"))
-    lease_expires_at: Mapped[datetime | None]
-    worker_id: Mapped[str | None]
 
     progress: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     result: Mapped[Json | None]
@@ -119,9 +111,6 @@ class CalibrationRow(Base):
     examinee_names: Mapped[list[str] | None] = mapped_column(deferred=True)
     examinee_values: Mapped[bytes | None] = mapped_column(deferred=True)
     failure: Mapped[Json | None]
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    started_at: Mapped[datetime | None]
-    finished_at: Mapped[datetime | None]
 
 
 class CalibrationEventRow(Base):

@@ -5,10 +5,10 @@ from datetime import datetime
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, Base, Json
+from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow
 
 
-class SessionRow(Base):
+class SessionRow(LeasedRow):
     """One adaptive test (`CatSession`): its design, where it stands, and who runs it."""
 
     __tablename__ = "sessions"
@@ -22,9 +22,7 @@ class SessionRow(Base):
         Index(None, "created_at", "id"),
     )
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     mode: Mapped[str]
-    status: Mapped[str]
     endpoint_id: Mapped[str | None] = mapped_column(ForeignKey("endpoints.id"), index=True)
     bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
     design: Mapped[Json]
@@ -37,11 +35,6 @@ class SessionRow(Base):
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
     provenance: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
 
-    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
-    #: How often in a row the lease ran out without a step.
-    lapses: Mapped[int] = mapped_column(server_default=text("0"))
-    lease_expires_at: Mapped[datetime | None]
-    worker_id: Mapped[str | None]
     waiting_until: Mapped[datetime | None]
     waiting_reason: Mapped[str | None]
 
@@ -57,12 +50,9 @@ class SessionRow(Base):
     #: Seconds the session has been worked on, over all leases; the budget in seconds counts these.
     active_s: Mapped[float] = mapped_column(server_default=text("0"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    started_at: Mapped[datetime | None]
-    finished_at: Mapped[datetime | None]
 
 
-class RankingRow(Base):
+class RankingRow(LeasedRow):
     """Several endpoints on one bank version, ranked; each is a session with this `ranking_id`."""
 
     __tablename__ = "rankings"
@@ -73,19 +63,11 @@ class RankingRow(Base):
         Index(None, "status", "lease_expires_at"),
     )
 
-    id: Mapped[str] = mapped_column(primary_key=True)
     bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
     #: Rules, shared budget, and how each endpoint is asked.
     settings: Mapped[Json]
     seed: Mapped[int] = mapped_column(BigInteger)
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
-    status: Mapped[str]
-
-    lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
-    #: How often in a row the lease ran out without a step.
-    lapses: Mapped[int] = mapped_column(server_default=text("0"))
-    lease_expires_at: Mapped[datetime | None]
-    worker_id: Mapped[str | None]
 
     #: The figures that `GET` shows: order, pairs, ties, progress, usage.
     summary: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
@@ -93,9 +75,6 @@ class RankingRow(Base):
     stop_detail: Mapped[str | None]
     failure: Mapped[Json | None]
     event_seq: Mapped[int] = mapped_column(server_default=text("0"))
-    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
-    started_at: Mapped[datetime | None]
-    finished_at: Mapped[datetime | None]
 
 
 class RankingEventRow(Base):

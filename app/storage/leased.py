@@ -1,0 +1,136 @@
+"""Work under a lease: one worker runs it, until it ends or the lease runs out or is taken away."""
+
+from abc import ABC
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from sqlalchemy import ColumnElement, Select, case, func, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.storage.rows.base import LeasedRow
+
+#: So often in a row a lease may run out without a step; then the work is done once more, alone.
+#: What is begun over and over and never gets on must end some day.
+MAX_LAPSES = 3
+
+
+class LeasedRepository(ABC):
+    """The leases of one table, within one transaction; base of the repositories of such tables.
+
+    A claim counts the row's `lease_epoch` up. Whoever writes later names the epoch of its claim, so
+    that a worker that was given up writes nothing.
+
+    Attributes:
+        row: The table.
+        claimable: States in which a worker may hold it.
+        held: Those in which one does.
+    """
+
+    row: ClassVar[type[LeasedRow]]
+    claimable: ClassVar[Sequence[str]] = ("queued", "running")
+    held: ClassVar[Sequence[str]] = ("running",)
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    def _ready(self) -> Sequence[ColumnElement[bool]]:
+        """What must be true, beside its state, of a row that is to be claimed for itself."""
+        return ()
+
+    def _moved(self) -> Mapping[str, Any]:
+        """Other columns that change whenever a row comes into other hands, or into none."""
+        return {}
+
+    async def _take(self, resource_id: str, *, worker_id: str, lease: timedelta) -> int | None:
+        """Claim a row: the epoch of the lease, or None if it has ended or somebody has it."""
+        row = self.row
+        epoch: int | None = await self._db.scalar(
+            update(row)
+            .where(
+                row.id == resource_id,
+                row.status.in_(self.claimable),
+                func.coalesce(row.lease_expires_at, func.now()) <= func.now(),
+                *self._ready(),
+            )
+            .values(
+                status="running",
+                lease_epoch=row.lease_epoch + 1,
+                lease_expires_at=func.now() + lease,
+                worker_id=worker_id,
+                started_at=func.coalesce(row.started_at, func.now()),
+                **self._moved(),
+            )
+            .returning(row.lease_epoch)
+        )
+        return epoch
+
+    async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
+        """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
+        rows = await self._db.scalars(
+            update(self.row)
+            .where(self.row.id.in_(self._ours(leases)))
+            .values(lease_expires_at=func.now() + lease)
+            .returning(self.row.id)
+        )
+        return set(rows)
+
+    async def release(self, leases: Mapping[str, int]) -> None:
+        """Give up leases (id -> epoch) so that another worker goes on at once."""
+        await self._db.execute(
+            update(self.row)
+            .where(self.row.id.in_(self._ours(leases)))
+            .values(status="queued", lease_expires_at=None, worker_id=None, **self._moved())
+        )
+
+    async def stalled(
+        self, *, grace: timedelta, counts: bool = True, limit: int = 100
+    ) -> list[str]:
+        """What has not ended and nobody runs: its lease, or its wait in the queue, ran out.
+
+        Each is marked as queued from now, so that it is reported once per grace period. What
+        somebody was running has lapsed; what waits for a rate limit, or in the queue, has not, nor
+        has what was given back.
+
+        Args:
+            grace: How long ago that must be.
+            counts: False where leases may have run out because the database was away.
+            limit: Most at once.
+        """
+        row = self.row
+        due = (
+            select(row.id)
+            .where(
+                row.status.in_(self.claimable),
+                func.coalesce(row.lease_expires_at, row.created_at) + grace < func.now(),
+                *self._ready(),
+            )
+            .order_by(row.id)
+            .limit(limit)
+            .with_for_update(skip_locked=True)
+        )
+        ids = list(await self._db.scalars(due))
+        was_run = (row.status == "running") & row.worker_id.is_not(None)
+        values: dict[str, Any] = {
+            "status": "queued",
+            "lease_expires_at": func.now(),  # over: the next worker may claim it
+            "worker_id": None,
+            **self._moved(),
+        }
+        if counts:
+            values["lapses"] = case((was_run, row.lapses + 1), else_=row.lapses)
+        if ids:
+            await self._db.execute(update(row).where(row.id.in_(ids)).values(**values))
+        return ids
+
+    def _ours(self, leases: Mapping[str, int]) -> Select[str]:
+        """Ids of the leases that are still ours, locked in order, so that nobody deadlocks."""
+        return (
+            select(self.row.id)
+            .where(
+                tuple_(self.row.id, self.row.lease_epoch).in_(list(leases.items())),
+                self.row.status.in_(self.held),
+            )
+            .order_by(self.row.id)
+            .with_for_update(key_share=True)
+        )
