@@ -6,12 +6,12 @@ server name stay those of the URL.
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import os
-import select
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
@@ -49,29 +49,36 @@ async def resolve_host(host: str, port: int) -> list[IPAddress]:
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """anyio's stream with a cheap test for being alive.
+    """A connection as asyncio has it, without the layers that serve other event loops too.
 
-    For every call the pool asks every idle connection whether the other side has closed it; through
-    anyio that costs more than the call itself once a hundred connections are open.
+    For every call the pool asks every idle connection whether the other side has closed it; that
+    must cost nothing once a hundred are open.
     """
 
-    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
-        self._stream = stream
-        self._socket = stream.get_extra_info("socket")
-        self._poll = select.poll()
-        self._poll.register(self._socket.fileno(), select.POLLIN)
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
 
     @override
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return await self._stream.read(max_bytes, timeout)
+        with _as_httpcore(httpcore2.ReadTimeout, httpcore2.ReadError):
+            async with asyncio.timeout(timeout):
+                return await self._reader.read(max_bytes)
 
     @override
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        await self._stream.write(buffer, timeout)
+        if not buffer:
+            return
+        with _as_httpcore(httpcore2.WriteTimeout, httpcore2.WriteError):
+            self._writer.write(buffer)
+            async with asyncio.timeout(timeout):
+                await self._writer.drain()
 
     @override
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        self._writer.close()
+        await asyncio.sleep(0)
+        self._writer.transport.abort()  # nobody waits for the other side's farewell
 
     @override
     async def start_tls(
@@ -80,16 +87,37 @@ class _Stream(httpcore2.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+        try:
+            with _as_httpcore(httpcore2.ConnectTimeout, httpcore2.ConnectError):
+                async with asyncio.timeout(timeout):
+                    await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
 
     @override
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
-            return self._socket.fileno() < 0 or bool(self._poll.poll(0))
-        return self._stream.get_extra_info(info)
+            return self._reader.at_eof() or self._writer.is_closing()
+        return self._writer.get_extra_info(_INFO.get(info, info))
 
 
-class _GuardedBackend(httpcore2.AnyIOBackend):
+_INFO = {"client_addr": "sockname", "server_addr": "peername"}
+
+
+@contextlib.contextmanager
+def _as_httpcore(late: type[Exception], broken: type[Exception]) -> Iterator[None]:
+    """Raises what httpcore2 expects for what asyncio raises."""
+    try:
+        yield
+    except TimeoutError as exc:
+        raise late(str(exc)) from exc
+    except OSError as exc:  # TLS's own errors are among these
+        raise broken(str(exc)) from exc
+
+
+class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     """Connects only to addresses that the guard has seen."""
 
     def __init__(self, guard: AddressGuard, resolve: Resolve) -> None:
@@ -109,17 +137,21 @@ class _GuardedBackend(httpcore2.AnyIOBackend):
         for address in await self._resolve(host, port):
             try:
                 self._guard.check(address)
-                stream = await super().connect_tcp(
-                    str(address), port, timeout, local_address, socket_options
-                )
+                with _as_httpcore(httpcore2.ConnectTimeout, httpcore2.ConnectError):
+                    async with asyncio.timeout(timeout):
+                        stream = _Stream(*await asyncio.open_connection(str(address), port))
             except httpcore2.ConnectError as exc:
                 failure = failure or httpcore2.ConnectError(_system_reason(exc))
             except (BlockedAddressError, httpcore2.ConnectTimeout) as exc:
                 failure = failure or exc
             else:
                 opened_connection.set(True)
-                return _Stream(stream)
+                return stream
         raise failure or httpcore2.ConnectError(f"the name {host!r} has no address")
+
+    @override
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
 
 class GuardedHTTPTransport(httpx2.AsyncHTTPTransport):
@@ -145,7 +177,7 @@ def _trusted_certificates() -> ssl.SSLContext:
 
 
 def _system_reason(exc: httpcore2.ConnectError) -> str:
-    """What the operating system said, which anyio keeps as the cause of a vaguer error."""
+    """What the operating system said, which is the cause of a vaguer error."""
     cause: BaseException = exc
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
+from functools import lru_cache
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -45,6 +45,14 @@ MAX_STALE_RESENDS: Final = 2
 _REDIRECTS: Final = frozenset({301, 302, 307, 308})
 _MAX_DIGITS: Final = 15  # of a length that is worth comparing
 _HOST = re.compile(r"[0-9A-Za-z._-]{1,253}")
+_HEADERS: Final = {
+    "content-type": "application/json",
+    "accept": "application/json",
+    "accept-encoding": "gzip, deflate",
+    "user-agent": "sextant",
+}
+#: The budget of one attempt is enforced around the whole call, see `post_json`.
+_EXTENSIONS: Final = {"timeout": httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S).as_dict()}
 _BROKEN_CONNECTION: Final = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
 
 
@@ -86,26 +94,20 @@ class Transport:
         resolve: Resolve = resolve_host,
     ) -> None:
         self._max_body_bytes = max_body_bytes
-        self._client = httpx2.AsyncClient(
-            transport=GuardedHTTPTransport(
-                guard,
-                resolve,
-                httpx2.Limits(
-                    max_connections=max_connections,
-                    max_keepalive_connections=MAX_IDLE_CONNECTIONS,
-                    keepalive_expiry=IDLE_CONNECTION_S,
-                ),
+        # No client of httpx2's around it: redirects follow rules of our own here, and cookies would
+        # pass between endpoints of different owners.
+        self._connections = GuardedHTTPTransport(
+            guard,
+            resolve,
+            httpx2.Limits(
+                max_connections=max_connections,
+                max_keepalive_connections=MAX_IDLE_CONNECTIONS,
+                keepalive_expiry=IDLE_CONNECTION_S,
             ),
-            trust_env=False,
-            follow_redirects=False,
-            # Endpoints of different owners share this client; none may leave state behind.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-            # The budget of one attempt is enforced around the whole call, see `post_json`.
-            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S),
         )
 
     async def __aenter__(self) -> Self:
-        await self._client.__aenter__()
+        await self._connections.__aenter__()
         return self
 
     async def __aexit__(
@@ -114,7 +116,7 @@ class Transport:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._client.__aexit__(exc_type, exc, traceback)
+        await self._connections.__aexit__(exc_type, exc, traceback)
 
     async def post_json(
         self,
@@ -144,7 +146,7 @@ class Transport:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(timeout_s):
-                reply = await self._follow(httpx2.URL(url), content, credentials)
+                reply = await self._follow(_parsed(url), content, credentials)
         except TimeoutError as exc:
             raise ExamineeTimeoutError(
                 f"{_origin(url)} did not finish its answer within {timeout_s:g} s."
@@ -163,7 +165,7 @@ class Transport:
     ) -> tuple[int, httpx2.Headers, bytes, str]:
         first = url
         for _ in range(MAX_REDIRECTS + 1):
-            headers = {"content-type": "application/json", "accept": "application/json"}
+            headers = dict(_HEADERS)
             if _keeps_credentials(first, url):
                 headers |= credentials
             status, reply_headers, body = await self._send(url, content, headers)
@@ -193,10 +195,12 @@ class Transport:
     ) -> httpx2.Response:
         resends = 0
         while True:
-            request = self._client.build_request("POST", url, content=content, headers=headers)
+            request = httpx2.Request(
+                "POST", url, content=content, headers=headers, extensions=_EXTENSIONS
+            )
             opened_connection.set(False)
             try:
-                return await self._client.send(request, stream=True)
+                return await self._connections.handle_async_request(request)
             except httpx2.HTTPError as exc:
                 # A server may close an idle connection in the moment in which it is used again;
                 # then nothing was wrong with the call, and nobody read it.
@@ -228,6 +232,12 @@ class Transport:
 def json_bytes(payload: Mapping[str, Any]) -> bytes:
     """The body that `Transport.post_json` sends for `payload`: what a signature is made over."""
     return json.dumps(payload, separators=(",", ":")).encode()
+
+
+@lru_cache(maxsize=256)
+def _parsed(url: str) -> httpx2.URL:
+    """A session asks one URL over and over, and parsing it costs as much as sending a header."""
+    return httpx2.URL(url)
 
 
 def parse_endpoint_url(text: str) -> httpx2.URL:

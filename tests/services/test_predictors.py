@@ -81,7 +81,7 @@ def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Admini
         )
         assert again.state.responses == run.state.responses
         assert again.state.draws == run.state.draws
-        now = float(turn)  # figures are renewed every half second
+        now = 10.0 * turn  # figures are renewed every few seconds
         assert again.summary(elapsed_s=now) == run.summary(elapsed_s=now)
     return list(stored.values())
 

@@ -33,20 +33,12 @@ from app.storage.unit_of_work import UnitOfWork
 class NextItem:
     """The item that a manual session waits for, and the session."""
 
-    awaited: Administration
+    step: int
+    step_token: str
+    asked_at: datetime
     item: BankItem
     version: LoadedVersion
     record: SessionRecord
-
-    @property
-    def step(self) -> int:
-        """Number of the step, from 1."""
-        return self.awaited.step
-
-    @property
-    def step_token(self) -> str:
-        """What an answer to this step names."""
-        return self.awaited.step_token or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +87,12 @@ class ManualSessions:
         version = await self._versions.load_as(record.bank_version_id, record.provenance["asking"])
         items = await self._versions.items_at(version, [awaited.position])
         return NextItem(
-            awaited=awaited, item=items[awaited.position], version=version, record=record
+            step=awaited.step,
+            step_token=awaited.step_token or "",
+            asked_at=awaited.asked_at,
+            item=items[awaited.position],
+            version=version,
+            record=record,
         )
 
     async def answer(self, session_id: str, answer: ManualAnswer) -> SessionRecord:
@@ -107,15 +104,15 @@ class ManualSessions:
             StaleStepError: The step was answered before, or the token is not its own.
         """
         expected = await self._expected(session_id, answer)
-        record, awaited = expected.record, expected.awaited
+        record, step = expected.record, expected.step
         async with self._database.reading() as uow:
             asked = await uow.sessions.administrations(session_id)
         closing = await self._closing(expected, answer, asked)
         run = await open_run(self._versions, record, asked, version=expected.version)
-        if awaited.step not in run.pending:
+        if step not in run.pending:
             raise _stale((await self.next_item(session_id)).step)
-        closed = {awaited.step: run.close(awaited.step, closing)}
-        waited_s = max(0.0, (datetime.now(UTC) - awaited.asked_at).total_seconds())
+        closed = {step: run.close(step, closing)}
+        waited_s = max(0.0, (datetime.now(UTC) - expected.asked_at).total_seconds())
         try:
             async with self._database.unit_of_work() as uow:
                 elapsed_s, epoch = record.active_s + waited_s, record.lease_epoch

@@ -45,7 +45,7 @@ from app.services.sessions.repeats import Answering
 from app.services.sessions.standing import standing_of
 
 #: A prediction on the way is renewed this often, seconds: it costs as much as the rest of a step.
-PREDICTION_INTERVAL_S = 0.5
+PREDICTION_INTERVAL_S = 2.0
 #: Above this many items the whole-bank prediction is left for the end of the test: it costs a pass
 #: over the bank.
 LIVE_PREDICTION_MAX_ITEMS = 10_000
