@@ -52,7 +52,7 @@ class SessionRepository(LeasedRepository):
     """Questions and changes about sessions, within one transaction."""
 
     row = SessionRow
-    underway = UNDERWAY
+    claimable = UNDERWAY
     held = ("running", "waiting")
 
     @override
