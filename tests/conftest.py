@@ -180,14 +180,15 @@ def helpers_stay() -> Iterator[None]:
     """What services work with in other processes stays from test to test, as in a server."""
     from app import scorers
     from app.services import container
+    from app.services.banks.confined_tests import close_processes
 
     async def nothing() -> None:
         """Close nothing."""
 
-    close, aclose = container.close_processes, scorers.aclose
+    aclose = scorers.aclose
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(container, "close_processes", lambda: None)
         patch.setattr(scorers, "aclose", nothing)
         yield
-    close()
+    close_processes()
     asyncio.run(aclose())
