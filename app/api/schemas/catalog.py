@@ -28,7 +28,7 @@ class SourceRead(Output):
         return cls.read({**dict(source), "name": source.names[-1], "origin": source.origin})
 
 
-class AskedRead(Output):
+class CalibratedByRead(Output):
     """How the answers were got that the parameters were estimated from."""
 
     mode: Literal["generate", "loglikelihood"]
@@ -53,7 +53,7 @@ class CatalogEntryRead(Output):
     split: str
     items: int = Field(description="With published parameters.")
     few_shot: int = Field(description="Worked examples before each question.")
-    asked: AskedRead
+    asked: CalibratedByRead
     own: bool = Field(description="From the operator's own folder.")
     files: dict[str, list[SourceRead]] = Field(
         description="By group; the same content in each of the places."
