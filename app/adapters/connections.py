@@ -48,6 +48,31 @@ async def resolve_host(host: str, port: int) -> list[IPAddress]:
     return list(dict.fromkeys(ipaddress.ip_address(entry[4][0]) for entry in found))
 
 
+class _Reader(asyncio.StreamReader):
+    """Knows whether something has come that nobody has read."""
+
+    unread = 0
+
+    @override
+    def feed_data(self, data: Any) -> None:
+        self.unread += len(data)
+        super().feed_data(data)
+
+    @override
+    async def read(self, n: int = -1) -> bytes:
+        data = await super().read(n)
+        self.unread -= len(data)
+        return data
+
+
+async def _opened(address: str, port: int) -> "_Stream":
+    loop = asyncio.get_running_loop()
+    reader = _Reader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    transport, _ = await loop.create_connection(lambda: protocol, address, port)
+    return _Stream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+
 class _Stream(httpcore2.AsyncNetworkStream):
     """A connection as asyncio has it, without the layers that serve other event loops too.
 
@@ -55,7 +80,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
     must cost nothing once a hundred are open.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
 
@@ -99,7 +124,8 @@ class _Stream(httpcore2.AsyncNetworkStream):
     @override
     def get_extra_info(self, info: str) -> Any:
         if info == "is_readable":
-            return self._reader.at_eof() or self._writer.is_closing()
+            # What comes unasked (a 408, as a farewell) must not be read as the next call's answer.
+            return self._reader.unread or self._reader.at_eof() or self._writer.is_closing()
         return self._writer.get_extra_info(_INFO.get(info, info))
 
 
@@ -139,7 +165,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
                 self._guard.check(address)
                 with _as_httpcore(httpcore2.ConnectTimeout, httpcore2.ConnectError):
                     async with asyncio.timeout(timeout):
-                        stream = _Stream(*await asyncio.open_connection(str(address), port))
+                        stream = await _opened(str(address), port)
             except httpcore2.ConnectError as exc:
                 failure = failure or httpcore2.ConnectError(_system_reason(exc))
             except (BlockedAddressError, httpcore2.ConnectTimeout) as exc:

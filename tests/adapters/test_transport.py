@@ -206,6 +206,29 @@ async def test_an_idle_connection_that_the_server_closed_is_replaced_at_once(
     assert len(served) == 3
 
 
+async def test_what_a_server_says_unasked_is_no_answer_to_the_next_call(
+    transport: Transport, faults_url: str
+) -> None:
+    answered, said = asyncio.Event(), asyncio.Event()
+
+    async def farewell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        await answered.wait()
+        if not said.is_set():
+            writer.write(b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 2\r\n\r\n{}")
+            await writer.drain()
+            said.set()
+        await reader.readuntil(b"}")
+
+    async with raw_server(farewell) as url:
+        assert await post(transport, url) == 200
+        answered.set()
+        await said.wait()
+        assert await post(transport, f"{faults_url}/ok/x") == 200  # meanwhile it arrives
+        assert await post(transport, url) == 200
+
+
 async def test_a_call_whose_own_connection_is_dropped_is_not_repeated(
     transport: Transport,
 ) -> None:
