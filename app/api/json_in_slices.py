@@ -16,8 +16,9 @@ from typing_extensions import override
 
 #: Of the largest body; a row of parameters has up to seven.
 MAX_VALUES = 700_000
-#: Of a fraction; of whole numbers Python has a limit of its own.
+#: Of a number.
 MAX_DIGITS = 10_000
+_TOO_LONG = re.compile(rf"-?[0-9][0-9.eE+-]{{{MAX_DIGITS}}}")
 #: Letters of a text that are decoded in one go.
 _PIECE = 1 << 16
 #: So much of a text as takes a millisecond. Never ends within an escape, or between the two halves
@@ -50,8 +51,7 @@ class InSlices(json.JSONDecoder):
         self.parse_object = lambda start, strict, scan, *_: _object(
             start, strict, self._counting(scan)
         )
-        self.parse_float = _number(self.parse_float)
-        self.scan_once = py_make_scanner(self)
+        self.scan_once = _bounded(py_make_scanner(self))
 
     @override
     def decode(self, s: str, *args: Any) -> Any:
@@ -63,18 +63,19 @@ class InSlices(json.JSONDecoder):
             self._n_values += 1
             if self._n_values > MAX_VALUES:
                 raise TooManyValuesError(f"more than {MAX_VALUES} values")
-            return scan(text, at)
+            return bounded(text, at)
 
+        bounded = _bounded(scan)
         return counted
 
 
-def _number(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def parsed(digits: str) -> Any:
-        if len(digits) > MAX_DIGITS:
-            raise ValueError(f"a number of {len(digits)} digits, the limit is {MAX_DIGITS}")
-        return parse(digits)
+def _bounded(scan: _Scan) -> _Scan:
+    def bounded(text: str, at: int) -> tuple[Any, int]:
+        if _TOO_LONG.match(text, at):  # else all its digits are looked at in one go
+            raise ValueError(f"a number of more than {MAX_DIGITS} digits")
+        return scan(text, at)
 
-    return parsed
+    return bounded
 
 
 def _object(start: tuple[str, int], strict: bool, scan: _Scan) -> tuple[dict[str, Any], int]:

@@ -22,7 +22,7 @@ from typing_extensions import override
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed
 from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
-from app.api.turns import turn_of
+from app.api.turns import entered, turn_of
 from app.deps import authenticate
 from app.errors import (
     BusyError,
@@ -91,6 +91,7 @@ class ApiRoute(APIRoute):
         }
 
         async def handle(request: Request) -> Response:
+            await entered()
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
             _refuse_unknown(request, known)

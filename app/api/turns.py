@@ -1,18 +1,26 @@
-"""Requests that read, a few of each caller at a time.
+"""Requests begin one after the other, and of a caller a few that read are worked on at a time.
 
 Each is a few milliseconds of the one event loop: a hundred at once would keep all others, the look
 at the server's health too, waiting for the sum of them. Who sends them waits in a line of its own.
 """
 
+import asyncio
 from contextlib import AbstractAsyncContextManager
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from app.confined import Lane
 
 #: Requests of one key that are worked on at a time, and that may wait.
-AT_A_TIME, WAITING = 4, 256
+AT_A_TIME, WAITING = 2, 256
 
+_doors: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 _lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()
+
+
+async def entered() -> None:
+    """Returns in the order of calls, of which one goes on in each pass of the event loop."""
+    async with _doors.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        await asyncio.sleep(0)
 
 
 def turn_of(key_id: str) -> AbstractAsyncContextManager[None]:
