@@ -32,7 +32,7 @@ from app.services.results.leaderboards import LeaderboardService
 from app.services.results.simulations import SimulationService
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.derived import DerivedSessions
-from app.services.sessions.drafts import SessionDrafts, SessionQueue
+from app.services.sessions.drafts import SessionQueue
 from app.services.sessions.manual import ManualSessions
 from app.services.sessions.mark_checks import MarkChecks
 from app.services.sessions.previews import Previews
@@ -69,7 +69,6 @@ class Services:
     drift: DriftService
     collector: Collector
     calibrations: CalibrationService
-    session_drafts: SessionDrafts
     sessions: SessionService
     derived_sessions: DerivedSessions
     mark_checks: MarkChecks
@@ -108,14 +107,13 @@ async def open_services(
         versions = VersionService(database)
         response_sets = ResponseSetService(database, reader)
         joins = JoinChecks(database, versions, response_sets)
-        drafts = SessionDrafts(
+        sessions = SessionService(
             database=database,
             versions=versions,
             endpoints=endpoints,
             queue=queue,
             private_endpoints=settings.is_loopback,
         )
-        sessions = SessionService(database=database, versions=versions, queue=queue, drafts=drafts)
         try:
             yield Services(
                 settings=settings,
@@ -152,14 +150,13 @@ async def open_services(
                     versions=versions,
                     queue=queue,
                 ),
-                session_drafts=drafts,
                 sessions=sessions,
                 derived_sessions=DerivedSessions(
                     database=database,
                     versions=versions,
                     endpoints=endpoints,
                     queue=queue,
-                    drafts=drafts,
+                    sessions=sessions,
                 ),
                 mark_checks=MarkChecks(
                     database=database, versions=versions, endpoints=endpoints, transport=transport
@@ -168,7 +165,7 @@ async def open_services(
                     database=database,
                     versions=versions,
                     endpoints=endpoints,
-                    drafts=drafts,
+                    sessions=sessions,
                     queue=queue,
                 ),
                 manual_sessions=ManualSessions(

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import structlog
 
-from app.adapters.retry import OnWait, Waiting
 from app.errors import BusyError, DatabaseUnavailableError, SecretsError
 
 logger = structlog.get_logger(__name__)
@@ -18,6 +18,29 @@ T = TypeVar("T")
 _RETRY_S = (0.2, 2.0)
 #: Seconds between two looks whether a stored secret can be read by now.
 _KEY_LOOK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why nothing happens just now.
+
+    Attributes:
+        until: When the next attempt starts, UTC.
+        reason: What the endpoint said.
+        attempt: The attempt that failed, from 1.
+        error_code: Code of its error.
+        is_repeat: Whether the same wait was told of before, with an earlier `until`.
+    """
+
+    until: datetime
+    reason: str
+    attempt: int
+    error_code: str
+    is_repeat: bool = False
+
+
+OnWait = Callable[[Waiting | None], Awaitable[None]]
+"""Told of each wait before it begins, and with `None` when it is over."""
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]]) -> T:

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import httpx2
 import numpy as np
 import pytest
 
 from app.adapters import EndpointConfig, Examinee, Transport, build
-from app.adapters.retry import complete
 from app.calling import RetryPolicy
 from app.errors import EndpointUnauthorizedError
+from app.services.endpoints.calls import persist
 from tests.contracts.examinees import SECRET, ask
 from tests.servers import spawned
 from tests.servers.fault_server import MIXED_FAULTS, FaultServer
@@ -28,9 +29,9 @@ async def test_retries_survive_any_mixture_of_faults_without_a_call_too_many(
         examinee = examinee_of("openai_chat", path)
         rng = np.random.default_rng(0)
         attempted = await asyncio.gather(
-            *(complete(examinee, ask(prompt), PATIENT, rng) for prompt in prompts)
+            *(persist(partial(examinee.complete, ask(prompt)), PATIENT, rng) for prompt in prompts)
         )
-        return [(one.completion.text, one.attempts) for one in attempted]
+        return [(completion.text, attempts) for completion, attempts in attempted]
 
     undisturbed = await answers("/ok/v1")
     disturbed = await answers("/mixed/v1")
@@ -66,8 +67,8 @@ async def test_a_behaviour_with_a_number_ends_after_so_many_calls(
     examinee_of: Callable[..., Examinee], faults: FaultServer
 ) -> None:
     examinee = examinee_of("hf_endpoint", "/error_503-3")
-    attempted = await complete(examinee, ask(), PATIENT, np.random.default_rng(0))
-    assert attempted.attempts == 4
+    _, attempts = await persist(lambda: examinee.complete(ask()), PATIENT, np.random.default_rng(0))
+    assert attempts == 4
     assert faults.asked["error_503-3"] == 4
 
 

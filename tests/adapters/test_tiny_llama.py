@@ -1,15 +1,16 @@
 """Our adapters against the real llama.cpp server."""
 
 import asyncio
+from functools import partial
 
 import numpy as np
 import pytest
 
 from app.adapters import CompletionRequest, EndpointConfig, Examinee, Transport, build
-from app.adapters.retry import complete
 from app.calling import GenerationParams, RetryPolicy
 from app.errors import EndpointRejectedError, EndpointUnauthorizedError
 from app.items import FinishReason, Message
+from app.services.endpoints.calls import persist
 from tests.contracts.examinees import SECRET, ask
 
 SHORT = GenerationParams(max_tokens=4, seed=1)
@@ -81,8 +82,10 @@ async def test_a_hundred_calls_in_flight_all_come_back(llama: Examinee) -> None:
     rng = np.random.default_rng(0)
     completions = await asyncio.gather(
         *(
-            complete(llama, ask(f"Item {number}", max_tokens=1), RetryPolicy(), rng)
+            persist(
+                partial(llama.complete, ask(f"Item {number}", max_tokens=1)), RetryPolicy(), rng
+            )
             for number in range(300)
         )
     )
-    assert all(attempted.attempts == 1 for attempted in completions)
+    assert all(attempts == 1 for _, attempts in completions)

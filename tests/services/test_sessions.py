@@ -7,21 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.engine import Ask
 from app.engine.bank import ItemBank
 from app.engine.stopping import Stop
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.endpoints import Price
-from app.records.sessions import Administration, Closing
+from app.records.sessions import Administration, Closing, SelectedItem
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.services.endpoints.service import price_in
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
-from app.services.sessions.run import SessionRun
+from app.services.sessions.run import SessionRun, open_run
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -244,12 +242,10 @@ def by_cost(price: Price | None = None) -> SessionSpec:
 
 async def first_choice(services: Services, price: Price | None) -> str:
     """The item that such a session asks first."""
-    draft = await services.session_drafts.draft(by_cost(price))
-    version, price = draft.version, price_in(draft.new.provenance)
-    test = await services.versions.adaptive_test(version, draft.plan.design, price)
-    asked = test.ask(test.start(), np.random.default_rng(0))
-    assert isinstance(asked, Ask)
-    return version.keys[asked.item]
+    run = await open_run(services.versions, await services.sessions.create(by_cost(price)))
+    asked = run.next_item(elapsed_s=0.0)
+    assert isinstance(asked, SelectedItem)
+    return run.version.key_at(asked.position)
 
 
 async def test_value_for_money_counts_the_endpoints_price_else_written_tokens(

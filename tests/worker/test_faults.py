@@ -14,8 +14,8 @@ from app.errors import DatabaseUnavailableError, EndpointUnauthorizedError, Inva
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
 from app.services.container import Services
-from app.services.endpoints import rate_limited
-from app.services.endpoints.rate_limited import RateLimited
+from app.services.endpoints import calls
+from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointChange, EndpointSpec
 from app.services.sessions.failure_limits import MIN_ITEMS_FOR_SHARE
 from app.services.sessions.manual import ManualAnswer
@@ -274,7 +274,7 @@ async def test_a_worker_stops_even_if_the_queue_cannot_be_left_in_good_order(
 async def test_a_new_key_holds_for_the_next_call_and_the_model_stays(
     services: Services, faults: FaultServer, faults_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limited, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(calls, "LOOK_EVERY_S", 0.0)
     faults.api_key = "new"
     settings = EndpointSettings(
         name="mine", kind="openai_chat", model="one", base_url=f"{faults_url}/ok/v1"

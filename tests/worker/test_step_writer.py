@@ -14,7 +14,7 @@ from app.records.sessions import (
     SessionRecord,
 )
 from app.services.container import Services
-from app.services.sessions.step_writer import StepWriter
+from app.services.sessions.runner import StepWriter
 from app.storage.repositories.sessions import SessionRepository
 from tests.services.sessions import spec
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from app.adapters.base import Completion, CompletionRequest, Examinee
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.items import FinishReason
-from app.services.endpoints.rate_limited import RateLimited
+from app.services.endpoints.calls import RateLimited
 from app.services.patience import patiently
 from app.storage.database import Database
 

@@ -173,6 +173,21 @@ class EndpointService:
         self.check(spec)
         return NewEndpoint(id=new_id("end"), settings=spec.settings, sealed=self._sealed(spec))
 
+    async def to_ask(self, choice: str | EndpointSpec) -> Endpoint | NewEndpoint:
+        """Who is to be asked: a saved endpoint by its id, or one that comes with what asks it.
+
+        Raises:
+            InvalidInputError: A new one that cannot be used.
+            BlockedAddressError: Its URL names an address that this server does not call.
+            NotFoundError: No such endpoint.
+            SecretsError: The key of a saved one cannot be decrypted: that is said now.
+        """
+        if isinstance(choice, EndpointSpec):
+            return self.prepare(choice)
+        endpoint = await self.get(choice, archived=True)
+        self._opened(endpoint)
+        return endpoint
+
     async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
         """One endpoint.
 

@@ -1,125 +1,87 @@
-"""Marks answers, and makes the calls of the scorers that call out, within their budgets."""
+"""Marks answers: what the scorer says of one, and the closing that is stored of it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
-import numpy as np
 import structlog
 
 from app import scorers
-from app.adapters.base import CompletionRequest
-from app.adapters.callback import CallbackEndpoint
-from app.adapters.embeddings import embed
-from app.adapters.retry import OnWait, persist
 from app.adapters.transport import Transport
-from app.calling import GenerationParams
-from app.errors import BusyError, EndpointRejectedError, ScorerBudgetError
-from app.items import Answer, Message, Outcome
-from app.scorers.base import NotScored
-from app.scorers.calling import Budget, CallingScorer, Embedded, Written
+from app.errors import BusyError
+from app.items import Answer, Outcome, ScorerSpec
+from app.records.sessions import Administration, Closing, SessionRecord
+from app.scorers.base import Mark, NotScored, Scored
+from app.scorers.calling import CallingScorer
 from app.scorers.workbench import Kind
 from app.services.banks.loaded import BankItem
-from app.services.endpoints.rate_limited import RateLimited
-from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.marking.closing import Marked, Spending, hash_of, storable_mark
-from app.services.patience import once_readable
+from app.services.endpoints.of_scorers import ids_in
+from app.services.endpoints.service import EndpointService
+from app.services.marking.calling_out import ScorerCalls
+from app.services.patience import OnWait
 
 logger = structlog.get_logger(__name__)
 
-T = TypeVar("T")
-
 #: Pauses before marking is tried again where the server has too much to mark, seconds.
 _BUSY_PAUSES_S = (1.0, 2.0, 5.0, 10.0, 20.0)
-#: Of calls that take no tokens for an answer.
-_NOTHING_WRITTEN = GenerationParams(max_tokens=None)
 
 
-@dataclass(slots=True)
-class _Purse:
-    """What one scorer has spent in a session, of what it may.
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A mark, and what is stored with the answer of how it came about.
 
     Attributes:
-        unmetered: An endpoint did not say what a call took that is capped: the cap cannot be kept.
+        scorer_hash: Of the scorer that really marked, by `hash_of`.
+        marking: Of scorers that called out; `None` for all others.
     """
 
-    name: str
-    budget: Budget | None
-    spent: Spending = field(default_factory=Spending)
-    unmetered: bool = False
-
-    def require(self) -> None:
-        """Refuse another call once the budget is spent.
-
-        Raises:
-            ScorerBudgetError: It is.
-        """
-        budget, spent = self.budget, self.spent
-        if budget is None:
-            return
-        if self.unmetered:
-            raise ScorerBudgetError(
-                f"An endpoint of scorer {self.name!r} does not say what a call took, so its budget "
-                "cannot be kept: it counts as spent."
-            )
-        for cap, used, unit in (
-            (budget.usd, spent.usd, "US dollars"),
-            (budget.tokens, spent.tokens_in + spent.tokens_out, "tokens"),
-            (budget.calls, spent.calls, "calls"),
-        ):
-            if cap is not None and used is not None and used >= cap:
-                raise ScorerBudgetError(
-                    f"The budget of scorer {self.name!r}, {cap:g} {unit} a session, is spent."
-                )
-
-    def is_metered(self, tokens: Sequence[int | None], usd: float | None) -> bool:
-        """Whether what this call took is known, as far as the budget asks."""
-        budget = self.budget
-        if budget is None:
-            return True
-        tokens_known = budget.tokens is None or any(count is not None for count in tokens)
-        return tokens_known and (budget.usd is None or usd is not None)
+    mark: Mark
+    scorer_hash: str
+    marking: dict[str, Any] | None = None
 
 
 class AnswerMarker:
-    """Marks the answers of one session.
+    """Marks the answers of one session, or one answer of a trial.
 
     Args:
-        endpoints: Opens the scorers' endpoints.
-        transport: The client that calls them.
-        resolved: Endpoint as scorers name it -> its id, settled when the session was made.
+        calls: What its scorers call.
         owner: The session, or the key that tries a scorer: owners take turns where marking takes
             computing.
         kind: Whether it is a trial, which has no part in what sessions have to mark with.
-        seed: For the jitter of waits.
-        stored: What earlier answers of the session have stored of their marking: it counts against
-            the budgets.
     """
 
-    def __init__(
-        self,
+    def __init__(self, calls: ScorerCalls, *, owner: str, kind: Kind = "sessions") -> None:
+        self._calls = calls
+        self._owner, self._kind = owner, kind
+
+    @classmethod
+    def of(
+        cls,
+        session: SessionRecord,
+        asked: Sequence[Administration] = (),
         *,
         endpoints: EndpointService,
         transport: Transport,
-        resolved: Mapping[str, str],
-        owner: str,
-        kind: Kind = "sessions",
-        seed: int = 0,
-        stored: Iterable[Mapping[str, Any] | None] = (),
-    ) -> None:
-        self._endpoints = endpoints
-        self.transport = transport
-        self._resolved = resolved
-        self._owner, self._kind = owner, kind
-        self.rng = np.random.default_rng(seed)
-        self._opened: dict[str, tuple[ReadyEndpoint, RateLimited]] = {}
-        self._purses: dict[str, _Purse] = {}
-        self._earlier: dict[str, Spending] = {}
-        for marking in stored:
-            if marking is not None:
-                earlier = self._earlier.setdefault(marking["spec_hash"], Spending())
-                earlier.add(Spending(**marking["usage"]))
+    ) -> "AnswerMarker":
+        """The marker of a session.
+
+        Args:
+            session: The session, which names its scorers' endpoints.
+            asked: Items that it has closed: what was spent on marking them counts.
+            endpoints: Opens the scorers' endpoints.
+            transport: The client that calls them.
+        """
+        calls = ScorerCalls(
+            endpoints=endpoints,
+            transport=transport,
+            resolved=ids_in(session.provenance),
+            seed=session.seed,
+            stored=[item.closing.marking for item in asked if item.closing],
+        )
+        return cls(calls, owner=session.id)
 
     async def mark(
         self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None
@@ -135,12 +97,7 @@ class AnswerMarker:
         if not isinstance(scorer, CallingScorer):
             with scorers.working_for(self._owner, kind=self._kind):
                 return storable_mark(await scorers.mark(scorer, item.content, answer), spec_hash)
-        purse = self._purses.get(spec_hash)
-        if purse is None:
-            purse = _Purse(item.scorer.name, scorer.budget)
-            purse.spent = self._earlier.get(spec_hash, purse.spent)
-            self._purses[spec_hash] = purse
-        tools = _Tools(self, purse, on_wait)
+        tools = self._calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
         if not tools.spent.calls and mark.evidence is None:
             return storable_mark(mark, spec_hash)  # settled without a call
@@ -153,105 +110,96 @@ class AnswerMarker:
         }
         return storable_mark(mark, spec_hash, marking)
 
-    async def mark_patiently(
-        self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None
-    ) -> Marked:
-        """As `mark`; what finds no room waits, and in the end is no mark."""
+    async def close(
+        self,
+        item: BankItem,
+        answer: Answer,
+        *,
+        unparsed_is_wrong: bool,
+        on_wait: OnWait | None = None,
+    ) -> Closing:
+        """Mark `answer` and close the item; what finds no room waits, and in the end is no mark."""
         for pause_s in _BUSY_PAUSES_S:
             try:
-                return await self.mark(item, answer, on_wait=on_wait)
+                marked = await self.mark(item, answer, on_wait=on_wait)
+                break
             except BusyError:
                 logger.warning("marking_waits", owner=self._owner, retry_in_s=pause_s)
                 await asyncio.sleep(pause_s)
-        try:
-            return await self.mark(item, answer, on_wait=on_wait)
-        except BusyError as error:
-            reason = f"{error.detail} Rescore the session to mark it."
-            return storable_mark(
-                NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
-                hash_of(item.scorer),
-            )
-
-    async def open(
-        self, endpoint: str, on_wait: OnWait | None
-    ) -> tuple[ReadyEndpoint, RateLimited]:
-        """An endpoint as a scorer names it, opened once a session.
-
-        Raises:
-            SecretsError: Its key cannot be decrypted, and nobody is told of waits.
-        """
-        found = self._opened.get(endpoint)
-        if found is None:
-            endpoint_id = self._resolved.get(endpoint, endpoint)
-            ready = await once_readable(lambda: self._endpoints.ready(endpoint_id), on_wait)
-            found = (
-                ready,
-                RateLimited(ready, self._endpoints, self.transport),
-            )
-            self._opened[endpoint] = found
-        return found
+        else:
+            try:
+                marked = await self.mark(item, answer, on_wait=on_wait)
+            except BusyError as error:
+                reason = f"{error.detail} Rescore the session to mark it."
+                marked = storable_mark(
+                    NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
+                    hash_of(item.scorer),
+                )
+        return closing_of(marked, answer, unparsed_is_wrong=unparsed_is_wrong)
 
 
-class _Tools:
-    """The calls for one answer, counted."""
+def hash_of(spec: ScorerSpec) -> str:
+    """SHA-256 of a scorer's name and parameters."""
+    canonical = json.dumps([spec.name, dict(spec.params)], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
-    def __init__(self, marker: AnswerMarker, purse: _Purse, on_wait: OnWait | None) -> None:
-        self._marker = marker
-        self._purse = purse
-        self._on_wait = on_wait
-        self.spent = Spending()
 
-    async def complete(
-        self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
-    ) -> Written:
-        ready, rate_limited = await self._marker.open(endpoint, self._on_wait)
-        request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
-        written = await self._call(ready, lambda: rate_limited.complete(request))
-        self._settle(ready, written.tokens_in, written.tokens_out)
-        return Written(
-            text=written.text, finish=written.finish, model=written.model or ready.config.model
-        )
+def storable_mark(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None = None) -> Marked:
+    """A mark as it can be stored and shown, whatever those who were called wrote into it."""
+    if isinstance(mark, Scored):
+        mark = replace(mark, extracted=_storable(mark.extracted))
+    else:
+        mark = replace(mark, reason=_text(mark.reason))
+    return Marked(mark, scorer_hash, _storable(marking))
 
-    async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
-        ready, rate_limited = await self._marker.open(endpoint, self._on_wait)
-        size = CompletionRequest(
-            messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
-        )
-        made = await self._call(
-            ready,
-            lambda: rate_limited.in_turn(
-                size, lambda: embed(rate_limited.config, self._marker.transport, texts)
-            ),
-        )
-        self._settle(ready, made.tokens_in, None)
-        return Embedded(made.vectors, made.model)
 
-    async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        ready, rate_limited = await self._marker.open(endpoint, self._on_wait)
+def closing_of(marked: Marked, answer: Answer, *, unparsed_is_wrong: bool) -> Closing:
+    """The closing for an answer that came, scored or not; what it took is not said.
 
-        async def send() -> Mapping[str, Any]:
-            callback = rate_limited.examinee
-            if not isinstance(callback, CallbackEndpoint):
-                raise EndpointRejectedError(f"Endpoint {endpoint!r} is not of kind 'callback'.")
-            return await callback.send(payload)
+    Args:
+        marked: What the scorer said.
+        answer: What the examinee wrote.
+        unparsed_is_wrong: The bank declares that an answer nobody can read counts as wrong; the
+            outcome stays `unparsed`, its score becomes 0 and enters the likelihood.
+    """
+    mark, error_code = marked.mark, None
+    if isinstance(mark, Scored):
+        outcome, score, reason = Outcome.SCORED, mark.score, None
+        extracted, extractor = mark.extracted, mark.extractor
+    else:
+        outcome, score, reason = mark.outcome, None, mark.reason
+        extracted = extractor = None
+        error_code = mark.code
+        if outcome is Outcome.UNPARSED and unparsed_is_wrong:
+            score = 0.0
+    return Closing(
+        outcome=outcome.value,
+        score=score,
+        extracted=_storable(extracted),
+        extractor=extractor,
+        reason=_storable(reason),
+        error_code=error_code,
+        scorer_hash=marked.scorer_hash,
+        marking=marked.marking,
+        answer_text=_storable(answer.text),
+        raw_text=_storable(answer.raw) if answer.raw != answer.text else None,
+        reasoning=_storable(answer.reasoning),
+        finish_reason=answer.finish.value,
+    )
 
-        size = CompletionRequest(messages=(), params=_NOTHING_WRITTEN)
-        return await self._call(ready, lambda: rate_limited.in_turn(size, send))
 
-    async def _call(self, ready: ReadyEndpoint, attempt: Callable[[], Awaitable[T]]) -> T:
-        async def counted() -> T:
-            self._purse.require()
-            for count in (self.spent, self._purse.spent):
-                count.add(Spending(calls=1))
-            return await attempt()
+def _storable(value: Any) -> Any:
+    """JSON-able `value` without what Postgres cannot hold: NUL, and halves of surrogate pairs."""
+    match value:
+        case str():
+            return _text(value)
+        case list() | tuple():
+            return [_storable(entry) for entry in value]
+        case dict():
+            return {_text(key): _storable(entry) for key, entry in value.items()}
+        case _:
+            return value
 
-        result, _ = await persist(counted, ready.retry, self._marker.rng, self._on_wait)
-        return result
 
-    def _settle(self, ready: ReadyEndpoint, tokens_in: int | None, tokens_out: int | None) -> None:
-        usd = ready.price.usd(tokens_in, tokens_out)
-        took = Spending(tokens_in=tokens_in or 0, tokens_out=tokens_out or 0, usd=usd)
-        for count in (self.spent, self._purse.spent):
-            count.add(took)
-        if not self._purse.is_metered((tokens_in, tokens_out), usd):
-            self._purse.unmetered = True
+def _text(text: str) -> str:
+    return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")

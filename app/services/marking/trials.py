@@ -6,8 +6,8 @@ from app.items import Answer, ItemContent, ScorerSpec
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.of_scorers import scorer_endpoints
 from app.services.endpoints.service import EndpointService
-from app.services.marking.closing import Marked
-from app.services.marking.marker import AnswerMarker
+from app.services.marking.calling_out import ScorerCalls
+from app.services.marking.marker import AnswerMarker, Marked
 from app.storage.database import Database
 
 
@@ -46,12 +46,10 @@ class ScorerTrials:
             await scorers.check(spec)
         async with self._database.reading() as uow:
             found = await scorer_endpoints(uow, [spec])
-        marker = AnswerMarker(
+        calls = ScorerCalls(
             endpoints=self._endpoints,
             transport=self._transport,
             resolved={reference: endpoint.id for reference, endpoint in found.items()},
-            owner=caller,
-            kind="trials",
         )
         item = BankItem(position=0, id="", key="", content=content, scorer=spec)
-        return await marker.mark(item, answer)
+        return await AnswerMarker(calls, owner=caller, kind="trials").mark(item, answer)

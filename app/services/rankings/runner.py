@@ -9,7 +9,6 @@ from typing import Any
 import structlog
 from typing_extensions import override
 
-from app.adapters.retry import OnWait, Waiting
 from app.engine import Stop
 from app.errors import SextantError
 from app.records.rankings import RankingEnd, RankingRecord
@@ -24,11 +23,10 @@ from app.records.sessions import (
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.leased import LeasedRunner
-from app.services.patience import once_readable
+from app.services.patience import OnWait, Waiting, once_readable
 from app.services.rankings.run import Member, RankingPlan, RankingRun, event_of
 from app.services.sessions.endings import abandoned, failed
-from app.services.sessions.opening import open_run
-from app.services.sessions.run import SessionRun
+from app.services.sessions.run import SessionRun, open_run
 from app.services.sessions.runner import LiveSession, SessionRunner
 from app.storage.database import Database
 from app.storage.repositories.rankings import RankingRepository

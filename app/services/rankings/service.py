@@ -18,8 +18,9 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService, EndpointSpec
 from app.services.rankings.run import RankingPlan
 from app.services.sessions.checks import check_plan, require_answers, require_content
-from app.services.sessions.drafts import SessionDraft, SessionDrafts, SessionQueue
+from app.services.sessions.drafts import SessionDraft, SessionQueue
 from app.services.sessions.plan import SessionPlan
+from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -68,7 +69,7 @@ class RankingService:
         database: Where they are stored.
         versions: What is asked.
         endpoints: Who is asked.
-        drafts: Makes the session that each endpoint gets.
+        sessions: Makes the session that each endpoint gets.
         queue: Brings rankings to the workers.
     """
 
@@ -78,13 +79,13 @@ class RankingService:
         database: Database,
         versions: VersionService,
         endpoints: EndpointService,
-        drafts: SessionDrafts,
+        sessions: SessionService,
         queue: SessionQueue,
     ) -> None:
         self._database = database
         self._versions = versions
         self._endpoints = endpoints
-        self._drafts = drafts
+        self._sessions = sessions
         self._queue = queue
 
     async def create(self, spec: RankingSpec) -> RankingRecord:
@@ -105,7 +106,7 @@ class RankingService:
             budget=budget,
             asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
         )
-        endpoints = [await self._drafts.endpoint(endpoint) for endpoint in spec.endpoints]
+        endpoints = [await self._endpoints.to_ask(endpoint) for endpoint in spec.endpoints]
         settings = [endpoint.settings for endpoint in endpoints]
         _require_different(settings)
         test = await self._versions.adaptive_test(version, plan.asking.design)
@@ -113,10 +114,10 @@ class RankingService:
         require_content(version)
         _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
-        markers = await self._drafts.markers_of(version)
+        markers = await self._sessions.markers_of(version)
         prompt = self._in_common(version, settings)
         members = [
-            await self._drafts.session(
+            await self._sessions.draft(
                 endpoint,
                 version,
                 plan.asking,
@@ -161,7 +162,7 @@ class RankingService:
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
-        joining = await self._drafts.endpoint(endpoint)
+        joining = await self._endpoints.to_ask(endpoint)
         settings = [(await self._endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
         plan = replace(
@@ -176,13 +177,13 @@ class RankingService:
         async with self._database.reading() as uow:
             members = await uow.rankings.members(ranking_id)
         asked = members[0].provenance.get("asked", {})
-        draft = await self._drafts.session(
+        draft = await self._sessions.draft(
             joining,
             version,
             plan.asking,
             prompt={"mode": asked["mode"]} if "mode" in asked else {},
             seed=_seed_of(record.seed, len(in_it)),
-            markers=await self._drafts.markers_of(version),
+            markers=await self._sessions.markers_of(version),
         )
         async with self._database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)

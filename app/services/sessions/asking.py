@@ -12,7 +12,6 @@ from app.adapters.base import Completion, CompletionRequest, ExactRequest, Simul
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.adapters.options import OptionText, option_texts
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD, PromptStyle, build_messages
-from app.adapters.retry import OnWait, persist
 from app.calling import GenerationParams
 from app.errors import ExamineeError, FieldProblem, InvalidInputError
 from app.items import Answer, FinishReason, Outcome, choice_letter
@@ -20,10 +19,10 @@ from app.observability import ENDPOINT_LATENCY
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.rate_limited import RateLimited
+from app.services.endpoints.calls import RateLimited, persist
 from app.services.endpoints.service import ReadyEndpoint
-from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
+from app.services.patience import OnWait
 from app.services.sessions.repeats import combined, total
 
 #: An item that cannot be asked by likelihood, whatever the endpoint does.
@@ -168,10 +167,8 @@ class Asker:
             reasoning=completion.reasoning,
             finish=completion.finish,
         )
-        return closing_of(
-            await self.marker.mark_patiently(item, answer, on_wait=on_wait),
-            answer,
-            unparsed_is_wrong=self.unparsed_is_wrong,
+        return replace(
+            await self._marked(item, answer, on_wait),
             latency_ms=completion.latency_s * 1000,
             attempts=attempts - completion.cached,
             method=spent.method({}),
@@ -199,10 +196,8 @@ class Asker:
         # Two that are equally likely are no choice: read as such, this has no mark.
         answer = Answer(text=" or ".join(best), raw=" or ".join(best), finish=FinishReason.STOP)
         spent = self._spent(found)
-        return closing_of(
-            await self.marker.mark_patiently(item, answer, on_wait=on_wait),
-            answer,
-            unparsed_is_wrong=self.unparsed_is_wrong,
+        return replace(
+            await self._marked(item, answer, on_wait),
             latency_ms=latency_s * 1000,
             attempts=attempts - sum(each.cached for each in found),
             method=spent.method(
@@ -221,6 +216,11 @@ class Asker:
                 }
             ),
             **spent.paid,
+        )
+
+    async def _marked(self, item: BankItem, answer: Answer, on_wait: OnWait | None) -> Closing:
+        return await self.marker.close(
+            item, answer, unparsed_is_wrong=self.unparsed_is_wrong, on_wait=on_wait
         )
 
     def _spent(self, found: Sequence[Completion | Likelihood]) -> "_Spent":

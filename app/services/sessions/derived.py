@@ -14,11 +14,12 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.sessions.checks import check_plan, check_reachable
 from app.services.sessions.copies import as_asked, moved, renumbered
-from app.services.sessions.drafts import SessionDraft, SessionDrafts, SessionQueue
-from app.services.sessions.opening import open_run
+from app.services.sessions.drafts import SessionDraft, SessionQueue
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
 from app.services.sessions.rescoring import RESCORE, Change, changes, old_closings
+from app.services.sessions.run import open_run
+from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.repositories.bank_rows import scorer_json
@@ -53,7 +54,7 @@ class DerivedSessions:
         versions: What is asked.
         endpoints: Who was asked.
         queue: Brings live sessions to the workers.
-        drafts: Makes them.
+        sessions: Makes them.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class DerivedSessions:
         versions: VersionService,
         endpoints: EndpointService,
         queue: SessionQueue,
-        drafts: SessionDrafts,
+        sessions: SessionService,
     ) -> None:
         self._database = database
         self._versions = versions
         self._endpoints = endpoints
         self._queue = queue
-        self._drafts = drafts
+        self._sessions = sessions
 
     async def extend(
         self, session_id: str, changes: Mapping[str, Any], metadata: Mapping[str, str]
@@ -114,13 +115,13 @@ class DerivedSessions:
             design=plan.to_dict(),
             metadata=metadata,
             provenance={
-                **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **self._sessions.provenance(version, endpoint, parent.seed, _markers_of(parent)),
                 **reach,
             },
         )
         test = await self._versions.adaptive_test(version, plan.design, price)
         draft = SessionDraft(new=new, version=version, plan=plan, test=test)
-        return await self._drafts.start(draft, kept)
+        return await self._sessions.start(draft, kept)
 
     async def replay(
         self,
@@ -161,7 +162,7 @@ class DerivedSessions:
             design=plan.to_dict(),
             metadata=metadata,
             provenance={
-                **self._drafts.provenance(version, endpoint, parent.seed, _markers_of(parent)),
+                **self._sessions.provenance(version, endpoint, parent.seed, _markers_of(parent)),
                 **_rescored_with(parent),
                 "left_out": sum(item.closing is not None for item in administrations) - len(closed),
             },
@@ -215,9 +216,9 @@ class DerivedSessions:
         }
         version = present.asking_as(asking)
         if scorer is None:
-            markers = await self._drafts.markers_of(version)
+            markers = await self._sessions.markers_of(version)
         else:
-            markers = await self._drafts.markers((scorer,))
+            markers = await self._sessions.markers((scorer,))
         endpoint = await self._endpoint_of(parent)
         new = _child(
             parent,
@@ -226,7 +227,7 @@ class DerivedSessions:
             active_s=0.0,
             metadata=metadata,
             provenance={
-                **self._drafts.provenance(version, endpoint, parent.seed, markers),
+                **self._sessions.provenance(version, endpoint, parent.seed, markers),
                 "rescored_with": scorer and scorer_json(scorer),
             },
         )

@@ -19,12 +19,9 @@ from app.items import Answer, ItemContent, Outcome
 from app.records.sessions import Administration, Closing, SelectedItem, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
-from app.services.marking.closing import closing_of
-from app.services.marking.marker import AnswerMarker
-from app.services.sessions.opening import open_run
-from app.services.sessions.run import SessionRun
+from app.services.marking.marker import AnswerMarker, closing_of
+from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
@@ -161,12 +158,8 @@ class ManualSessions:
                 "score."
             )
         text = Answer(text=answer.response or "", raw=answer.response or "")
-        marker = AnswerMarker(
-            endpoints=self._endpoints,
-            transport=self._transport,
-            resolved=ids_in(expected.record.provenance),
-            owner=expected.record.id,
-            stored=[item.closing.marking for item in asked if item.closing],
+        marker = AnswerMarker.of(
+            expected.record, asked, endpoints=self._endpoints, transport=self._transport
         )
         marked = await marker.mark(expected.item, text)
         return closing_of(marked, text, unparsed_is_wrong=self._unparsed_is_wrong(expected))

@@ -13,10 +13,8 @@ from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.calling import CallingScorer
 from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
-from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
-from app.services.marking.closing import closing_of, hash_of
-from app.services.marking.marker import AnswerMarker
+from app.services.marking.marker import AnswerMarker, hash_of
 from app.services.sessions.repeats import is_repeated
 from app.services.sessions.rescoring import RESCORE
 from app.storage.database import Database
@@ -181,14 +179,10 @@ class MarkChecks:
             reasoning=stored.reasoning,
             finish=FinishReason(stored.finish_reason or FinishReason.STOP),
         )
-        marker = AnswerMarker(
-            endpoints=self._endpoints,
-            transport=self._transport,
-            resolved=ids_in(source.session.provenance),
-            owner=source.session.id,
+        marker = AnswerMarker.of(
+            source.session, endpoints=self._endpoints, transport=self._transport
         )
-        marked = await marker.mark_patiently(source.item, answer)
-        return closing_of(marked, answer, unparsed_is_wrong=source.unparsed_is_wrong)
+        return await marker.close(source.item, answer, unparsed_is_wrong=source.unparsed_is_wrong)
 
     async def _sources(
         self, record: SessionRecord, closed: Sequence[Administration]

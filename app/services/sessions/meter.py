@@ -6,7 +6,7 @@ from typing import Any
 from app.engine.design.parts import BudgetDesign
 from app.items import Outcome
 from app.records.sessions import Closing
-from app.services.marking.closing import Spending
+from app.services.marking.calling_out import Spending
 
 #: Outcomes of answers that were written, and so paid for; a refused prompt may have cost nothing.
 _METERED = frozenset({Outcome.SCORED, Outcome.UNPARSED, Outcome.TRUNCATED})

@@ -15,9 +15,10 @@ from app.errors import InvalidInputError, MissingScopeError
 from app.items import ItemContent
 from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem, KeptItem
+from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.of_scorers import scorer_endpoints
-from app.services.endpoints.rate_limited import RateLimited
 from app.services.endpoints.service import EndpointService, EndpointSpec, ReadyEndpoint
+from app.services.marking.calling_out import ScorerCalls
 from app.services.marking.marker import AnswerMarker
 from app.services.sessions.asking import Asker, chosen_style, hints_of
 from app.services.sessions.checks import require_answers
@@ -116,16 +117,15 @@ class Previews:
         item = KeptItem.of(stored, 0).under(bank.default_scorer, style)
         async with self._database.reading() as uow:
             markers = await scorer_endpoints(uow, [item.scorer])
+        calls = ScorerCalls(
+            endpoints=self._endpoints,
+            transport=self._transport,
+            resolved={name: endpoint.id for name, endpoint in markers.items()},
+        )
         asker = Asker(
             examinee=RateLimited(ready, self._endpoints, self._transport),
             endpoint=ready,
-            marker=AnswerMarker(
-                endpoints=self._endpoints,
-                transport=self._transport,
-                resolved={name: endpoint.id for name, endpoint in markers.items()},
-                owner=caller,
-                kind="trials",
-            ),
+            marker=AnswerMarker(calls, owner=caller, kind="trials"),
             style=style,
             unparsed_is_wrong=bank.unparsed_policy == "wrong",
         )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.records.sessions import Closing
-from app.services.marking.closing import Spending
+from app.services.marking.calling_out import Spending
 
 #: Times that one item may be asked.
 MAX_REPEATS = 32

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.adapters.retry import OnWait
 from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import SextantError
@@ -15,14 +14,11 @@ from app.items import Answer, FinishReason, Outcome, ScorerSpec
 from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
-from app.services.marking.closing import closing_of
 from app.services.marking.marker import AnswerMarker
-from app.services.patience import patiently
-from app.services.sessions.opening import open_run
+from app.services.patience import OnWait, patiently
 from app.services.sessions.repeats import combined, repeats_in
-from app.services.sessions.run import SessionRun
+from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 
 #: The relation of such a session to the one whose answers it marks.
@@ -80,13 +76,8 @@ class Rescoring:
         parent, sources, administrations = await patiently(self._stored)
         run = await open_run(self.versions, record, administrations)
         version = run.version
-        marker = AnswerMarker(
-            endpoints=self.endpoints,
-            transport=self.transport,
-            resolved=ids_in(record.provenance),
-            owner=record.id,
-            seed=record.seed,
-            stored=[item.closing.marking for item in administrations if item.closing],
+        marker = AnswerMarker.of(
+            record, administrations, endpoints=self.endpoints, transport=self.transport
         )
 
         def elapsed_s() -> float:
@@ -179,10 +170,11 @@ class Rescoring:
             reasoning=old.reasoning,
             finish=FinishReason(old.finish_reason or FinishReason.STOP),
         )
-        return closing_of(
-            await marker.mark_patiently(item, answer, on_wait=self.on_wait),
-            answer,
-            unparsed_is_wrong=version.unparsed_policy == "wrong",
+        unparsed_is_wrong = version.unparsed_policy == "wrong"
+        return replace(
+            await marker.close(
+                item, answer, unparsed_is_wrong=unparsed_is_wrong, on_wait=self.on_wait
+            ),
             tokens_in=old.tokens_in,
             tokens_out=old.tokens_out,
             usd=old.usd,

@@ -1,8 +1,8 @@
 """One adaptive test as it runs: the engine's state beside the figures that people see.
 
-No I/O: `SessionService` (manual answers) and `SessionRunner` (live endpoints) both drive a
-`SessionRun` and store what it says. Rebuilt from the stored administrations it is the same, bit
-for bit, as the one that was lost.
+A `SessionRun` does no I/O: `ManualSessions` and `SessionRunner` (live endpoints) both drive one and
+store what it says. Opened again from the stored administrations it is the same, bit for bit, as the
+one that was lost.
 """
 
 import math
@@ -29,11 +29,15 @@ from app.records.sessions import (
     Advance,
     Closing,
     Ending,
+    NewSession,
     SelectedItem,
     SessionEvent,
+    SessionRecord,
 )
 from app.services.banks.loaded import LoadedVersion
-from app.services.sessions.endings import ended_event
+from app.services.banks.versions import VersionService
+from app.services.endpoints.service import price_in
+from app.services.sessions.endings import ended_event, ending_of
 from app.services.sessions.failures import Failures
 from app.services.sessions.headlines import no_result, told
 from app.services.sessions.meter import Meter
@@ -246,46 +250,14 @@ class SessionRun:
 
     def ending(self, stop: Stop) -> Ending:
         """How the session ends for this reason."""
-        reached = self.precision_reached
-        # A budget that ran out is an answer of its own; any other end needs something to stand on.
-        nothing_scored = (
-            self._closed > 0
-            and not self._state.responses
-            and stop.reason not in (StopReason.TIME_LIMIT, StopReason.BUDGET_EXHAUSTED)
-        )
-        if stop.reason is StopReason.TOO_MANY_FAILURES or nothing_scored:
-            failure = self._failures.last
-            if stop.reason is not StopReason.TOO_MANY_FAILURES:
-                stop = Stop(
-                    StopReason.TOO_MANY_FAILURES,
-                    f"None of {self._closed} answers could be scored; the last: "
-                    f"{failure.reason if failure else 'unknown'}",
-                )
-            return Ending(
-                status="failed",
-                stop_reason=stop.reason.value,
-                stop_detail=stop.detail,
-                precision_reached=reached,
-                failure={
-                    "code": (failure.error_code if failure else None) or "too_many_failures",
-                    "detail": (failure.reason if failure else None) or stop.detail,
-                },
-            )
-        return Ending(
-            status="completed",
-            stop_reason=stop.reason.value,
-            stop_detail=stop.detail + self._held(),
-            precision_reached=reached,
-        )
-
-    def _held(self) -> str:
-        """What is to be added where the SE was there before `min_items` let the test end."""
-        least, since = self._design.stopping.min_items or 0, self._precise_since
-        if since is None or since >= least:
-            return ""
-        return (
-            f" The SE target was reached with answer {since}; min_items {least} kept the test "
-            "going."
+        return ending_of(
+            stop,
+            closed=self._closed,
+            scored=len(self._state.responses),
+            last_failure=self._failures.last,
+            precision_reached=self.precision_reached,
+            precise_since=self._precise_since,
+            min_items=self._design.stopping.min_items or 0,
         )
 
     def step_forward(
@@ -419,6 +391,40 @@ class SessionRun:
         expected = self._closed + math.ceil(more * self._closed / scored if scored else more)
         ceilings = (stopping.max_items, int(self._version.active.sum()))
         return min(expected, *(ceiling for ceiling in ceilings if ceiling is not None))
+
+
+async def open_run(
+    versions: VersionService,
+    session: SessionRecord | NewSession,
+    administrations: Sequence[Administration] = (),
+    *,
+    version: LoadedVersion | None = None,
+    plan: SessionPlan | None = None,
+) -> SessionRun:
+    """A session as far as its answers go.
+
+    Args:
+        versions: What is asked.
+        session: The session.
+        administrations: Items that it has asked, in any order.
+        version: Its bank version as it asks it, where the caller has that.
+        plan: Its plan, where the caller has that.
+
+    Raises:
+        InvalidInputError: Its design cannot be built on its bank version.
+        NotFoundError: No such version.
+    """
+    if version is None:
+        version = await versions.load_as(session.bank_version_id, session.provenance["asking"])
+    if plan is None:
+        plan = SessionPlan.from_dict(session.design)
+    return SessionRun(
+        test=await versions.adaptive_test(version, plan.design, price_in(session.provenance)),
+        plan=plan,
+        version=version,
+        seed=session.seed,
+        administrations=administrations,
+    )
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,7 +1,9 @@
 """Runs a live session: asks the endpoint, marks the answers, stores each step under its lease."""
 
+import asyncio
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,7 +13,6 @@ from typing_extensions import override
 
 from app import scorers
 from app.adapters.base import SimulationHints
-from app.adapters.retry import OnWait, Waiting
 from app.adapters.transport import Transport
 from app.engine import Stop, StopReason
 from app.errors import (
@@ -25,24 +26,24 @@ from app.records.sessions import Advance, Closing, Ending, SelectedItem, Session
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.cached import Cached
-from app.services.endpoints.of_scorers import ids_in
-from app.services.endpoints.rate_limited import RateLimited
+from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.leased import LeasedRunner
 from app.services.marking.marker import AnswerMarker
-from app.services.patience import once_readable, patiently
+from app.services.patience import OnWait, Waiting, once_readable, patiently
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.in_flight import InFlight
-from app.services.sessions.opening import open_run
 from app.services.sessions.rescoring import RESCORE, Rescoring
-from app.services.sessions.run import SessionRun
-from app.services.sessions.step_writer import StepWriter
+from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
+
+#: Steps of one statement: what waits longer than the others for the sake of one is bounded.
+MOST_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,13 +181,11 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             asker=Asker(
                 examinee=self._examinee(endpoint, record, run),
                 endpoint=endpoint,
-                marker=AnswerMarker(
+                marker=AnswerMarker.of(
+                    record,
+                    administrations,
                     endpoints=self._endpoints,
                     transport=self._networks.of(record),
-                    resolved=ids_in(record.provenance),
-                    owner=record.id,
-                    seed=record.seed,
-                    stored=[item.closing.marking for item in administrations if item.closing],
                 ),
                 style=version.prompt_style,
                 unparsed_is_wrong=version.unparsed_policy == "wrong",
@@ -321,6 +320,84 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         if is_ours:
             SESSIONS_FINISHED.labels("failed").inc()
         return is_ours
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A step to be written, and who waits for that."""
+
+    session_id: str
+    epoch: int
+    step: Advance
+    written: asyncio.Future[None]
+
+
+class StepWriter:
+    """Writes steps of the sessions that one process runs.
+
+    Each commit waits for the disk. Steps that come in meanwhile are written together, by one
+    statement: a step alone waits for nobody, a hundred at once share what writing costs.
+
+    Args:
+        database: Where sessions are stored.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._waiting: list[_Waiting] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def write(self, session_id: str, epoch: int, step: Advance) -> None:
+        """Write one step, all of it or nothing.
+
+        Raises:
+            LeaseLostError: The session's lease is no longer that of `epoch`.
+            StaleStepError: An answer was closed before.
+            DatabaseUnavailableError: It may be written or not.
+        """
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(session_id, epoch, step, written))
+        if self._task is None:
+            self._task = asyncio.create_task(self._write_all(), name="steps")
+        await written
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                batch = self._waiting[:MOST_AT_ONCE]
+                del self._waiting[:MOST_AT_ONCE]
+                await self._write(batch)
+        finally:
+            self._task = None
+
+    async def _write(self, batch: Sequence[_Waiting]) -> None:
+        batch = [each for each in batch if not each.written.done()]  # who waited was stopped
+        if not batch:
+            return
+        writing = asyncio.create_task(self._written(batch))
+        await asyncio.wait([writing])
+        error = writing.exception()
+        if error is None:
+            refusals: Sequence[BaseException | None] = writing.result()
+        elif len(batch) == 1 or isinstance(error, DatabaseUnavailableError):
+            refusals = [error] * len(batch)
+        else:  # a value that cannot be stored is the fault of one of them
+            for each in batch:
+                await self._write([each])
+            return
+        for each, refusal in zip(batch, refusals, strict=True):
+            if each.written.done():
+                continue
+            if refusal is None:
+                each.written.set_result(None)
+            else:
+                each.written.set_exception(refusal)
+
+    async def _written(self, batch: Sequence[_Waiting]) -> Sequence[Exception | None]:
+        async with self._database.reading() as uow:
+            return await uow.sessions.advance_each(
+                [(each.session_id, each.epoch, each.step) for each in batch]
+            )
 
 
 async def _hints(live: LiveSession, item: BankItem, position: int) -> SimulationHints | None:

@@ -1,24 +1,30 @@
-"""How services call endpoints: in turn, over all workers, and as they can be reached by then."""
+"""How services call endpoints: in turn over all workers, as they can be reached, and again."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
+
+import numpy as np
 
 from app import adapters
 from app.adapters import EndpointConfig, Transport
 from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikelihoods
-from app.calling import GenerationParams
-from app.errors import NoLikelihoodsError
+from app.calling import GenerationParams, RetryPolicy
+from app.errors import ColdStartError, ExamineeError, NoLikelihoodsError
 from app.items import Message
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.patience import patiently
+from app.services.patience import OnWait, Waiting, patiently
 
 T = TypeVar("T")
 
 #: Seconds between two looks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
 _ONE_TOKEN = GenerationParams(max_tokens=1)
+#: Less than this is what rounding leaves of a time that is used up, seconds.
+_NO_TIME_S = 1e-6
 
 
 class RateLimited:
@@ -95,3 +101,74 @@ class RateLimited:
             self._examinee = adapters.build(present.config, self._transport)
             self._ready = present
         self._looked = now
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+async def persist(
+    attempt: Callable[[], Awaitable[T]],
+    policy: RetryPolicy,
+    rng: np.random.Generator,
+    on_wait: OnWait | None = None,
+    *,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    now: Callable[[], datetime] = _utc_now,
+) -> tuple[T, int]:
+    """Try until there is an answer, the error is final, or the policy is used up.
+
+    Waits are drawn uniformly from zero to an exponentially growing bound (full jitter); an
+    endpoint's Retry-After is a floor under the draw. Cancelling ends a wait at once.
+
+    Source of the jitter: Brooker (2015), "Exponential Backoff And Jitter", AWS Architecture Blog.
+
+    Args:
+        attempt: One call; raises `ExamineeError`.
+        policy: How long to go on.
+        rng: For the jitter only; has no part in any measurement.
+        on_wait: Told of waits.
+        sleep: Waits seconds.
+        now: The clock, UTC.
+
+    Returns:
+        What the call gave, and how many calls were made.
+
+    Raises:
+        ExamineeError: The last failure; `attempts` says how many calls were made.
+    """
+    attempts = failures = cold_starts = 0
+    waited_s = cold_waited_s = 0.0
+    while True:
+        attempts += 1
+        try:
+            return await attempt(), attempts
+        except ExamineeError as exc:
+            exc.attempts = attempts
+            is_cold = isinstance(exc, ColdStartError)
+            if is_cold:
+                cold_starts += 1
+                rounds, left_s = cold_starts, policy.cold_start_wait_s - cold_waited_s
+            else:
+                failures += 1
+                rounds, left_s = failures, policy.max_wait_s - waited_s
+            is_used_up = left_s < _NO_TIME_S or (failures >= policy.max_attempts and not is_cold)
+            if not exc.retryable or is_used_up:
+                raise
+            bound_s = min(policy.cap_s, policy.base_s * 2.0 ** min(rounds - 1, 60))
+            delay_s = min(left_s, (exc.retry_after_s or 0.0) + float(rng.uniform(0.0, bound_s)))
+            waiting = Waiting(
+                until=now() + timedelta(seconds=delay_s),
+                reason=exc.detail,
+                attempt=attempts,
+                error_code=exc.code,
+            )
+        if is_cold:
+            cold_waited_s += delay_s
+        else:
+            waited_s += delay_s
+        if on_wait is not None:
+            await on_wait(waiting)
+        await sleep(delay_s)
+        if on_wait is not None:
+            await on_wait(None)

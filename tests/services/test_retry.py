@@ -10,7 +10,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.adapters import Completion, CompletionRequest, ProbeReport
-from app.adapters.retry import Attempted, Waiting, complete
 from app.calling import RetryPolicy
 from app.errors import (
     BlockedAddressError,
@@ -23,6 +22,8 @@ from app.errors import (
     MalformedAnswerError,
     RateLimitedError,
 )
+from app.services.endpoints.calls import persist
+from app.services.patience import Waiting
 from tests.contracts.examinees import ask
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -56,10 +57,9 @@ class Scene:
     def now(self) -> datetime:
         return START + timedelta(seconds=sum(self.slept))
 
-    async def run(self, policy: RetryPolicy | None = None, seed: int = 0) -> Attempted:
-        return await complete(
-            self,
-            ask(),
+    async def run(self, policy: RetryPolicy | None = None, seed: int = 0) -> tuple[Completion, int]:
+        return await persist(
+            lambda: self.complete(ask()),
             policy or RetryPolicy(),
             np.random.default_rng(seed),
             self.on_wait,
@@ -70,14 +70,14 @@ class Scene:
 
 async def test_an_answer_at_once_is_one_call_and_no_wait() -> None:
     scene = Scene([])
-    assert await scene.run() == Attempted(RIGHT, 1)
+    assert await scene.run() == (RIGHT, 1)
     assert scene.waits == []
     assert scene.slept == []
 
 
 async def test_failures_that_may_pass_are_asked_again_until_there_is_an_answer() -> None:
     scene = Scene([EndpointFaultError("500"), MalformedAnswerError("cut")])
-    assert await scene.run() == Attempted(RIGHT, 3)
+    assert await scene.run() == (RIGHT, 3)
     assert len(scene.slept) == 2
 
 
@@ -156,7 +156,7 @@ def test_jitter_comes_from_the_generator_alone() -> None:
 async def test_a_cold_start_is_waited_out_beyond_the_number_of_attempts() -> None:
     scene = Scene([ColdStartError("loading", retry_after_s=20.0)] * 30)
     policy = RetryPolicy(max_attempts=1, cold_start_wait_s=3600.0)
-    assert await scene.run(policy) == Attempted(RIGHT, 31)
+    assert await scene.run(policy) == (RIGHT, 31)
     assert all(slept >= 20 for slept in scene.slept)
 
 
@@ -176,7 +176,12 @@ async def test_cancelling_ends_a_wait_at_once_and_asks_no_more() -> None:
         await asyncio.Event().wait()
 
     task = asyncio.create_task(
-        complete(scene, ask(), RetryPolicy(), np.random.default_rng(0), sleep=wait_for_ever)
+        persist(
+            lambda: scene.complete(ask()),
+            RetryPolicy(),
+            np.random.default_rng(0),
+            sleep=wait_for_ever,
+        )
     )
     await is_waiting.wait()
     task.cancel()

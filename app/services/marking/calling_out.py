@@ -1,0 +1,226 @@
+"""The calls of scorers that call out, within their budgets."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from app.adapters.base import CompletionRequest
+from app.adapters.callback import CallbackEndpoint
+from app.adapters.embeddings import embed
+from app.adapters.transport import Transport
+from app.calling import GenerationParams
+from app.errors import EndpointRejectedError, ScorerBudgetError
+from app.items import Message
+from app.scorers.calling import Budget, Embedded, Written
+from app.services.endpoints.calls import RateLimited, persist
+from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.patience import OnWait, once_readable
+
+T = TypeVar("T")
+
+#: Of calls that take no tokens for an answer.
+_NOTHING_WRITTEN = GenerationParams(max_tokens=None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Spending:
+    """Calls made for marking and what they took; `usd` is `None` once a price is unknown."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float | None = 0.0
+
+    def add(self, other: "Spending") -> None:
+        """Count `other` in."""
+        self.calls += other.calls
+        self.tokens_in += other.tokens_in
+        self.tokens_out += other.tokens_out
+        self.usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+
+
+@dataclass(slots=True)
+class _Purse:
+    """What one scorer has spent in a session, of what it may.
+
+    Attributes:
+        unmetered: An endpoint did not say what a call took that is capped: the cap cannot be kept.
+    """
+
+    name: str
+    budget: Budget | None
+    spent: Spending = field(default_factory=Spending)
+    unmetered: bool = False
+
+    def require(self) -> None:
+        """Refuse another call once the budget is spent.
+
+        Raises:
+            ScorerBudgetError: It is.
+        """
+        budget, spent = self.budget, self.spent
+        if budget is None:
+            return
+        if self.unmetered:
+            raise ScorerBudgetError(
+                f"An endpoint of scorer {self.name!r} does not say what a call took, so its budget "
+                "cannot be kept: it counts as spent."
+            )
+        for cap, used, unit in (
+            (budget.usd, spent.usd, "US dollars"),
+            (budget.tokens, spent.tokens_in + spent.tokens_out, "tokens"),
+            (budget.calls, spent.calls, "calls"),
+        ):
+            if cap is not None and used is not None and used >= cap:
+                raise ScorerBudgetError(
+                    f"The budget of scorer {self.name!r}, {cap:g} {unit} a session, is spent."
+                )
+
+    def is_metered(self, tokens: Sequence[int | None], usd: float | None) -> bool:
+        """Whether what this call took is known, as far as the budget asks."""
+        budget = self.budget
+        if budget is None:
+            return True
+        tokens_known = budget.tokens is None or any(count is not None for count in tokens)
+        return tokens_known and (budget.usd is None or usd is not None)
+
+
+class ScorerCalls:
+    """What the scorers of one session call, and what that took.
+
+    Args:
+        endpoints: Opens the scorers' endpoints.
+        transport: The client that calls them.
+        resolved: Endpoint as scorers name it -> its id, settled when the session was made.
+        seed: For the jitter of waits.
+        stored: What earlier answers of the session have stored of their marking: it counts against
+            the budgets.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoints: EndpointService,
+        transport: Transport,
+        resolved: Mapping[str, str],
+        seed: int = 0,
+        stored: Iterable[Mapping[str, Any] | None] = (),
+    ) -> None:
+        self._endpoints = endpoints
+        self.transport = transport
+        self._resolved = resolved
+        self.rng = np.random.default_rng(seed)
+        self._opened: dict[str, tuple[ReadyEndpoint, RateLimited]] = {}
+        self._purses: dict[str, _Purse] = {}
+        self._earlier: dict[str, Spending] = {}
+        for marking in stored:
+            if marking is not None:
+                earlier = self._earlier.setdefault(marking["spec_hash"], Spending())
+                earlier.add(Spending(**marking["usage"]))
+
+    def for_answer(
+        self, name: str, spec_hash: str, budget: Budget | None, on_wait: OnWait | None
+    ) -> "AnswerCalls":
+        """The calls for one answer.
+
+        Args:
+            name: Of the scorer.
+            spec_hash: By which its spending is known.
+            budget: What it may spend in a session.
+            on_wait: Told of waits where its endpoint makes us wait.
+        """
+        purse = self._purses.get(spec_hash)
+        if purse is None:
+            purse = _Purse(name, budget)
+            purse.spent = self._earlier.get(spec_hash, purse.spent)
+            self._purses[spec_hash] = purse
+        return AnswerCalls(self, purse, on_wait)
+
+    async def open(
+        self, endpoint: str, on_wait: OnWait | None
+    ) -> tuple[ReadyEndpoint, RateLimited]:
+        """An endpoint as a scorer names it, opened once a session.
+
+        Raises:
+            SecretsError: Its key cannot be decrypted, and nobody is told of waits.
+        """
+        found = self._opened.get(endpoint)
+        if found is None:
+            endpoint_id = self._resolved.get(endpoint, endpoint)
+            ready = await once_readable(lambda: self._endpoints.ready(endpoint_id), on_wait)
+            found = (
+                ready,
+                RateLimited(ready, self._endpoints, self.transport),
+            )
+            self._opened[endpoint] = found
+        return found
+
+
+class AnswerCalls:
+    """The calls for one answer, counted."""
+
+    def __init__(self, calls: ScorerCalls, purse: _Purse, on_wait: OnWait | None) -> None:
+        self._calls = calls
+        self._purse = purse
+        self._on_wait = on_wait
+        self.spent = Spending()
+
+    async def complete(
+        self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
+    ) -> Written:
+        """An answer in the form of `schema`, from an endpoint."""
+        ready, limited = await self._calls.open(endpoint, self._on_wait)
+        request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
+        written = await self._call(ready, lambda: limited.complete(request))
+        self._settle(ready, written.tokens_in, written.tokens_out)
+        return Written(
+            text=written.text, finish=written.finish, model=written.model or ready.config.model
+        )
+
+    async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
+        """Vectors of texts."""
+        ready, limited = await self._calls.open(endpoint, self._on_wait)
+        size = CompletionRequest(
+            messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
+        )
+        made = await self._call(
+            ready,
+            lambda: limited.in_turn(
+                size, lambda: embed(limited.config, self._calls.transport, texts)
+            ),
+        )
+        self._settle(ready, made.tokens_in, None)
+        return Embedded(made.vectors, made.model)
+
+    async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a callback answers."""
+        ready, limited = await self._calls.open(endpoint, self._on_wait)
+
+        async def send() -> Mapping[str, Any]:
+            callback = limited.examinee
+            if not isinstance(callback, CallbackEndpoint):
+                raise EndpointRejectedError(f"Endpoint {endpoint!r} is not of kind 'callback'.")
+            return await callback.send(payload)
+
+        size = CompletionRequest(messages=(), params=_NOTHING_WRITTEN)
+        return await self._call(ready, lambda: limited.in_turn(size, send))
+
+    async def _call(self, ready: ReadyEndpoint, attempt: Callable[[], Awaitable[T]]) -> T:
+        async def counted() -> T:
+            self._purse.require()
+            for count in (self.spent, self._purse.spent):
+                count.add(Spending(calls=1))
+            return await attempt()
+
+        result, _ = await persist(counted, ready.retry, self._calls.rng, self._on_wait)
+        return result
+
+    def _settle(self, ready: ReadyEndpoint, tokens_in: int | None, tokens_out: int | None) -> None:
+        usd = ready.price.usd(tokens_in, tokens_out)
+        took = Spending(tokens_in=tokens_in or 0, tokens_out=tokens_out or 0, usd=usd)
+        for count in (self.spent, self._purse.spent):
+            count.add(took)
+        if not self._purse.is_metered((tokens_in, tokens_out), usd):
+            self._purse.unmetered = True
