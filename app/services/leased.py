@@ -1,15 +1,26 @@
 """Runs claimed work: what the runners of sessions, rankings and calibrations have in common."""
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
-from app.errors import AlreadyExistsError, LeaseLostError, SextantError, StaleStepError
+from app.errors import (
+    AlreadyExistsError,
+    DatabaseUnavailableError,
+    LeaseLapsedError,
+    LeaseLostError,
+    SextantError,
+    StaleStepError,
+)
 from app.services.patience import patiently
 from app.storage.database import Database
+from app.storage.leased import MAX_LAPSES
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
@@ -19,6 +30,15 @@ _FAULT = (
     "An unexpected fault ended it; the server's log has the details under its id. What was stored "
     "so far is kept."
 )
+_NO_END = (
+    f"It was begun {MAX_LAPSES + 1} times, the last time alone, and each time its worker showed no "
+    "sign of life until the lease ran out: something in it stops the process that runs it, such as "
+    "a scorer that never ends. The answers so far are kept."
+)
+
+#: Does claimed work, by its id and lease, in a process of its own; calls back once that has started
+#: and keeps the lease itself.
+Alone = Callable[[str, int, Callable[[], object]], Coroutine[Any, Any, None]]
 
 
 class Claimed(Protocol):
@@ -60,24 +80,45 @@ class Leases(Protocol[T_co]):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leasing:
+    """How one process holds its leases.
+
+    Attributes:
+        database: Where the work stands.
+        worker_id: Names the process in leases.
+        lease: How long a claim holds without a heartbeat.
+        heartbeat_s: Seconds between heartbeats; a fraction of the lease.
+        alone: Does what has lapsed too often once more; None where work has its own process anyhow.
+        on_heartbeat: Told of each renewal.
+    """
+
+    database: Database
+    worker_id: str
+    lease: timedelta
+    heartbeat_s: float
+    alone: Alone | None = None
+    on_heartbeat: Callable[[], object] = lambda: None
+
+
 class LeasedRunner(ABC, Generic[R]):
-    """Drives claimed work of one kind, in one worker process.
+    """Runs claimed work of one kind as tasks of one process; a lost lease stops its task.
 
     Attributes:
         kind: The work's name in logs.
 
     Args:
-        database: Where it stands.
-        worker_id: Names this process in leases.
-        lease: How long a claim holds without a heartbeat.
+        leasing: How it is held.
     """
 
     kind: ClassVar[str]
 
-    def __init__(self, *, database: Database, worker_id: str, lease: timedelta) -> None:
-        self._database = database
-        self._worker_id = worker_id
-        self._lease = lease
+    def __init__(self, leasing: Leasing) -> None:
+        self._leasing = leasing
+        self._database = leasing.database
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._epochs: dict[str, int] = {}
+        self._apart: set[str] = set()
 
     @abstractmethod
     def _leases(self, uow: UnitOfWork) -> Leases[R]:
@@ -95,22 +136,91 @@ class LeasedRunner(ABC, Generic[R]):
     async def _abandon(self, uow: UnitOfWork, record: R, error: SextantError) -> None:
         """Store that claimed work ends without a result, and why."""
 
+    async def run(self, resource_id: str) -> None:
+        """Claim work and see it through, unless it has ended or somebody else has it.
+
+        Cancelling the caller does not cancel the work: the queue's worker may be restarted while
+        its sessions go on.
+        """
+        record = await self.claim(resource_id)
+        if record is not None:
+            await self.take_on(record)
+
+    async def take_on(self, record: R) -> None:
+        """See claimed work through."""
+        lapses, alone = record.lapses, self._leasing.alone
+        if lapses > MAX_LAPSES:
+            logger.error("lapsed_too_often", id=record.id, lapses=lapses)
+            work = self._refuse(record)
+        elif lapses == MAX_LAPSES and alone is not None:
+            logger.warning("runs_alone", id=record.id, lapses=lapses)
+            work = self._drive_alone(record, alone)
+        else:
+            work = self.drive(record)
+        task = asyncio.create_task(work, name=record.id)
+        self._running[record.id] = task
+        self._epochs[record.id] = record.lease_epoch
+        task.add_done_callback(lambda done: self._forget(record.id, done))
+        await asyncio.shield(task)
+
+    async def _refuse(self, record: R) -> None:
+        await self.fail(record, LeaseLapsedError(_NO_END))
+
+    async def _drive_alone(self, record: R, alone: Alone) -> None:
+        try:
+            await alone(record.id, record.lease_epoch, partial(self._apart.add, record.id))
+        finally:
+            self._apart.discard(record.id)
+
+    def _forget(self, resource_id: str, done: asyncio.Task[None]) -> None:
+        # After a lease was lost and won again, the name may stand for a newer task.
+        if self._running.get(resource_id) is done:
+            del self._running[resource_id], self._epochs[resource_id]
+
+    async def keep_leases(self) -> None:
+        """Renew all leases at every heartbeat; stop what is no longer ours."""
+        while True:
+            await asyncio.sleep(self._leasing.heartbeat_s)
+            mine = {id_: epoch for id_, epoch in self._epochs.items() if id_ not in self._apart}
+            if not mine:
+                continue
+            try:
+                async with self._database.unit_of_work() as uow:
+                    kept = await self._leases(uow).renew(mine, lease=self._leasing.lease)
+            except DatabaseUnavailableError:
+                # Nobody else can claim anything either; writes are fenced by the epoch.
+                logger.warning("heartbeat_missed", leases=len(mine))
+                continue
+            except Exception:  # it must not take the worker with it
+                logger.exception("heartbeat_failed")
+                continue
+            self._leasing.on_heartbeat()
+            for resource_id in mine.keys() - kept:
+                task = self._running.get(resource_id)
+                if task is not None and self._epochs[resource_id] == mine[resource_id]:
+                    logger.info("lease_taken_away", id=resource_id)
+                    task.cancel()
+
+    async def stop(self) -> None:
+        """Stop everything and give the leases back, so that other workers go on at once."""
+        leases = dict(self._epochs)
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if leases:
+            try:
+                async with self._database.unit_of_work() as uow:
+                    await self._leases(uow).release(leases)
+            except DatabaseUnavailableError:
+                logger.warning("leases_not_released", leases=len(leases))
+
     async def claim(self, resource_id: str) -> R | None:
         """Take the lease; None when the work has ended or somebody else has it."""
         async with self._database.unit_of_work() as uow:
             return await self._leases(uow).claim(
-                resource_id, worker_id=self._worker_id, lease=self._lease
+                resource_id, worker_id=self._leasing.worker_id, lease=self._leasing.lease
             )
-
-    async def renew(self, leases: Mapping[str, int]) -> set[str]:
-        """Prolong leases (id -> epoch) that are still ours; returns which those are."""
-        async with self._database.unit_of_work() as uow:
-            return await self._leases(uow).renew(leases, lease=self._lease)
-
-    async def release(self, leases: Mapping[str, int]) -> None:
-        """Give leases up, so that another worker goes on at once."""
-        async with self._database.unit_of_work() as uow:
-            await self._leases(uow).release(leases)
 
     async def drive(self, record: R) -> None:
         """Go on with claimed work until it ends, or until the lease is lost."""

@@ -13,7 +13,7 @@ from app.observability import configure_logging
 from app.services.container import Services, open_services
 from app.settings import Settings
 from app.storage.database import Database
-from app.worker.loop import Fleets, open_fleets
+from app.worker.loop import Runners, open_runners
 from app.worker.queue import JobQueue
 
 _PR_SET_PDEATHSIG = 1
@@ -26,14 +26,14 @@ async def _main(order: dict[str, Any]) -> None:
     try:
         async with (
             open_services(settings, database, JobQueue(database)) as services,
-            open_fleets(services, on_heartbeat=_say_so) as fleets,
+            open_runners(services, on_heartbeat=_say_so) as runners,
         ):
             keepers = [
-                asyncio.create_task(fleet.keep_leases())
-                for fleet in (fleets.sessions, fleets.rankings)
+                asyncio.create_task(runner.keep_leases())
+                for runner in (runners.sessions, runners.rankings)
             ]
             try:
-                await _run(services, fleets, order["id"], order["epoch"])
+                await _run(services, runners, order["id"], order["epoch"])
             finally:
                 for keeper in keepers:
                     keeper.cancel()
@@ -41,17 +41,17 @@ async def _main(order: dict[str, Any]) -> None:
         await database.dispose()
 
 
-async def _run(services: Services, fleets: Fleets, resource_id: str, epoch: int) -> None:
+async def _run(services: Services, runners: Runners, resource_id: str, epoch: int) -> None:
     _say_so()
     async with services.database.unit_of_work() as uow:
         if resource_id.startswith("ses_"):
             session = await uow.sessions.get(resource_id)
             ours = session.lease_epoch == epoch
-            work = fleets.sessions.take_on(resource_id, session)
+            work = runners.sessions.take_on(session)
         else:
             ranking = await uow.rankings.get(resource_id)
             ours = ranking.lease_epoch == epoch
-            work = fleets.rankings.take_on(resource_id, ranking)
+            work = runners.rankings.take_on(ranking)
     if ours:
         with contextlib.suppress(asyncio.CancelledError):  # paused or cancelled meanwhile
             await work

@@ -8,10 +8,10 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import procrastinate
 import psycopg
@@ -21,19 +21,14 @@ from procrastinate.jobs import Status
 
 from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
-from app.records.calibrations import CalibrationRecord
-from app.records.rankings import RankingRecord
-from app.records.sessions import SessionRecord
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.catalog.runner import InstallationRunner
 from app.services.container import Services
-from app.services.leased import Claimed
+from app.services.leased import Alone, LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
-from app.storage.repositories.installations import InstallationRecord
 from app.worker.alone import run_alone
-from app.worker.fleet import Alone, Fleet
 from app.worker.queue import (
     CALIBRATION,
     INSTALLATION,
@@ -45,8 +40,6 @@ from app.worker.queue import (
 )
 
 logger = structlog.get_logger(__name__)
-
-R = TypeVar("R", bound=Claimed)
 
 #: A second job for a session is not announced, only found by polling.
 _POLL_S = 0.5
@@ -81,84 +74,85 @@ async def running_worker(services: Services) -> AsyncIterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleets:
-    """The kinds of work of one process."""
+class Runners:
+    """Of one process, one a kind of work."""
 
-    sessions: Fleet[SessionRecord]
-    rankings: Fleet[RankingRecord]
-    calibrations: Fleet[CalibrationRecord]
-    installations: Fleet[InstallationRecord]
+    sessions: SessionRunner
+    rankings: RankingRunner
+    calibrations: CalibrationRunner
+    installations: InstallationRunner
 
 
 @contextlib.asynccontextmanager
-async def open_fleets(
+async def open_runners(
     services: Services,
     *,
     alone: Alone | None = None,
     on_heartbeat: Callable[[], object] = lambda: None,
-) -> AsyncIterator[Fleets]:
+) -> AsyncIterator[Runners]:
     """The runners of this process; what they run is stopped and given back at the end.
 
     Args:
         services: What they work with.
-        alone: See `Fleet`.
-        on_heartbeat: See `Fleet`.
+        alone: See `Leasing`.
+        on_heartbeat: See `Leasing`.
     """
     settings = services.settings
-    leased: dict[str, Any] = {
-        "database": services.database,
-        "worker_id": worker_name(),
-        "lease": timedelta(seconds=settings.lease_s),
-    }
-    common: dict[str, Any] = {"heartbeat_s": settings.heartbeat_s, "on_heartbeat": on_heartbeat}
+    leasing = Leasing(
+        database=services.database,
+        worker_id=worker_name(),
+        lease=timedelta(seconds=settings.lease_s),
+        heartbeat_s=settings.heartbeat_s,
+        on_heartbeat=on_heartbeat,
+    )
+    may_freeze = replace(leasing, alone=alone)
     async with (
         Transport(guard=_guard(settings, allow_private=False)) as public,
         Transport(guard=_guard(settings, allow_private=True)) as private,
     ):
-        runner = SessionRunner(
+        sessions = SessionRunner(
+            may_freeze,
             versions=services.versions,
             endpoints=services.endpoints,
             networks=Networks(public=public, private=private),
-            **leased,
         )
-        ranker = RankingRunner(versions=services.versions, sessions=runner, **leased)
-        calibrator = CalibrationRunner(
-            response_sets=services.response_sets,
-            versions=services.versions,
-            queue=JobQueue(services.database),
-            **leased,
-        )
-        installer = InstallationRunner(catalog=services.catalog, banks=services.banks, **leased)
-        fleets = Fleets(
-            sessions=Fleet(runner=runner, alone=alone, **common),
-            rankings=Fleet(runner=ranker, alone=alone, **common),
-            calibrations=Fleet(runner=calibrator, **common),
-            installations=Fleet(runner=installer, **common),
+        runners = Runners(
+            sessions=sessions,
+            rankings=RankingRunner(may_freeze, versions=services.versions, sessions=sessions),
+            calibrations=CalibrationRunner(
+                leasing,
+                response_sets=services.response_sets,
+                versions=services.versions,
+                queue=JobQueue(services.database),
+            ),
+            installations=InstallationRunner(
+                leasing, catalog=services.catalog, banks=services.banks
+            ),
         )
         try:
-            yield fleets
+            yield runners
         finally:
             await asyncio.gather(
-                fleets.sessions.stop(),
-                fleets.rankings.stop(),
-                fleets.calibrations.stop(),
-                fleets.installations.stop(),
+                runners.sessions.stop(),
+                runners.rankings.stop(),
+                runners.calibrations.stop(),
+                runners.installations.stop(),
             )
 
 
 async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
     alone = partial(run_alone, services)
-    async with open_fleets(services, alone=alone) as fleets, asyncio.TaskGroup() as tasks:
+    async with open_runners(services, alone=alone) as runners, asyncio.TaskGroup() as tasks:
         n_sessions = services.settings.worker_concurrency
-        tasks.create_task(_take_jobs(services, SESSION, fleets.sessions, n_sessions))
-        tasks.create_task(_take_jobs(services, RANKING, fleets.rankings, _RANKINGS))
-        tasks.create_task(_take_jobs(services, CALIBRATION, fleets.calibrations, _CALIBRATIONS))
-        tasks.create_task(_take_jobs(services, INSTALLATION, fleets.installations, _INSTALLATIONS))
-        tasks.create_task(fleets.sessions.keep_leases())
-        tasks.create_task(fleets.rankings.keep_leases())
-        tasks.create_task(fleets.calibrations.keep_leases())
-        tasks.create_task(fleets.installations.keep_leases())
+        tasks.create_task(_take_jobs(services, SESSION, runners.sessions, n_sessions))
+        tasks.create_task(_take_jobs(services, RANKING, runners.rankings, _RANKINGS))
+        tasks.create_task(_take_jobs(services, CALIBRATION, runners.calibrations, _CALIBRATIONS))
+        tasks.create_task(_take_jobs(services, INSTALLATION, runners.installations, _INSTALLATIONS))
+        tasks.create_task(runners.sessions.keep_leases())
+        tasks.create_task(runners.rankings.keep_leases())
+        tasks.create_task(runners.calibrations.keep_leases())
+        tasks.create_task(runners.installations.keep_leases())
         tasks.create_task(_rescue(services, JobQueue(services.database)))
 
 
@@ -166,13 +160,15 @@ def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
     return AddressGuard(allow_private=allow_private, allowed_networks=settings.allowed_networks)
 
 
-async def _take_jobs(services: Services, kind: JobKind, fleet: Fleet[R], concurrency: int) -> None:
+async def _take_jobs(
+    services: Services, kind: JobKind, runner: LeasedRunner[Any], concurrency: int
+) -> None:
     """Keep a procrastinate worker up: it ends, without an error, when Postgres goes away."""
     pause, longest = _RESTART_S
     while True:
         try:
             app = queue_app(services.database)
-            app.task(name=kind.task, queue=kind.queue)(fleet.run)
+            app.task(name=kind.task, queue=kind.queue)(runner.run)
             async with app.open_async():
                 pause = _RESTART_S[0]
                 await _sweep(app)

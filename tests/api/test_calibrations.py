@@ -1,6 +1,5 @@
 """Calibrations over HTTP."""
 
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,10 @@ from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import draw_scores
 from app.exchange.matrices import write_csv
-from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
-from app.worker.queue import JobQueue
 from tests.api.by_hand import answered
 from tests.api.conftest import Client, NewClient
-from tests.services.calibrations import answers, csv_of
+from tests.services.calibrations import answers, csv_of, runner_of
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -44,14 +41,7 @@ async def started(client: Client, **settings: Any) -> dict[str, Any]:
 async def run(app: FastAPI, calibration_id: str) -> None:
     """What a worker does."""
     services: Services = app.state.services
-    runner = CalibrationRunner(
-        database=services.database,
-        response_sets=services.response_sets,
-        versions=services.versions,
-        queue=JobQueue(services.database),
-        worker_id="test",
-        lease=timedelta(seconds=30),
-    )
+    runner = runner_of(services)
     record = await runner.claim(calibration_id)
     assert record is not None
     await runner.drive(record)

@@ -14,6 +14,7 @@ from app.records.calibrations import ENDED, CalibrationRecord
 from app.records.response_sets import ResponseSet
 from app.services.calibrations.runner import CalibrationRunner
 from app.services.container import Services
+from app.services.leased import Leasing
 from app.services.responses.imports import AnswerImport
 from app.worker.queue import JobQueue
 from tests.calibration.simulated import Simulated, simulate
@@ -57,13 +58,17 @@ async def ended(
 
 
 def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
-    return CalibrationRunner(
+    leasing = Leasing(
         database=services.database,
+        worker_id=worker_id,
+        lease=timedelta(seconds=services.settings.lease_s),
+        heartbeat_s=services.settings.heartbeat_s,
+    )
+    return CalibrationRunner(
+        leasing,
         response_sets=services.response_sets,
         versions=services.versions,
         queue=JobQueue(services.database),
-        worker_id=worker_id,
-        lease=timedelta(seconds=services.settings.lease_s),
     )
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 import structlog
@@ -22,10 +21,9 @@ from app.services.banks.versions import VersionService
 from app.services.calibrations.links import with_target
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.queue import CalibrationQueue
-from app.services.leased import LeasedRunner
+from app.services.leased import LeasedRunner, Leasing
 from app.services.patience import patiently
 from app.services.responses.service import ResponseSetService
-from app.storage.database import Database
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -55,15 +53,13 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
 
     def __init__(
         self,
+        leasing: Leasing,
         *,
-        database: Database,
         response_sets: ResponseSetService,
         versions: VersionService,
         queue: CalibrationQueue,
-        worker_id: str,
-        lease: timedelta,
     ) -> None:
-        super().__init__(database=database, worker_id=worker_id, lease=lease)
+        super().__init__(leasing)
         self._response_sets = response_sets
         self._versions = versions
         self._queue = queue

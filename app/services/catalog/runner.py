@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -19,9 +18,8 @@ from app.records.banks import OPEN
 from app.services.banks.service import BankService
 from app.services.catalog.installing import Prepared, write
 from app.services.catalog.service import CatalogService
-from app.services.leased import LeasedRunner
+from app.services.leased import LeasedRunner, Leasing
 from app.services.patience import patiently
-from app.storage.database import Database
 from app.storage.repositories.installations import InstallationRecord, InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -42,14 +40,12 @@ class InstallationRunner(LeasedRunner[InstallationRecord]):
 
     def __init__(
         self,
+        leasing: Leasing,
         *,
-        database: Database,
         catalog: CatalogService,
         banks: BankService,
-        worker_id: str,
-        lease: timedelta,
     ) -> None:
-        super().__init__(database=database, worker_id=worker_id, lease=lease)
+        super().__init__(leasing)
         self._catalog = catalog
         self._banks = banks
 

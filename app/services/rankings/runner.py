@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import structlog
@@ -22,13 +21,12 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.leased import LeasedRunner
+from app.services.leased import LeasedRunner, Leasing
 from app.services.patience import OnWait, Waiting, once_readable
 from app.services.rankings.run import Member, RankingPlan, RankingRun, event_of
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.run import SessionRun, open_run
 from app.services.sessions.runner import LiveSession, SessionRunner
-from app.storage.database import Database
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.unit_of_work import UnitOfWork
 
@@ -56,14 +54,12 @@ class RankingRunner(LeasedRunner[RankingRecord]):
 
     def __init__(
         self,
+        leasing: Leasing,
         *,
-        database: Database,
         versions: VersionService,
         sessions: SessionRunner,
-        worker_id: str,
-        lease: timedelta,
     ) -> None:
-        super().__init__(database=database, worker_id=worker_id, lease=lease)
+        super().__init__(leasing)
         self._versions = versions
         self._sessions = sessions
 

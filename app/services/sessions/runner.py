@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 import structlog
@@ -28,7 +27,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.leased import LeasedRunner
+from app.services.leased import LeasedRunner, Leasing
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import OnWait, Waiting, once_readable, patiently
 from app.services.sessions.asking import Asker, hints_of
@@ -102,31 +101,27 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     """Drives claimed sessions of one worker process.
 
     Args:
-        database: Where they are stored.
+        leasing: See `LeasedRunner`.
         versions: What is asked.
         endpoints: Who is asked.
         networks: The clients that ask.
-        worker_id: See `LeasedRunner`.
-        lease: See `LeasedRunner`.
     """
 
     kind = "session"
 
     def __init__(
         self,
+        leasing: Leasing,
         *,
-        database: Database,
         versions: VersionService,
         endpoints: EndpointService,
         networks: Networks,
-        worker_id: str,
-        lease: timedelta,
     ) -> None:
-        super().__init__(database=database, worker_id=worker_id, lease=lease)
+        super().__init__(leasing)
         self._versions = versions
         self._endpoints = endpoints
         self._networks = networks
-        self._steps = StepWriter(database)
+        self._steps = StepWriter(leasing.database)
 
     @override
     def _leases(self, uow: UnitOfWork) -> SessionRepository:
