@@ -8,7 +8,7 @@ from fastapi import Depends, Request, Security, params
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
 from app.errors import MissingScopeError, UnauthenticatedError
-from app.records.api_keys import Scope
+from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
 from app.services.banks.bundles import Bundles
 from app.services.banks.export import BankExports
@@ -61,7 +61,13 @@ class Caller:
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
-_LOCAL = Caller("local", frozenset({Scope.ADMIN}))
+def caller_of(key: ApiKey) -> Caller:
+    """Whoever shows a key."""
+    return Caller(key.id, key.scopes)
+
+
+#: Whoever calls where authentication is off.
+LOCAL = Caller("local", frozenset({Scope.ADMIN}))
 
 
 async def services(request: Request) -> Services:
@@ -128,12 +134,12 @@ async def identify(request: Request) -> Caller:
     """
     opened = await services(request)
     if opened.settings.auth == "off":
-        return _LOCAL
+        return LOCAL
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
     key = await opened.api_keys.authenticate(secret.strip())
-    return Caller(key.id, key.scopes)
+    return caller_of(key)
 
 
 _bearer = HTTPBearer(

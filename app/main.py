@@ -1,4 +1,4 @@
-"""The application: routers, error handling, and what opens and closes with it."""
+"""The application: routers and pages, error handling, and what opens and closes with it."""
 
 import asyncio
 import socket
@@ -33,6 +33,7 @@ from app.api.routers import (
     versions,
 )
 from app.api.schemas.common import Problem
+from app.pages.routers import ROUTERS as PAGES
 from app.services.container import Services, open_services
 from app.settings import Settings
 from app.storage.database import Database
@@ -93,7 +94,7 @@ def create_app(
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        docs_url=None,  # these pages load their scripts from another host
+        docs_url=None,  # FastAPI's load their scripts from another host; ours is in app.pages
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -105,6 +106,8 @@ def create_app(
     app.add_middleware(RequestContext)
     for module in _ROUTERS:
         app.router.routes.extend(module.router.routes)
+    for pages in PAGES:
+        app.router.routes.extend(pages.routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
     return app
 

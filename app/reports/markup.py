@@ -11,6 +11,10 @@ class Markup(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """The same, for whoever asks what is markup already, as Jinja does."""
+        return self
+
 
 Node = str | int | None
 

@@ -98,11 +98,20 @@ class ApiKeyService:
             if found is None or not hmac.compare_digest(found[1], presented):
                 raise UnauthenticatedError("The API key is not known here.")
             key = self._trusted[presented] = found[0]
-        if key.revoked_at is not None:
-            raise UnauthenticatedError(f"The API key {key.prefix}... was revoked.")
-        if not key.active(datetime.now(UTC)):
-            raise UnauthenticatedError(f"The API key {key.prefix}... has expired.")
+        require_active(key)
         return key
+
+
+def require_active(key: ApiKey) -> None:
+    """Refuse a key that nobody may use any more.
+
+    Raises:
+        UnauthenticatedError: It is revoked or expired.
+    """
+    if key.revoked_at is not None:
+        raise UnauthenticatedError(f"The API key {key.prefix}... was revoked.")
+    if not key.active(datetime.now(UTC)):
+        raise UnauthenticatedError(f"The API key {key.prefix}... has expired.")
 
 
 def _hash(secret: str) -> str:

@@ -20,6 +20,7 @@ from app.services.calibrations.drift import DriftService
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
+from app.services.logins import Logins
 from app.services.marker_guard import MarkerGuard
 from app.services.marking.trials import ScorerTrials
 from app.services.rankings.service import RankingService
@@ -53,6 +54,7 @@ class Services:
     secret_keys: SecretKeys
     transport: Transport
     api_keys: ApiKeyService
+    logins: Logins
     endpoints: EndpointService
     marker_guard: MarkerGuard
     banks: BankService
@@ -102,6 +104,7 @@ async def open_services(
     secrets = SecretBox(settings)
     async with Transport(guard=guard) as transport:
         endpoints = EndpointService(database, secrets, transport, guard)
+        api_keys = ApiKeyService(database)
         reader = Reader(settings.import_memory_bytes)
         banks = BankService(database, reader)
         versions = VersionService(database)
@@ -121,7 +124,8 @@ async def open_services(
                 secrets=secrets,
                 secret_keys=SecretKeys(database, secrets),
                 transport=transport,
-                api_keys=ApiKeyService(database),
+                api_keys=api_keys,
+                logins=Logins(database, api_keys),
                 endpoints=endpoints,
                 marker_guard=MarkerGuard(database),
                 banks=banks,

@@ -20,6 +20,7 @@ from app.storage.repositories.gates import GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
 from app.storage.repositories.installations import InstallationRepository
 from app.storage.repositories.items import ItemRepository
+from app.storage.repositories.logins import LoginRepository
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
 from app.storage.repositories.secrets import SecretRepository
@@ -65,6 +66,7 @@ class UnitOfWork:
 
     def _open(self) -> None:
         self.api_keys = ApiKeyRepository(self._db)
+        self.logins = LoginRepository(self._db)
         self.idempotency = IdempotencyRepository(self._db)
         self.secrets = SecretRepository(self._db)
         self.endpoints = EndpointRepository(self._db)

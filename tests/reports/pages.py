@@ -4,6 +4,9 @@ from html.parser import HTMLParser
 
 from typing_extensions import override
 
+#: Elements without an end.
+_VOID = {"meta", "link", "input", "br", "hr"}
+
 
 class Page(HTMLParser):
     """Reads a page, and fails on an element that is not closed in its place."""
@@ -20,7 +23,7 @@ class Page(HTMLParser):
     @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag != "meta":
+        if tag not in _VOID:
             self._open.append(tag)
 
     @override

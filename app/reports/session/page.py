@@ -25,6 +25,13 @@ def render(report: SessionReport) -> str:
         heading,
         f"Test result: {heading}",
         "Sextant test result",
+        *sections(report),
+    )
+
+
+def sections(report: SessionReport) -> list[Node]:
+    """What stands below the heading."""
+    return [
         _in_short(report),
         _cautions(report),
         task_section(report),
@@ -34,7 +41,7 @@ def render(report: SessionReport) -> str:
         item_section(report),
         _origin(report),
         glossary(report),
-    )
+    ]
 
 
 def _in_short(report: SessionReport) -> Markup:

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import Index, func, text
+from sqlalchemy import ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
@@ -21,6 +21,17 @@ class ApiKeyRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]
+
+
+class LoginRow(Base):
+    """A browser in which somebody gave an API key; only the hash of its cookie is kept."""
+
+    __tablename__ = "logins"
+
+    token_hash: Mapped[str] = mapped_column(primary_key=True)
+    key_id: Mapped[str] = mapped_column(ForeignKey("api_keys.id", ondelete="CASCADE"), index=True)
+    created_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime]
 
 
 class EndpointRow(Base):

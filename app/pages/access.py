@@ -1,0 +1,201 @@
+"""Who looks at a page, and whether a form is one of our own.
+
+A browser sends its cookies with every request to us, whichever page caused it. So a cookie alone
+only reads: a change also needs the token that our own pages hold, and the header by which the
+browser says that one of our pages sent it. REST takes no cookie at all.
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Annotated, Final
+from urllib.parse import parse_qsl, urlsplit
+
+from fastapi import Depends, Request, Response
+
+from app.deps import LOCAL, Caller, ScopeName, caller_of, services
+from app.errors import InvalidInputError, MissingScopeError, UnauthenticatedError
+from app.records.api_keys import Scope
+from app.services.logins import LASTS
+from app.services.visibility import Sight
+
+#: Stands for the API key that somebody logged in with.
+LOGIN_COOKIE: Final = "sextant_login"
+#: Tells browsers apart, logged in or not: forms belong to one of them.
+VISIT_COOKIE: Final = "sextant_visit"
+#: Field of a form that says it is of this browser.
+CSRF_FIELD: Final = "csrf"
+_MAX_FORM_BYTES: Final = 1_000_000
+_MAX_FIELDS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who looks at a page.
+
+    Attributes:
+        caller: None where nobody is logged in.
+        visit: Value of the visit cookie, new where the browser sent none.
+        csrf: What forms of this browser carry.
+        can_leave: Logged in by a cookie, so that there is something to log out of.
+    """
+
+    caller: Caller | None
+    visit: str = field(repr=False)
+    csrf: str = field(repr=False)
+    can_leave: bool
+
+    @property
+    def key_id(self) -> str:
+        """Id of the key; requests of one key take turns."""
+        return self.caller.key_id if self.caller else "nobody"
+
+    @property
+    def sight(self) -> Sight:
+        """What they see of withheld banks."""
+        return Sight(is_whole=self.may("banks:write"))
+
+    def may(self, scope: ScopeName) -> bool:
+        """Whether their key covers `scope`."""
+        return self.caller is not None and self.caller.may(Scope(scope))
+
+    def require(self, scope: ScopeName) -> None:
+        """Refuse what their key does not cover.
+
+        Raises:
+            UnauthenticatedError: Nobody is logged in.
+            MissingScopeError: The key lacks `scope`.
+        """
+        if self.caller is None:
+            raise UnauthenticatedError("Log in to see this page.")
+        if not self.caller.may(Scope(scope)):
+            raise MissingScopeError(
+                f"This needs a key with the scope {scope!r}; yours has: "
+                f"{', '.join(sorted(self.caller.scopes)) or 'none'}."
+            )
+
+
+async def identify(request: Request) -> Caller | None:
+    """Whose login the browser sent, looked up anew; None where it sent none that holds."""
+    opened = await services(request)
+    if opened.settings.auth == "off":
+        return LOCAL if _is_own_name(request.url.hostname) else None
+    token = request.cookies.get(LOGIN_COOKIE)
+    if not token:
+        return None
+    try:
+        return caller_of(await opened.logins.key_of(token))
+    except UnauthenticatedError:
+        return None
+
+
+async def still_there(request: Request) -> None:
+    """Refuse whoever has logged out since, or whose key has ended: for streams.
+
+    Raises:
+        UnauthenticatedError: They may not read any more.
+    """
+    if await identify(request) is None:
+        raise UnauthenticatedError("Log in to see this page.")
+
+
+async def visitor(request: Request) -> Visitor:
+    """Who looks at a page; looked up once a request."""
+    known: Visitor | None = getattr(request.state, "visitor", None)
+    if known is None:
+        opened = await services(request)
+        visit = request.cookies.get(VISIT_COOKIE) or secrets.token_urlsafe(32)
+        login = request.cookies.get(LOGIN_COOKIE, "")
+        known = Visitor(
+            caller=await identify(request),
+            visit=visit,
+            csrf=hashlib.sha256(f"{visit} {login}".encode(errors="replace")).hexdigest(),
+            can_leave=opened.settings.auth != "off",
+        )
+        request.state.visitor = known
+    return known
+
+
+Visit = Annotated[Visitor, Depends(visitor)]
+
+
+async def own_form(request: Request) -> dict[str, str]:
+    """The fields of a form that one of our pages sent; an empty field is left out.
+
+    Raises:
+        MissingScopeError: Another site sent it, or it is of another login.
+        InvalidInputError: It is too long.
+    """
+    known: dict[str, str] | None = getattr(request.state, "form", None)
+    if known is not None:
+        return known
+    _require_own_origin(request)
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > _MAX_FORM_BYTES:
+            raise InvalidInputError(f"The form is larger than {_MAX_FORM_BYTES} bytes.")
+    try:
+        pairs = parse_qsl(content.decode(), keep_blank_values=False, max_num_fields=_MAX_FIELDS)
+    except ValueError as error:
+        raise InvalidInputError("The form cannot be read.") from error
+    fields = dict(pairs)
+    who = await visitor(request)
+    if not hmac.compare_digest(fields.pop(CSRF_FIELD, "").encode(), who.csrf.encode()):
+        raise MissingScopeError(
+            "This form is not one of this browser's present login. Go back, load the page again, "
+            "and send it once more."
+        )
+    request.state.form = fields
+    return fields
+
+
+Form = Annotated[dict[str, str], Depends(own_form)]
+
+
+def _require_own_origin(request: Request) -> None:
+    origin, host = request.headers.get("origin"), request.headers.get("host")
+    if not origin or not host or urlsplit(origin).netloc != host:
+        raise MissingScopeError("This form came from another site, or does not say from where.")
+
+
+def _is_own_name(hostname: str | None) -> bool:
+    """Whether a request names this machine itself.
+
+    Without authentication any site could give its own name our address, and read what we say.
+    """
+    if hostname == "localhost":
+        return True
+    try:
+        return ip_address(hostname or "").is_loopback
+    except ValueError:
+        return False
+
+
+def set_cookies(request: Request, response: Response, visit: str, login: str | None) -> None:
+    """Have the browser keep its cookies; `login` is new, or None for what it has."""
+    secure = request.url.scheme == "https"
+    if request.cookies.get(VISIT_COOKIE) != visit:
+        response.set_cookie(
+            VISIT_COOKIE, visit, max_age=365 * 86400, httponly=True, samesite="lax", secure=secure
+        )
+    if login is not None:
+        response.set_cookie(
+            LOGIN_COOKIE,
+            login,
+            max_age=int(LASTS.total_seconds()),
+            httponly=True,
+            samesite="lax",
+            secure=secure,
+        )
+
+
+def own_path(target: str | None) -> str:
+    """Where to go after the login: a path of ours, else the first page."""
+    if not target or not target.startswith("/") or target.startswith(("//", "/\\")):
+        return "/"
+    if any(character <= " " or character in "\\\x7f" for character in target):
+        return "/"
+    return target

@@ -1,0 +1,67 @@
+"""From the fields of a form to the bodies that REST takes, and from faults to sentences."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from app.api.errors import pointer_of
+from app.errors import FieldProblem, InvalidInputError, SextantError
+
+_MOST_FAULTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Why a form was not taken.
+
+    Attributes:
+        detail: In a sentence.
+        problems: Field by field, where there are several.
+    """
+
+    detail: str
+    problems: tuple[FieldProblem, ...] = ()
+
+
+def numbers_in(fields: Mapping[str, str]) -> dict[str, float | int]:
+    """The same fields as numbers, whole where they are written so.
+
+    Raises:
+        InvalidInputError: One is none.
+    """
+    found: dict[str, float | int] = {}
+    for name, text in fields.items():
+        plain = text.strip().replace("\u00a0", "")
+        if not plain:
+            continue
+        try:
+            found[name] = int(plain[:40]) if plain.isdigit() else float(plain[:40])
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{name.replace('_', ' ')}: expected a number, got {text!r:.60}."
+            ) from error
+    return found
+
+
+def faults_in(error: ValidationError | SextantError) -> Faults:
+    """What a form says about a refusal."""
+    if isinstance(error, SextantError):
+        several = error.problems if len(error.problems) > 1 else ()
+        return Faults(error.detail, several[:_MOST_FAULTS])
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    problems = [
+        FieldProblem(pointer_of(fault["loc"]), fault["msg"].removeprefix("Value error, "))
+        for fault in found
+    ]
+    if len(problems) == 1:
+        one = problems[0]
+        place = one.pointer.strip("/").replace("/", ", ").replace("_", " ")
+        return Faults(f"{place}: {one.detail}." if place else f"{one.detail}.")
+    return Faults("Some fields cannot be used.", tuple(problems[:_MOST_FAULTS]))
+
+
+def sections(**given: Any) -> dict[str, Any]:
+    """Only the sections that hold something: the server's defaults stand for the rest."""
+    return {name: value for name, value in given.items() if value not in (None, {}, "")}

@@ -1,0 +1,215 @@
+"""The moving parts of a test's page: made once, however many watch.
+
+A frame is what changed behind an event: the figures anew, the questions that were asked or answered
+since, and the points that the course has gained. Whoever watches the same test from the same event
+gets the same frame, so that it is read and rendered once in a process.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from cachetools import TTLCache
+
+from app.api.schemas.session_answers import ResponseRead
+from app.api.schemas.sessions import SessionRead
+from app.items import ItemContent
+from app.pages.rendering import fragment
+from app.records.sessions import ENDED, SessionEvent, SessionRecord
+from app.services.banks.versions import VersionService
+from app.services.sessions.service import SessionService
+from app.services.visibility import Sight
+
+#: Points of a course that a page begins with.
+_MOST_POINTS: Final = 400
+_EVENTS_AT_ONCE: Final = 500
+#: Questions that one frame brings; who comes late reloads.
+_MOST_ROWS: Final = 60
+#: Frames that are kept, and seconds; a bank that is withheld meanwhile is soon closed.
+_FRAMES, _FRAME_S = 256, 1.0
+
+#: `answers, theta, lo, hi, score, lo, hi`; null where nothing is told yet.
+Point = list[float | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How theta and the predicted score went, for the picture and its table."""
+
+    points: list[Point]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """A question as pages show it.
+
+    Attributes:
+        content: None where it may not be shown.
+        expected: Mean score of examinees of the ability that was thought after it.
+    """
+
+    answer: ResponseRead
+    content: ItemContent | None
+    tags: tuple[str, ...]
+    expected: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One event of the stream."""
+
+    seq: int
+    data: dict[str, Any] = field(repr=False)
+    type: str = "live"
+    created_at: datetime | None = None
+
+
+async def course_of(sessions: SessionService, record: SessionRecord) -> tuple[Course, int]:
+    """The course so far, and the number of the last event that it knows."""
+    points: list[Point] = []
+    after = 0
+    while after < record.event_seq:
+        events = await sessions.events(record.id, after=after, limit=_EVENTS_AT_ONCE)
+        if not events:
+            break
+        points += _points(events)
+        after = events[-1].seq
+    every = max(1, -(-len(points) // _MOST_POINTS))
+    kept = points[::every]
+    if points and kept[-1] is not points[-1]:
+        kept.append(points[-1])
+    return Course(kept), after
+
+
+async def answers_of(
+    sessions: SessionService,
+    versions: VersionService,
+    sight: Sight,
+    record: SessionRecord,
+    *,
+    after: int = 0,
+    limit: int | None = None,
+) -> list[AnswerRow]:
+    """Questions behind a step, in order of asking, as this caller may see them."""
+    asked = await sessions.responses(record.id, after_step=after, limit=limit)
+    version = await versions.load(record.bank_version_id)
+    contents: Mapping[int, Any] = {}
+    if asked and sight.shows(withheld=record.withheld):
+        contents = await versions.items_at(version, sorted({one.position for one in asked}))
+    rows = []
+    for one in asked:
+        answer = ResponseRead.of(one, sight)
+        expected = None
+        if answer.theta is not None and not one.is_pretest:
+            expected = float(version.bank.expected_score(answer.theta, [one.position])[0])
+        item = contents.get(one.position)
+        rows.append(
+            AnswerRow(
+                answer,
+                item.content if item is not None else None,
+                () if one.is_pretest else version.tags[one.position],
+                expected,
+            )
+        )
+    return rows
+
+
+def is_over(event: Any) -> bool:
+    """Whether nothing follows a frame."""
+    return bool(event.data["over"])
+
+
+class Live:
+    """The frames of all tests that somebody watches."""
+
+    def __init__(self) -> None:
+        self._frames: TTLCache[tuple[str, int, bool], list[Frame]] = TTLCache(_FRAMES, _FRAME_S)
+        self._locks: dict[tuple[str, int, bool], asyncio.Lock] = {}
+
+    async def since(
+        self,
+        sessions: SessionService,
+        versions: VersionService,
+        sight: Sight,
+        session_id: str,
+        seq: int,
+    ) -> list[Frame]:
+        """What has changed behind event `seq`: one frame, or none."""
+        key = (session_id, seq, sight.is_whole)
+        found = self._frames.get(key)
+        if found is not None:
+            return found
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        try:
+            async with lock:
+                found = self._frames.get(key)
+                if found is None:
+                    found = await _frames(sessions, versions, sight, session_id, seq)
+                    if found:
+                        self._frames[key] = found
+                return found
+        finally:
+            if not lock.locked():
+                self._locks.pop(key, None)
+
+
+async def _frames(
+    sessions: SessionService, versions: VersionService, sight: Sight, session_id: str, seq: int
+) -> list[Frame]:
+    events = await sessions.events(session_id, after=seq, limit=_EVENTS_AT_ONCE)
+    if not events:
+        return []
+    record = await sessions.get(session_id)
+    shown = SessionRead.of(record, sight)
+    steps = sorted({event.data["step"] for event in events if "step" in event.data})
+    steps = steps[-_MOST_ROWS:]
+    rows: list[AnswerRow] = []
+    if steps:
+        rows = [
+            row
+            for row in await answers_of(
+                sessions,
+                versions,
+                sight,
+                record,
+                after=steps[0] - 1,
+                limit=steps[-1] - steps[0] + 1,
+            )
+            if row.answer.step in steps
+        ]
+    figures = await asyncio.to_thread(
+        fragment, "parts/figures.html", {"session": shown, "status": record.status}
+    )
+    told = await asyncio.to_thread(_rows, rows, shown)
+    over = record.status in ENDED and events[-1].seq >= record.event_seq
+    data = {"figures": figures, "rows": told, "points": _points(events), "over": over}
+    # Paused, or gone on: other buttons than the page has.
+    data["state"] = record.status
+    return [Frame(events[-1].seq, data)]
+
+
+def _rows(rows: Sequence[AnswerRow], session: SessionRead) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": row.answer.step,
+            "html": fragment("parts/answer_row.html", {"row": row, "session": session}),
+        }
+        for row in rows
+    ]
+
+
+def _points(events: Sequence[SessionEvent]) -> list[Point]:
+    found: list[Point] = []
+    for event in events:
+        if event.type != "estimate.updated":
+            continue
+        estimate, accuracy = event.data["estimate"], event.data["accuracy"]
+        lo, hi = estimate["ci"]
+        score = [None] * 3 if accuracy is None else [accuracy[k] for k in ("value", "lo", "hi")]
+        values = [estimate["theta"], lo, hi, *score]
+        found.append(
+            [event.data["progress"]["scored"], *(v if v is None else round(v, 4) for v in values)]
+        )
+    return found

@@ -1,0 +1,127 @@
+"""From values to HTML: the templates, and how numbers, times and names are written in them."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from app.pages.access import visitor
+from app.pages.static import address
+from app.reports.parts import count, percent, signed
+from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, dollars, duration, task_name
+
+#: Characters of a name that lists show.
+_SHORT = 80
+STATUS_WORDS: Mapping[str, str] = {
+    "queued": "waits for a worker",
+    "running": "running",
+    "waiting": "waits for the endpoint",
+    "paused": "paused",
+    "awaiting_response": "waits for your answer",
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
+}
+
+
+async def page(
+    request: Request, template: str, /, *, status: int = 200, **values: Any
+) -> HTMLResponse:
+    """A page, made where it holds up nobody else.
+
+    Args:
+        request: What is answered.
+        template: Its file.
+        status: Of the answer.
+        values: What the template shows, beside `visit`, `path` and `query`.
+    """
+    who = await visitor(request)
+    shown = {
+        "visit": who,
+        "path": request.url.path,
+        "query": dict(request.query_params),
+        "status": status,
+        **values,
+    }
+    return HTMLResponse(await asyncio.to_thread(fragment, template, shown), status_code=status)
+
+
+def fragment(template: str, values: Mapping[str, Any]) -> str:
+    """HTML of a template."""
+    return environment().get_template(template).render(values)
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The templates. What is not said to be markup is escaped; an unknown name is an error."""
+    made = Environment(
+        loader=PackageLoader("app.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {
+        "percent": percent,
+        "signed": signed,
+        "dollars": dollars,
+        "duration": lambda seconds: duration({"seconds": seconds}),
+        "time": _time,
+        "short": short,
+        "name": _name,
+        "status": lambda word: STATUS_WORDS.get(word, word.replace("_", " ")),
+        "outcome": lambda word: OUTCOME_NAMES.get(word, word),
+        "stop": lambda word: STOP_WORDS.get(word, word.replace("_", " ")),
+        "task": task_name,
+        "words": lambda name: str(name).replace("_", " "),
+    }
+    made.globals |= {
+        "address": address,
+        "count": count,
+        "link": link,
+        "changed": lambda query, **new: {**query, **new},
+        "without": lambda query, name: {key: query[key] for key in query if key != name},
+        "version": version("sextant"),
+        "now": lambda: datetime.now(UTC),
+    }
+    return made
+
+
+def link(path: str, /, **parameters: Any) -> str:
+    """A path with a query; what is empty is left out."""
+    given = {name: value for name, value in parameters.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def short(text: object, most: int = _SHORT) -> str:
+    """The beginning of a text, in one line."""
+    line = " ".join(str(text)[: 4 * most].split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _name(text: object) -> Markup:
+    """A name that somebody gave: shortened, and whatever its script, it turns nothing around it."""
+    line = short(text)
+    title = Markup("") if line == text else Markup(' title="{}"').format(short(text, 400))
+    return Markup("<bdi{}>{}</bdi>").format(title, escape(line))
+
+
+def _time(moment: datetime | str | None) -> Markup:
+    """A time; a script shows it in the reader's zone."""
+    if moment is None:
+        return Markup("-")
+    if isinstance(moment, str):
+        moment = datetime.fromisoformat(moment)
+    at = moment.astimezone(UTC)
+    return Markup('<time datetime="{}">{} UTC</time>').format(
+        at.isoformat(timespec="seconds"), at.strftime("%Y-%m-%d %H:%M")
+    )

@@ -1,0 +1,28 @@
+"""The reports of ended tests and of versions as parts of pages."""
+
+import asyncio
+from typing import Final
+
+from cachetools import TTLCache
+
+from app.records.sessions import SessionRecord
+from app.reports.markup import Markup, join
+from app.reports.session.page import sections as sections_of_session
+from app.services.sessions.report import SessionReports
+
+#: Reports that are kept, and seconds: a link that was sent is opened by many.
+_KEPT, _KEPT_S = 32, 30.0
+_sessions: Final[TTLCache[tuple[str, int, bool, bool], Markup]] = TTLCache(_KEPT, _KEPT_S)
+
+
+async def session_sections(
+    reports: SessionReports, record: SessionRecord, *, reveal: bool
+) -> Markup:
+    """The report of an ended test, without its heading."""
+    key = (record.id, record.revision, record.withheld, reveal)
+    found = _sessions.get(key)
+    if found is None:
+        report = await reports.report(record.id, reveal=reveal)
+        found = await asyncio.to_thread(lambda: join(*sections_of_session(report)))
+        _sessions[key] = found
+    return found

@@ -1,0 +1,35 @@
+"""The first page: what runs, what came out last, where to begin."""
+
+from fastapi import Request, Response
+
+from app.api.schemas.banks import BankRead
+from app.api.schemas.sessions import SessionRead
+from app.deps import Banks, Sessions
+from app.pages.access import Visit
+from app.pages.rendering import page
+from app.pages.routing import router as make_router
+from app.storage.paging import PageRequest
+
+router = make_router()
+
+_RUNNING = ("running", "waiting", "awaiting_response", "paused", "queued")
+_SHOWN = 10
+
+
+@router.get("/")
+async def home(request: Request, visit: Visit, sessions: Sessions, banks: Banks) -> Response:
+    """What there is to see."""
+    if visit.caller is None:
+        visit.require("read")
+    running: list[SessionRead] = []
+    recent: list[SessionRead] = []
+    boards: list[BankRead] = []
+    if visit.may("read"):
+        for status in _RUNNING:
+            found = await sessions.list_page(PageRequest(limit=_SHOWN), status=status)
+            running += [SessionRead.of(record, visit.sight) for record in found.items]
+        done = await sessions.list_page(PageRequest(limit=_SHOWN), status="completed")
+        recent = [SessionRead.of(record, visit.sight) for record in done.items]
+        known = await banks.list_banks(PageRequest(limit=_SHOWN))
+        boards = [BankRead.of(overview, visit.sight) for overview in known.items]
+    return await page(request, "home.html", running=running[:_SHOWN], recent=recent, boards=boards)

@@ -1,0 +1,284 @@
+"""Tests: the list, one of them as it runs or as it ended, its questions, and what steers it."""
+
+import asyncio
+import contextlib
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request, Response
+from pydantic import ValidationError
+
+from app.api.events import event_stream
+from app.api.routers.sessions import BankId, EndpointId, SessionId
+from app.api.schemas.session_answers import ResponseRead
+from app.api.schemas.sessions import SessionExtend, SessionRead, Status
+from app.deps import (
+    DerivedSessionsDep,
+    ManualSessionsDep,
+    SessionReportsDep,
+    Sessions,
+    Versions,
+)
+from app.errors import InvalidInputError, InvalidStateError, NotFoundError, SextantError
+from app.pages.access import Form, Visit, still_there
+from app.pages.charts import course_pictures, step_chart
+from app.pages.forms import faults_in, numbers_in
+from app.pages.live import Live, answers_of, course_of, is_over
+from app.pages.rendering import page
+from app.pages.reports import session_sections
+from app.pages.routing import router as make_router
+from app.pages.routing import see
+from app.records.sessions import ENDED, SessionRecord
+from app.services.sessions.manual import ManualAnswer
+from app.storage.paging import PageRequest
+
+router = make_router()
+_live = Live()
+
+_LISTED = 50
+#: Questions that a page shows; the rest is a click away.
+_ANSWERS = 25
+Step = Annotated[int, Path(ge=1, le=10**9)]
+After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
+#: A form's empty choice.
+Any_ = Annotated[str | None, Query(max_length=0)]
+
+
+@router.get("/sessions")
+async def session_list(
+    request: Request,
+    visit: Visit,
+    sessions: Sessions,
+    status: Status | Any_ = None,
+    endpoint_id: EndpointId | None = None,
+    bank_id: BankId | None = None,
+    after: After = None,
+) -> Response:
+    """Tests, the newest first."""
+    visit.require("read")
+    found = await sessions.list_page(
+        PageRequest(limit=_LISTED, after=after),
+        status=status or None,
+        endpoint_id=endpoint_id,
+        bank_id=bank_id,
+    )
+    rows = [SessionRead.of(record, visit.sight) for record in found.items]
+    return await page(request, "sessions.html", rows=rows, more=found.has_more)
+
+
+@router.get("/sessions/{session_id}")
+async def session_page(
+    session_id: SessionId,
+    request: Request,
+    visit: Visit,
+    sessions: Sessions,
+    versions: Versions,
+    reports: SessionReportsDep,
+    manual: ManualSessionsDep,
+) -> Response:
+    """One test: as it runs, or what came out."""
+    visit.require("read")
+    record = await sessions.get(session_id)
+    shown = SessionRead.of(record, visit.sight)
+    if record.status in ENDED:
+        sections = await session_sections(reports, record, reveal=visit.sight.is_whole)
+        return await page(request, "session_ended.html", session=shown, sections=sections)
+    course, last = await course_of(sessions, record)
+    first = max(shown.progress.items + shown.progress.in_flight - _ANSWERS, 0)
+    answers = await answers_of(sessions, versions, visit.sight, record, after=first)
+    awaited = None
+    if record.status == "awaiting_response" and visit.may("run"):
+        with contextlib.suppress(InvalidStateError):  # answered meanwhile
+            awaited = visit.sight.next_item(await manual.next_item(session_id))
+    return await page(
+        request,
+        "session.html",
+        session=shown,
+        course=course,
+        pictures=course_pictures(course.points),
+        last=last,
+        answers=answers[::-1],
+        earlier=first,
+        awaited=awaited,
+        can_pause=record.status in ("queued", "running", "waiting"),
+    )
+
+
+@router.get("/sessions/{session_id}/live")
+async def session_stream(
+    session_id: SessionId,
+    request: Request,
+    visit: Visit,
+    sessions: Sessions,
+    versions: Versions,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+) -> Response:
+    """What changes on the page of a test, as server-sent events of HTML."""
+    visit.require("read")
+    await sessions.get(session_id)
+    sight = visit.sight
+
+    async def fetch(seq: int) -> list[Any]:
+        return await _live.since(sessions, versions, sight, session_id, seq)
+
+    return await event_stream(
+        request, fetch, is_over, after=after, check=lambda: still_there(request)
+    )
+
+
+@router.get("/sessions/{session_id}/answers")
+async def answer_list(
+    session_id: SessionId,
+    request: Request,
+    visit: Visit,
+    sessions: Sessions,
+    versions: Versions,
+    after: Annotated[int, Query(ge=0, le=10**9)] = 0,
+) -> Response:
+    """The questions of a test in order of asking, a page at a time."""
+    visit.require("read")
+    record = await sessions.get(session_id)
+    found = await answers_of(
+        sessions, versions, visit.sight, record, after=after, limit=_ANSWERS + 1
+    )
+    return await page(
+        request,
+        "answers.html",
+        session=SessionRead.of(record, visit.sight),
+        answers=found[:_ANSWERS],
+        more=len(found) > _ANSWERS,
+    )
+
+
+@router.get("/sessions/{session_id}/steps/{step}")
+async def answer_page(
+    session_id: SessionId,
+    step: Step,
+    request: Request,
+    visit: Visit,
+    sessions: Sessions,
+    versions: Versions,
+) -> Response:
+    """One question of a test: all of its text, how it was marked, its curve."""
+    visit.require("read")
+    record = await sessions.get(session_id)
+    asked = await sessions.responses(session_id, after_step=step - 1, limit=1)
+    if not asked or asked[0].step != step:
+        raise NotFoundError("question", f"{step} of {session_id}")
+    version = await versions.load(record.bank_version_id)
+    item = None
+    if visit.sight.shows(withheld=record.withheld):
+        found = await versions.items_at(version, [asked[0].position])
+        item = found.get(asked[0].position)
+    answer = ResponseRead.of(asked[0], visit.sight)
+    shown = SessionRead.of(record, visit.sight)
+    theta = answer.theta if answer.theta is not None else shown.estimate.theta
+    chart = await asyncio.to_thread(step_chart, version, asked[0].position, theta)
+    template = "parts/answer_whole.html" if "hx-request" in request.headers else "answer.html"
+    return await page(
+        request,
+        template,
+        session=shown,
+        answer=answer,
+        item=item,
+        chart=chart,
+        item_id=version.item_ids[asked[0].position] if not asked[0].is_pretest else None,
+    )
+
+
+@router.post("/sessions/{session_id}/cancel")
+async def cancel(
+    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+) -> Response:
+    """Ends a test where it stands."""
+    visit.require("run")
+    await sessions.cancel(session_id)
+    return see(request, f"/sessions/{session_id}")
+
+
+@router.post("/sessions/{session_id}/pause")
+async def pause(
+    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+) -> Response:
+    """Stops asking for a while."""
+    visit.require("run")
+    await sessions.pause(session_id)
+    return see(request, f"/sessions/{session_id}")
+
+
+@router.post("/sessions/{session_id}/resume")
+async def resume(
+    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+) -> Response:
+    """Goes on."""
+    visit.require("run")
+    await sessions.resume(session_id)
+    return see(request, f"/sessions/{session_id}")
+
+
+@router.post("/sessions/{session_id}/delete")
+async def delete(
+    session_id: SessionId, request: Request, visit: Visit, sessions: Sessions
+) -> Response:
+    """Removes an ended test."""
+    visit.require("run")
+    await sessions.delete(session_id)
+    return see(request, "/sessions")
+
+
+@router.post("/sessions/{session_id}/extend")
+async def extend(
+    session_id: SessionId,
+    request: Request,
+    visit: Visit,
+    form: Form,
+    sessions: Sessions,
+    derived: DerivedSessionsDep,
+    reports: SessionReportsDep,
+) -> Response:
+    """Goes on where an ended test stopped, in a new one."""
+    visit.require("run")
+    try:
+        body = SessionExtend.model_validate(_extension(form, await sessions.get(session_id)))
+        created = await derived.extend(session_id, body.plan(), body.metadata)
+    except (ValidationError, SextantError) as error:
+        problem = faults_in(error)
+        record = await sessions.get(session_id)
+        return await page(
+            request,
+            "session_ended.html",
+            status=422,
+            session=SessionRead.of(record, visit.sight),
+            sections=await session_sections(reports, record, reveal=visit.sight.is_whole),
+            problem=problem,
+        )
+    return see(request, f"/sessions/{created.id}")
+
+
+def _extension(form: dict[str, str], record: SessionRecord) -> dict[str, Any]:
+    given: dict[str, str] = {name: form[name] for name in ("se", "max_items") if name in form}
+    least = (record.design.get("stopping") or {}).get("min_items")
+    body: dict[str, Any] = {
+        "stopping": {**({} if least is None else {"min_items": least}), **numbers_in(given)}
+    }
+    if budget := numbers_in({"usd": form["usd"]} if "usd" in form else {}):
+        body["budget"] = budget
+    return body
+
+
+@router.post("/sessions/{session_id}/answer")
+async def answer_by_hand(
+    session_id: SessionId,
+    request: Request,
+    visit: Visit,
+    form: Form,
+    manual: ManualSessionsDep,
+) -> Response:
+    """Answers the question that a test by hand waits for."""
+    visit.require("run")
+    if "step_token" not in form:
+        raise InvalidInputError("The form does not say which question it answers.")
+    await manual.answer(
+        session_id,
+        ManualAnswer(step_token=form["step_token"], response=form.get("response", "")),
+    )
+    return see(request, f"/sessions/{session_id}")

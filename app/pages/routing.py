@@ -1,0 +1,89 @@
+"""What every page has in common: who looks is known, faults are told, nothing is kept or framed."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from typing_extensions import override
+
+from app.api.errors import status_of
+from app.api.turns import entered, turn_of
+from app.errors import SextantError, UnauthenticatedError
+from app.pages.access import own_form, set_cookies, visitor
+from app.pages.rendering import page
+
+#: Nothing from elsewhere, no script or style in the page itself, and no site that frames it.
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_NOT_KEPT: Final = "no-store"
+
+
+def router() -> APIRouter:
+    """A router whose routes are pages; OpenAPI does not tell of them."""
+    return APIRouter(route_class=PageRoute, include_in_schema=False)
+
+
+class PageRoute(APIRoute):
+    """A page, a part of one, or a form that is sent from one."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's handler behind and before what all pages share."""
+        run = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            who = await visitor(request)
+            try:
+                await entered()
+                if request.method == "POST":
+                    await own_form(request)
+                async with turn_of(who.key_id):
+                    response = await run(request)
+            except UnauthenticatedError:
+                response = _to_login(request)
+            except RequestValidationError:
+                response = await fault(request, 404, "There is nothing at this address.")
+            except SextantError as error:
+                response = await fault(request, int(status_of(type(error))), error.detail)
+            except HTTPException as error:
+                response = await fault(request, error.status_code, str(error.detail))
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            response.headers.setdefault("Cache-Control", _NOT_KEPT)
+            set_cookies(request, response, who.visit, None)
+            return response
+
+        return handle
+
+
+async def fault(request: Request, status: int, detail: str) -> Response:
+    """A page that says what went wrong; a part of a page where one was asked for."""
+    template = "parts/fault.html" if "hx-request" in request.headers else "fault.html"
+    return await page(request, template, status=status, detail=detail)
+
+
+def see(request: Request, path: str) -> Response:
+    """Go on at another page, after a form was sent."""
+    if "hx-request" in request.headers:
+        return Response(headers={"HX-Redirect": path})
+    return RedirectResponse(path, status_code=303)
+
+
+def _to_login(request: Request) -> Response:
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.method != "GET" or "hx-request" in request.headers:
+        return see(request, "/login")
+    return see(request, f"/login?next={quote(wanted, safe='')}")

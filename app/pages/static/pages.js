@@ -1,0 +1,43 @@
+"use strict";
+(function () {
+  function localTimes(root) {
+    const inZone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const moment = new Date(time.dateTime);
+      if (!isNaN(moment)) {
+        time.title = time.dateTime;
+        time.textContent = inZone.format(moment);
+      }
+    }
+  }
+  function sliders(root) {
+    for (const slider of root.querySelectorAll("input[type=range][data-shows]")) {
+      const shown = document.getElementById(slider.dataset.shows);
+      const show = () => { shown.textContent = slider.value; };
+      slider.addEventListener("input", show);
+      show();
+    }
+  }
+  function choices(root) {
+    // What only one choice needs is shown with that one alone; without a script all is shown.
+    for (const part of root.querySelectorAll("[data-when]")) {
+      const [name, value] = part.dataset.when.split("=");
+      const control = part.closest("form").elements[name];
+      const show = () => { part.hidden = control.value !== value; };
+      control.addEventListener("change", show);
+      show();
+    }
+  }
+  function confirmations(event) {
+    const asked = event.target.dataset && event.target.dataset.confirm;
+    if (asked && !window.confirm(asked)) event.preventDefault();
+  }
+  document.addEventListener("submit", confirmations);
+  document.addEventListener("DOMContentLoaded", () => {
+    localTimes(document);
+    sliders(document);
+    choices(document);
+  });
+  document.addEventListener("htmx:afterSwap", (event) => localTimes(event.detail.target));
+  window.sextant = { localTimes };
+})();

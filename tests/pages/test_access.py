@@ -1,0 +1,117 @@
+"""Who gets in, by which cookie, and which forms are taken."""
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from app.main import create_app
+from app.pages.access import LOGIN_COOKIE
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+from tests.api.conftest import BASE_URL
+from tests.pages.conftest import Browser, NewBrowser, csrf_in
+
+
+async def test_whoever_is_not_logged_in_comes_back_after_the_login(
+    browser_with: NewBrowser, database: Database
+) -> None:
+    browser = await browser_with()
+    sent = await browser.get("/sessions?status=failed")
+    assert sent.status_code == 303
+    assert sent.headers["location"] == "/login?next=%2Fsessions%3Fstatus%3Dfailed"
+    refused = await browser.form("/login", key="sxt_nobodys", next="/")
+    assert refused.status_code == 401
+    assert "not known here" in refused.text
+
+    _, secret = await ApiKeyService(database).create(name="mine", scopes=["read"])
+    entered = await browser.form("/login", of=sent.headers["location"], key=secret, next="/banks")
+    assert (entered.status_code, entered.headers["location"]) == (303, "/banks")
+    (cookie,) = [
+        line for line in entered.headers.get_list("set-cookie") if line.startswith(LOGIN_COOKIE)
+    ]
+    assert secret not in cookie
+    assert {"HttpOnly", "SameSite=lax"} <= set(cookie.split("; "))
+    assert (await browser.get("/")).status_code == 200
+    # REST takes keys alone: a cookie comes with requests that another site has caused.
+    assert (await browser.get("/v1/sessions")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["//evil.test", "https://evil.test/", "/\\evil.test", "/\t/evil.test", "evil.test"]
+)
+async def test_a_login_leads_nowhere_else(
+    browser_with: NewBrowser, database: Database, elsewhere: str
+) -> None:
+    browser = await browser_with()
+    _, secret = await ApiKeyService(database).create(name="mine", scopes=["read"])
+    entered = await browser.form("/login", key=secret, next=elsewhere)
+    assert entered.headers["location"] == "/"
+
+
+async def test_forms_of_others_change_nothing(browser_with: NewBrowser) -> None:
+    browser, other = await browser_with("admin"), await browser_with("admin")
+    token, stolen = [csrf_in((await one.get("/")).text) for one in (browser, other)]
+    for fields, headers in (
+        ({"csrf": token}, {"Origin": "https://evil.test"}),
+        ({"csrf": token}, {"Origin": "null"}),
+        ({"csrf": token}, {}),
+        ({"csrf": stolen}, {"Origin": BASE_URL}),
+        ({"csrf": ""}, {"Origin": BASE_URL}),
+        ({}, {"Origin": BASE_URL}),
+    ):
+        refused = await browser.post("/logout", data=fields, headers=headers)
+        assert refused.status_code == 403, (fields, headers)
+    assert (await browser.get("/")).status_code == 200
+    assert (await browser.send_form("/logout", csrf=token)).status_code == 303
+
+
+async def test_a_login_ends_everywhere_with_the_log_out_and_with_its_key(
+    browser_with: NewBrowser, database: Database
+) -> None:
+    browser = await browser_with("read")
+    page = await browser.get("/")
+    assert page.headers["cache-control"] == "no-store"
+    copied = browser.cookies[LOGIN_COOKIE]
+    left = await browser.form("/logout", of="/")
+    assert left.headers["location"] == "/login"
+    assert LOGIN_COOKIE not in browser.cookies
+    browser.cookies.set(LOGIN_COOKIE, copied, domain="sextant.test")
+    assert (await browser.get("/")).status_code == 303
+
+    browser = await browser_with("read")
+    keys = ApiKeyService(database)
+    for key in (await keys.page(PageRequest())).items:
+        await keys.revoke(key.id)
+    assert (await browser.get("/")).status_code == 303
+
+
+async def test_no_page_is_framed_kept_or_runs_what_is_not_ours(browser_with: NewBrowser) -> None:
+    browser = await browser_with("read")
+    for path in ("/", "/login", "/sessions/ses_" + "0" * 26):
+        answer = await browser.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "frame-ancestors 'none'" in policy
+        assert "default-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["cache-control"] == "no-store"
+        assert "<script>" not in answer.text
+        assert " style=" not in answer.text
+        assert " onclick" not in answer.text
+
+
+async def test_without_authentication_only_this_machine_is_answered(
+    settings: Settings, database: Database
+) -> None:
+    app: FastAPI = create_app(settings.model_copy(update={"auth": "off"}), database)
+    async with app.router.lifespan_context(app):
+        for base, status in (
+            ("http://127.0.0.1:8000", 200),
+            ("http://localhost:8000", 200),
+            ("http://evil.test", 303),  # its owner may let the name point to this machine
+        ):
+            transport = httpx2.ASGITransport(app=app)
+            async with Browser(transport=transport, base_url=base) as browser:
+                assert (await browser.get("/")).status_code == status

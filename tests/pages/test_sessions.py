@@ -1,0 +1,140 @@
+"""The pages of tests: one answered by hand from the start to its report, and its stream."""
+
+import json
+from typing import Any
+
+import pytest
+
+from app.storage.database import Database
+from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
+from tests.pages.conftest import Browser, NewBrowser
+from tests.reports.pages import Page
+
+N_ITEMS = 6
+#: An option, and a number.
+ANSWER = "A 12"
+
+
+@pytest.fixture
+async def by_hand(database: Database, client: Client) -> dict[str, Any]:
+    """A test on the demo bank that waits for its first answer."""
+    await install_demo_bank(database)
+    body: dict[str, Any] = {
+        "mode": "manual",
+        "bank": "demo",
+        "seed": 3,
+        "stopping": {"max_items": N_ITEMS},
+    }
+    body["unparsed_policy"] = "wrong"  # so that every answer is marked
+    made = await client.post("/v1/sessions", json={**body, "metadata": {"model": "mine"}})
+    assert made.status_code == 201, made.text
+    session: dict[str, Any] = made.json()
+    return session
+
+
+async def answer(browser: Browser, path: str, text: str) -> str:
+    """Answer the question that a test's page shows; the page after it."""
+    page = Page((await browser.get(path)).text)
+    hidden = {
+        attributes["name"]: attributes["value"] or ""
+        for tag, attributes in page.elements
+        if tag == "input" and attributes.get("name") in ("csrf", "step_token")
+    }
+    sent = await browser.send_form(
+        f"{path}/answer", csrf=hidden["csrf"] or "", step_token=hidden["step_token"] or "",
+        response=text,
+    )  # fmt: skip
+    assert (sent.status_code, sent.headers["location"]) == (303, path), sent.text
+    return (await browser.get(path)).text
+
+
+def frames(text: str) -> list[tuple[str, dict[str, Any]]]:
+    """Ids and data of a stream's frames."""
+    found = []
+    for frame in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in frame.splitlines() if ": " in line)
+        if fields.get("event") == "live":
+            found.append((fields["id"], json.loads(fields["data"])))
+    return found
+
+
+async def test_a_test_by_hand_from_its_first_question_to_its_report(
+    by_hand: dict[str, Any], browser_with: NewBrowser, client: Client
+) -> None:
+    browser, path = await browser_with("read", "run"), f"/sessions/{by_hand['id']}"
+    first = (await browser.get(path)).text
+    assert "None was asked yet" not in first
+    assert "told from five marked answers on" in first
+    for n in range(1, N_ITEMS):
+        shown = await answer(browser, path, ANSWER)
+        assert f"{n} marked, 1 awaited" in shown
+    ended = await answer(browser, path, ANSWER)
+    Page(ended)
+    for section in ("In short", "Before you rely on it", "How to read this", "Go on where it"):
+        assert section in ended
+    assert ANSWER in (await browser.get(f"{path}/steps/1")).text
+
+    # What a browser hears that was away from the third event on: all that it missed, then the end.
+    stream = await browser.get(f"{path}/live?after=3")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    (last, frame), *more = frames(stream.text)
+    assert not more
+    assert frame["over"]
+    assert [row["step"] for row in frame["rows"]] == list(range(2, N_ITEMS + 1))
+    assert [point[0] for point in frame["points"]] == list(range(2, N_ITEMS + 1))
+    assert frame["points"][0][1] is None  # no result is told before five answers
+    told = (await client.get(f"/v1{path}")).json()["estimate"]["theta"]
+    assert frame["points"][-1][1] == pytest.approx(told, abs=1e-4)
+    assert (await browser.get(f"{path}/live?after={last}")).status_code == 204
+
+    # Extended from its page, it goes on.
+    longer = await browser.form(f"{path}/extend", of=path, max_items="8")
+    assert longer.status_code == 303, longer.text
+    assert "7" in (await browser.get(longer.headers["location"])).text
+    refused = await browser.form(f"{path}/extend", of=path, max_items="many")
+    assert refused.status_code == 422
+    assert "expected a number" in refused.text
+
+
+async def test_what_a_key_may_not_do_is_neither_shown_nor_done(
+    by_hand: dict[str, Any], browser_with: NewBrowser
+) -> None:
+    path = f"/sessions/{by_hand['id']}"
+    reader = await browser_with("read")
+    shown = (await reader.get(path)).text
+    for action in ("cancel", "pause", "answer"):
+        assert f'action="{path}/{action}"' not in shown
+        refused = await reader.form(f"{path}/{action}", of="/", step_token="x", response="y")
+        assert refused.status_code == 403
+        assert "scope" in refused.text
+    runner = await browser_with("run")
+    assert (await runner.get(path)).status_code == 403
+    assert (await runner.get("/sessions")).status_code == 403
+    writer = await browser_with("read", "run")
+    cancelled = await writer.form(f"{path}/cancel", of=path)
+    assert cancelled.headers["location"] == path
+    assert "cancelled" in (await writer.get(path)).text
+    again = await writer.form(f"{path}/cancel", of=path)
+    assert again.status_code == 409
+
+
+async def test_hostile_names_are_text(
+    by_hand: dict[str, Any], browser_with: NewBrowser, client: Client
+) -> None:
+    name = "<script>alert(1)</script>\u202e\"'&"
+    body = {
+        "bank": "demo",
+        "endpoint": {"kind": "scripted", "model": name + "x" * 400, "name": name},
+        "metadata": {"note": name * 10},
+    }
+    made = await client.post("/v1/sessions", json=body)
+    assert made.status_code == 202, made.text
+    browser = await browser_with("read", "run")
+    for path in ("/", "/sessions", f"/sessions/{made.json()['id']}"):
+        text = (await browser.get(path)).text
+        assert "alert(1)" in text
+        assert "<script>alert" not in text
+        Page(text)
+    await browser.form(f"/sessions/{made.json()['id']}/cancel", of="/")
+    assert "<script>alert" not in (await browser.get(f"/sessions/{made.json()['id']}")).text
