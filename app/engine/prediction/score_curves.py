@@ -33,7 +33,7 @@ from app.errors import InvalidInputError
 #: Prior of the general ability, in standard deviations of those calibrated: so weak that a handful
 #: of answers outweighs it, and there, for without it all answers right would put no end to it.
 PRIOR_SD = 4.0
-_TOLERANCE = 1e-8  # gradient of the log-posterior, per unit of ability
+_TOLERANCE = 1e-7  # gradient of the log-posterior, per unit of ability
 _MAX_STEPS = 60
 _LONGEST_STEP = 2.0  # logits by which one Newton step may move an item asked
 _REMEMBERED = 256  # sets of answers: for so many tests at once none is read twice
@@ -163,7 +163,18 @@ class ScoreCurves:
     def _one_more(self, before: Located, items: IntArray, scores: FloatArray) -> Located:
         """The mode by all these answers, found from the mode before the last of them."""
         across, intercept = self.slopes[:, items], self.intercept[items]
-        x, diagonal = before.mean, np.arange(len(across))
+        # Foretold before it came: a probit's mean over the abilities' belief, about the logit's.
+        last = across[:, -1]
+        logit, moved = float(before.mean @ last + intercept[-1]), before.covariance @ last
+        doubt = float(last @ moved)
+        foretold = float(expit(logit / np.sqrt(1.0 + np.pi / 8.0 * doubt)))
+        variance = self.dispersion * foretold * (1.0 - foretold)
+        # One step for the last answer alone is nearly there.
+        middle = float(expit(logit))
+        off = (float(scores[-1]) - middle) / (self.dispersion + middle * (1.0 - middle) * doubt)
+        farthest = _LONGEST_STEP / max(doubt, 1e-12)
+        x = before.mean + min(max(off, -farthest), farthest) * moved
+        diagonal = np.arange(len(across))
         hessian = np.empty((0, 0))
         for _ in range(_MAX_STEPS):
             expected = expit(x @ across + intercept)
@@ -175,12 +186,6 @@ class ScoreCurves:
             step = np.linalg.solve(hessian, gradient)
             longest = float(np.abs(step @ across).max())
             x = x + step * min(1.0, _LONGEST_STEP / max(longest, 1e-12))
-        # Foretold before it came: a probit's mean over the abilities' belief, about the logit's.
-        last = across[:, -1]
-        logit = float(before.mean @ last + intercept[-1])
-        doubt = 1.0 + np.pi / 8.0 * float(last @ before.covariance @ last)
-        foretold = float(expit(logit / np.sqrt(doubt)))
-        variance = self.dispersion * foretold * (1.0 - foretold)
         return Located(
             x,
             np.asarray(np.linalg.inv(hessian), dtype=np.float64),
