@@ -15,7 +15,7 @@ from app.engine.prediction.correction import (
     Stretch,
     VersionLearning,
 )
-from app.engine.state import CatState, Response
+from app.engine.state import CatState, Estimate, Response
 from app.engine.stopping import Situation, Stop
 from app.errors import InvalidInputError
 from tests.engine.random_banks import clean_bank
@@ -152,12 +152,43 @@ def test_intervals_grow_with_the_distance_from_those_calibrated() -> None:
     assert test.predict(strong).lo < plain.predict(strong).lo
 
 
+def test_an_interval_lies_where_the_truth_is_thought_to_be_and_holds_the_estimate() -> None:
+    beyond = Beyond(
+        centre=0.0,
+        spread=2.0,
+        above=0.0,
+        below=0.0,
+        leaning_above=-0.1,
+        leaning_below=0.4,
+        doubt_below=0.05,
+    )
+    stretch = Stretch(answers=(5,), factor=(2.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    assert IntervalCorrection.from_dict(json.loads(json.dumps(known.to_dict()))) == known
+
+    def told(theta: float) -> tuple[float, float]:
+        plain = Estimate(
+            theta=theta, se=0.5, lo=theta - 1.0, hi=theta + 1.0, method="eap", at_bound=False
+        )
+        found = known.of_estimate(plain, 5)
+        assert found.theta == theta
+        return found.lo, found.hi
+
+    assert told(1.9) == pytest.approx((-0.1, 3.9))  # like those calibrated
+    assert told(4.0) == pytest.approx((2.2, 6.2))  # two logits beyond them: 0.2 more
+    half = math.hypot(2.0, 1.959964 * 0.1)
+    assert told(-4.0) == pytest.approx((-4.8 - half, -4.8 + half))
+    assert told(-8.0)[1] == pytest.approx(-8.0)  # where the truth is thought to be all below
+
+
 def test_a_correction_of_before_there_was_growth_is_read() -> None:
     document = {"answers": [5], "factor": [1.5], "usual": [1.0], "power": 0.0}
     assert Stretch.from_dict(document).at(5, 1.0, 9.0) == pytest.approx(1.5)
 
 
-@pytest.mark.parametrize("change", [{"spread": 0.0}, {"above": -0.1}, {"centre": math.nan}])
+@pytest.mark.parametrize(
+    "change", [{"spread": 0.0}, {"above": -0.1}, {"doubt_below": -0.1}, {"centre": math.nan}]
+)
 def test_growth_that_is_none_is_refused(change: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match="beyond those calibrated"):
         Beyond(**{"centre": 0.0, "spread": 1.0, "above": 0.1, "below": 0.1, **change})

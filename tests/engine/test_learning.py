@@ -181,3 +181,26 @@ def test_how_intervals_grow_is_learned_from_those_held_out_beyond_the_others() -
     assert above(6.0)[0] > above(0.5)[0] + 0.1
     assert above(6.0)[1] == pytest.approx(above(0.5)[1], abs=0.1)
     assert learn_correction(seen).theta.beyond is None
+
+
+def test_errors_that_lean_to_one_side_move_intervals_there() -> None:
+    thetas = np.random.default_rng(3).normal(size=30)
+    scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
+    references, _ = whole_bank_abilities(BANK, scores)
+    seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
+    spread = float(references.std())
+    # Of those 3 sd above all known the truth is 1 sd higher than what any of them is told.
+    off = [replace(one, theta=one.theta + spread) for one in seen]
+    shifted = [Shifted(seen=off, known=references - 3.0 * spread)]
+    alike = [Shifted(seen=seen, known=references - 3.0 * spread)]
+    learned, fair = (
+        learn_correction(seen, known=references, shifted=one) for one in (shifted, alike)
+    )
+    beyond, none = learned.theta.beyond, fair.theta.beyond
+    assert beyond is not None
+    assert none is not None
+    assert -0.6 < beyond.leaning_above < -0.3
+    assert abs(none.leaning_above) < 0.1
+    assert learned.accuracy.leaning_at(9.0) == 0.0
+    # What is known of where the truth lies is no reason for intervals to be much wider.
+    assert beyond.above < none.above + 0.1

@@ -6,6 +6,8 @@ asks most of a small bank they hold more often. Tests simulated on examinees who
 known tell by how much: see `app.engine.simulation.learning`. What they teach is a factor on both
 halves of an interval, given how many answers were in and how wide the interval is for that many,
 and one more for examinees stronger or weaker than those calibrated, which grows with the distance.
+Theta of these may be too high or too low by what grows so, too: its interval lies where the truth
+is thought to be, and holds the estimate.
 
 What a corrected interval holds, for 95 of 100 examinees like those it was learned from, is what the
 examinee's answers to the whole bank would give: their weighted likelihood estimate of theta, their
@@ -14,13 +16,13 @@ mean score. It does not tell how an examinee would do on another bank.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.prediction.model_error import ModelError
+from app.engine.prediction.model_error import Leaning, ModelError, distance
 from app.engine.prediction.p_irt import Prediction, Predictor
 from app.engine.state import Belief, Estimate, Response
 from app.errors import InvalidInputError
@@ -32,37 +34,78 @@ LONGEST = 160
 KNOTS = (5, 7, 10, 14, 20, 28, 40, 57, 80, 113, LONGEST)
 #: How far from the usual width (log of the ratio) a factor still follows it.
 WIDEST = 1.5
+_NORMAL_95 = 1.959964
+_LEAST_SPREAD = 0.1  # of thetas, logits: examinees that are all alike
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """How much wider intervals are of examinees stronger or weaker than those calibrated.
+    """Where intervals lie, and how much wider they are, of those stronger or weaker than the known.
+
+    All that is said of examinees above or below is for each standard deviation of those calibrated
+    that one is stronger, or weaker, than a standard deviation from their mean.
 
     Attributes:
         centre: Mean theta of those calibrated.
         spread: Standard deviation of their thetas, above 0.
-        above: Logarithm of the factor, for each standard deviation beyond the first one that an
-            examinee is stronger than their mean.
+        above: Logarithm of the factor on intervals.
         below: The same for weaker ones.
+        leaning_above: By how much theta is estimated too high, in standard deviations of those
+            calibrated.
+        leaning_below: The same for weaker ones; below 0 they are weaker than estimated.
+        doubt_above: Standard deviation of `leaning_above`.
+        doubt_below: Of `leaning_below`.
     """
 
     centre: float
     spread: float
     above: float
     below: float
+    leaning_above: float = 0.0
+    leaning_below: float = 0.0
+    doubt_above: float = 0.0
+    doubt_below: float = 0.0
 
     def __post_init__(self) -> None:
-        known = all(map(math.isfinite, (self.centre, self.spread, self.above, self.below)))
-        if not (known and self.spread > 0.0 and self.above >= 0.0 and self.below >= 0.0):
+        known = all(map(math.isfinite, astuple(self)))
+        least = min(self.above, self.below, self.doubt_above, self.doubt_below)
+        if not (known and self.spread > 0.0 and least >= 0.0):
             raise InvalidInputError(
-                "Growth beyond those calibrated takes a spread above 0 and two numbers from 0 on, "
-                f"got {self}."
+                "What is beyond those calibrated takes finite numbers, a spread above 0, and "
+                f"growth and doubt from 0 on, got {self}."
             )
+
+    @classmethod
+    def of(cls, thetas: FloatArray) -> "Beyond":
+        """Of examinees with these thetas, shape (n_examinees,); nothing grows or leans yet."""
+        spread = max(float(thetas.std()), _LEAST_SPREAD)
+        return cls(centre=float(thetas.mean()), spread=spread, above=0.0, below=0.0)
+
+    def leaning(self, above: Leaning, below: Leaning) -> "Beyond":
+        """The same with errors of theta that lean so."""
+        return replace(
+            self,
+            leaning_above=above.slope,
+            leaning_below=below.slope,
+            doubt_above=above.sd,
+            doubt_below=below.sd,
+        )
+
+    def position(self, theta: float) -> float:
+        """In standard deviations of those calibrated, from their mean."""
+        return (theta - self.centre) / self.spread
 
     def at(self, theta: float) -> float:
         """Factor on intervals of an examinee of that theta, at least 1."""
-        error = ModelError(0.0, self.above, self.below)
-        return error.at((theta - self.centre) / self.spread)
+        return ModelError(0.0, self.above, self.below).at(self.position(theta))
+
+    def leaning_at(self, theta: float) -> tuple[float, float]:
+        """By how much such an examinee is thought to be estimated too high, and its sd; logits."""
+        position = self.position(theta)
+        far = distance(position) * self.spread
+        if position > 0.0:
+            return self.leaning_above * far, self.doubt_above * far
+        return self.leaning_below * far, self.doubt_below * far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +169,10 @@ class Stretch:
         """The same with every interval so many times wider."""
         return replace(self, factor=tuple(factor * each for each in self.factor))
 
+    def leaning_at(self, theta: float) -> float:
+        """By how much a theta is thought to be too high, logits."""
+        return 0.0 if self.beyond is None else self.beyond.leaning_at(theta)[0]
+
     def at(self, answers: int, half: float, theta: float | None = None) -> float:
         """The factor on an interval of half width `half` after so many answers.
 
@@ -134,16 +181,28 @@ class Stretch:
             half: By the model.
             theta: Estimated by them; None takes an examinee like those calibrated.
         """
+        return math.hypot(*self.parts(answers, half, theta))
+
+    def parts(self, answers: int, half: float, theta: float | None) -> tuple[float, float]:
+        """What the factor is made of: the square root of the sum of two squares.
+
+        Returns:
+            The factor by errors seen, and how many times the half width the doubt is about where
+            the interval lies.
+        """
         if not 0 < half < math.inf:
-            return 1.0
-        farther = 1.0 if self.beyond is None or theta is None else self.beyond.at(theta)
+            return 1.0, 0.0
+        farther, doubt = 1.0, 0.0
+        if self.beyond is not None and theta is not None:
+            farther = self.beyond.at(theta)
+            doubt = _NORMAL_95 * self.beyond.leaning_at(theta)[1] / half
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
-        beyond = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
+        wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
         # Wide for so many answers are those of examinees at the ends of the scale, few of whom
         # taught: there no factor shrinks.
-        power = self.power if beyond < 0.0 else max(self.power, 0.0)
-        return farther * math.exp(log_factor + power * min(max(beyond, -WIDEST), WIDEST))
+        power = self.power if wider < 0.0 else max(self.power, 0.0)
+        return farther * math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST)), doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,10 +240,11 @@ class IntervalCorrection:
         """The same theta and standard error after so many answers with a truer interval."""
         theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
         factor = self.theta.at(answers, (hi - lo) / 2, theta)
+        middle = theta - self.theta.leaning_at(theta)
         return replace(
             estimate,
-            lo=theta - factor * (theta - lo),
-            hi=theta + factor * (hi - theta),
+            lo=min(middle - factor * (theta - lo), theta),
+            hi=max(middle + factor * (hi - theta), theta),
             raw=(lo, hi),
         )
 

@@ -7,6 +7,11 @@ from teaching too much; the slopes are a standard deviation more, for what few r
 how wrong a model is where hardly anybody was. Examinees of one hold-out share what is wrong
 with its model, so that together they count for no more than ten.
 
+Errors of ability lean to one side, too, the more the farther an examinee is: items that are asked
+for their steepness are less steep than they seemed, and flatter beyond those who made them seem so.
+`leaning` learns by how much, a regression through the mean of those known with errors of the same
+t; what it leaves open is told with it, and takes the place of the slopes' standard deviation.
+
 Source: Lange, Little & Taylor (1989), Journal of the American Statistical Association 84.
 """
 
@@ -29,6 +34,8 @@ _SHARED = 0.1  # correlation of the errors of examinees that one fit was tested 
 #: A t of that scale has the variance of the model, and a tenth more.
 _WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)) + 0.05, 0.35)
 _FARTHER = (0.1, 0.15)
+_LEANING_SD = 0.2  # prior of `leaning`, about none: that of errors' growth, and a little more
+_LEAST_SCALE, _ROUNDS = 0.25, 50
 _WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
 
 
@@ -76,19 +83,21 @@ class Seen:
     position: FloatArray
 
 
-def model_error(seen: Sequence[Seen], looks: int) -> ModelError:
+def model_error(seen: Sequence[Seen], looks: int, *, margin: float = 1.0) -> ModelError:
     """What makes these errors likely; see the module.
 
     Args:
         seen: Of each hold-out, and of each number of answers.
         looks: How often each examinee was looked at: its looks count for one together.
+        margin: Standard deviations that the slopes are more than their mean; 0 where what is open
+            is allowed for elsewhere.
     """
     within = -0.5 * ((_WITHIN_GRID - _WITHIN[0]) / _WITHIN[1]) ** 2
     prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
     sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
     for one in seen:
         n = one.error.size
-        counts = 1.0 / (1.0 + (n - 1) * _SHARED) / looks
+        counts = _counts(n, looks)
         away = np.array([distance(float(position)) for position in one.position])
         for side, log_mass in sides.items():
             mine = (away > 0.0) & (np.sign(one.position) == side)
@@ -105,8 +114,52 @@ def model_error(seen: Sequence[Seen], looks: int) -> ModelError:
     for side, log_mass in sides.items():
         marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
         mean = float(marginal @ _FARTHER_GRID)
-        farther[side] = mean + float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
+        farther[side] = mean + margin * float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
     return ModelError(float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0])
+
+
+@dataclass(frozen=True, slots=True)
+class Leaning:
+    """By how much the errors of one side lean, for each standard deviation of distance.
+
+    Attributes:
+        slope: Mean error, in standard deviations of those known.
+        sd: Of that mean.
+    """
+
+    slope: float = 0.0
+    sd: float = 0.0
+
+
+def leaning(seen: Sequence[Seen], looks: int, *, above: bool) -> Leaning:
+    """How the errors of those stronger, or weaker, lean; see the module.
+
+    Args:
+        seen: As for `model_error`, errors and their standard deviations in those of the known.
+        looks: As there.
+        above: Of the stronger; else of the weaker.
+    """
+    parts = []
+    for one in seen:
+        away = np.array([distance(float(position)) for position in one.position])
+        mine = (away > 0.0) & ((one.position > 0.0) == above)
+        counts = np.full(int(mine.sum()), _counts(one.error.size, looks))
+        parts.append(np.array([one.error[mine], one.sd[mine], away[mine], counts]))
+    error, sd, away, counts = np.concatenate(parts, axis=1)
+    slope, precision, scale = 0.0, _LEANING_SD**-2, 1.0
+    for _ in range(_ROUNDS if error.size else 0):
+        size = ((error - slope * away) / sd) ** 2
+        near = counts * (DEGREES + 1.0) / (DEGREES + size / scale)
+        scale = max(float(near @ size / counts.sum()), _LEAST_SCALE)
+        near = counts * (DEGREES + 1.0) / (DEGREES + size / scale) / (scale * sd**2)
+        precision = _LEANING_SD**-2 + float(near @ away**2)
+        slope = float(near @ (away * error)) / precision
+    return Leaning(slope, precision**-0.5)
+
+
+def _counts(n: int, looks: int) -> float:
+    """For how much each of n examinees of one hold-out counts at each of its looks."""
+    return 1.0 / (1.0 + (n - 1) * _SHARED) / looks
 
 
 def distance(position: float) -> float:

@@ -11,8 +11,9 @@ quantiles are taken anew on what it leaves.
 
 Examinees beyond those calibrated are another matter: the stronger or weaker they are, the more the
 model is stretched. Where tests of held-out strongest and weakest ones on a bank calibrated without
-them are given, they say by how much corrected intervals must grow with the distance; without them
-it is what is usual, see `app.engine.prediction.model_error`.
+them are given, they say by how much corrected intervals must grow with the distance, and by how
+much theta is too high or too low there, and its intervals with it; without them it is what is
+usual, see `app.engine.prediction.model_error`.
 
 It holds for examinees like those that were learned from (exchangeable with them) on tests that
 choose items as those did. Their answers must not have made the bank's parameters, or have been few
@@ -42,7 +43,7 @@ from app.engine.prediction.correction import (
     Stretch,
     VersionLearning,
 )
-from app.engine.prediction.model_error import Seen, model_error
+from app.engine.prediction.model_error import Seen, leaning, model_error
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.residual_regression import ResidualRegression
 from app.engine.simulation.simulate import take
@@ -53,7 +54,6 @@ from app.errors import InvalidInputError
 LEAST_EXAMINEES = 20
 _LEVEL = 0.95
 _POWERS = np.arange(-0.5, 1.51, 0.25)
-_LEAST_SPREAD = 0.1  # of thetas, logits: examinees that are all alike
 #: An interval as narrow as that has nothing left to be wrong about.
 _NO_WIDTH = 1e-9
 _LEAST_FACTOR, _MOST_FACTOR = 0.05, 50.0
@@ -170,7 +170,7 @@ def learn_correction(
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
         others = [[_score(one, one.prediction) for one in group.seen] for group in shifted]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
-        theta = _held(_growing(theta, thetas, groups), thetas[0])
+        theta = _held(_growing(theta, thetas, groups, leans=True), thetas[0])
         accuracy = _held(_growing(accuracy, [scores, *others], groups), scores)
     return IntervalCorrection(theta=theta, accuracy=accuracy, n_examinees=n_examinees)
 
@@ -274,11 +274,15 @@ class _Interval(NamedTuple):
         """Half of its width."""
         return (self.hi - self.lo) / 2
 
-    @property
-    def needed(self) -> float:
-        """How many times its own half on that side it takes to reach the truth."""
-        half = self.hi - self.value if self.true > self.value else self.value - self.lo
-        return abs(self.true - self.value) / max(half, 1e-12)
+    def needed(self, leaning: float = 0.0) -> float:
+        """How many times its own half on that side it takes to reach the truth.
+
+        Args:
+            leaning: By how much the value is taken to be too high.
+        """
+        gap = self.true - (self.value - leaning)
+        half = self.hi - self.value if gap > 0.0 else self.value - self.lo
+        return abs(gap) / max(half, 1e-12)
 
 
 def _theta(one: Glimpse) -> _Interval:
@@ -292,7 +296,11 @@ def _score(one: Glimpse, told: Prediction) -> _Interval:
 
 
 def _growing(
-    stretch: Stretch, groups: Sequence[Sequence[_Interval]], known: Sequence[FloatArray]
+    stretch: Stretch,
+    groups: Sequence[Sequence[_Interval]],
+    known: Sequence[FloatArray],
+    *,
+    leans: bool = False,
 ) -> Stretch:
     """The stretch with what is more beyond those known.
 
@@ -300,44 +308,60 @@ def _growing(
         stretch: What makes intervals of the first group hold, who are like those known.
         groups: Intervals that were told.
         known: Thetas of those known to each group.
+        leans: Whether errors are looked at for a side to which they lean; what is not known of that
+            widens intervals, too, and a margin on their growth would count it twice.
+    """
+    beyond = [Beyond.of(thetas) for thetas in known]
+    if leans:
+        found, looks = _errors(stretch, groups, beyond)
+        above, below = (leaning(found, looks, above=side) for side in (True, False))
+        beyond = [one.leaning(above, below) for one in beyond]
+    found, looks = _errors(stretch, groups, beyond)
+    learned = model_error(found, looks, margin=0.0 if leans else 1.0)
+    return replace(stretch, beyond=replace(beyond[0], above=learned.above, below=learned.below))
+
+
+def _errors(
+    stretch: Stretch, groups: Sequence[Sequence[_Interval]], beyond: Sequence[Beyond]
+) -> tuple[list[Seen], int]:
+    """Errors about where intervals lie, in standard deviations of the known, and numbers of looks.
+
+    Args:
+        stretch: What makes intervals of those like the known hold.
+        groups: Intervals that were told.
+        beyond: Of the known to each group; nothing grows yet.
     """
     found: list[Seen] = []
     lengths: set[int] = set()
-    for group, thetas in zip(groups, known, strict=True):
-        centre, spread = _distribution(thetas)
+    for group, of_known in zip(groups, beyond, strict=True):
+        told = replace(stretch, beyond=of_known)
         by_length: dict[int, list[_Interval]] = {}
-        for told in group:
-            if _NO_WIDTH < told.half < math.inf:
-                by_length.setdefault(told.answers, []).append(told)
+        for one in group:
+            if _NO_WIDTH < one.half < math.inf:
+                by_length.setdefault(one.answers, []).append(one)
         lengths |= set(by_length)
         for rows in by_length.values():
-            half = [one.half * stretch.at(one.answers, one.half) for one in rows]
+            error = [one.value - of_known.leaning_at(one.theta)[0] - one.true for one in rows]
+            half = [one.half * told.at(one.answers, one.half, one.theta) for one in rows]
             found.append(
                 Seen(
-                    error=np.array([one.value - one.true for one in rows]),
-                    sd=np.array(half) / Z_95,
-                    position=(np.array([one.theta for one in rows]) - centre) / spread,
+                    error=np.array(error) / of_known.spread,
+                    sd=np.array(half) / Z_95 / of_known.spread,
+                    position=np.array([of_known.position(one.theta) for one in rows]),
                 )
             )
-    learned = model_error(found, max(len(lengths), 1))
-    centre, spread = _distribution(known[0])
-    return replace(
-        stretch,
-        beyond=Beyond(centre=centre, spread=spread, above=learned.above, below=learned.below),
-    )
-
-
-def _distribution(thetas: FloatArray) -> tuple[float, float]:
-    return float(thetas.mean()), max(float(thetas.std()), _LEAST_SPREAD)
+    return found, max(len(lengths), 1)
 
 
 def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
     """The stretch times what lets 95 % of the intervals hold."""
-    short = [
-        max(one.needed, _LEAST_FACTOR) / stretch.at(one.answers, one.half, one.theta)
-        for one in intervals
-        if _NO_WIDTH < one.half < math.inf
-    ]
+    short = []
+    for one in intervals:
+        if _NO_WIDTH < one.half < math.inf:
+            factor, doubt = stretch.parts(one.answers, one.half, one.theta)
+            # Of the two parts of a half width the factors scale one.
+            needed = max(one.needed(stretch.leaning_at(one.theta)) ** 2 - doubt**2, 0.0) ** 0.5
+            short.append(max(needed, _LEAST_FACTOR) / factor)
     if len(short) < LEAST_EXAMINEES:
         return stretch
     return stretch.times(float(np.exp(np.quantile(np.log(short), _LEVEL, method="weibull"))))
@@ -352,7 +376,7 @@ def _stretch(intervals: Iterable[_Interval]) -> Stretch:
     if not knots.size:  # all was asked, and nothing was left to be wrong about
         return Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0)
     log_half = np.log([one.half for one in told])
-    log_needed = np.log([min(max(one.needed, _LEAST_FACTOR), _MOST_FACTOR) for one in told])
+    log_needed = np.log([min(max(one.needed(), _LEAST_FACTOR), _MOST_FACTOR) for one in told])
     usual = np.array([np.median(log_half[answers == knot]) for knot in knots])
     on_knot = np.isin(answers, knots)
     position = np.searchsorted(knots, answers[on_knot])
