@@ -55,6 +55,10 @@ _EMPHASIS = re.compile(
     r"(?<![\w*])\*\*(?=\S)(.{1,500}?)(?<=\S)\*\*(?![\w*])"
     r"|(?<!\w)__(.{1,500}?)__(?!\w)|`([^`\n]+)`"
 )
+#: Runs are looked at once, as a whole: text without sense may hold thousands of signs in a row.
+_EMPHASIS_MARKS = re.compile(r"\*+|`+|(?<!\w)_++|(?<!_)_++(?!\w)")
+#: Blank space that a line begins with; as a group when no mark of a heading or quote follows.
+_LINE_START = re.compile(r"(?m)^(?:\s*+(?:#{1,6}|>)\s+|(\s++))")
 _ANSWER_TAG = re.compile(r"<(/?)(?:final[_ ]?)?answer>", re.IGNORECASE)
 
 _RAISED = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+")
@@ -150,8 +154,8 @@ def sole_emphasis(text: str) -> str | None:
 
 def without_emphasis(text: str) -> str:
     """`text` without markdown's bold, italic, code and heading marks."""
-    text = re.sub(r"\*+|`+|(?<!\w)_+|_+(?!\w)", "", text)
-    return re.sub(r"(?m)^\s*(?:#{1,6}|>)\s+", "", text)
+    text = _EMPHASIS_MARKS.sub("", text)
+    return _LINE_START.sub(lambda m: m[1] or "", text)
 
 
 def is_refusal(text: str) -> bool:
