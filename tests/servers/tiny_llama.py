@@ -115,6 +115,7 @@ def main() -> None:
         parameters.cache_type_k = parameters.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         parameters.warmup = False
+        parameters.verbosity = 1  # errors: ten lines a request else
         parameters.cpuparams.n_threads = 1
         parameters.port = arguments.port or _free_port()
         if arguments.api_key:
