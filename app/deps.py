@@ -23,6 +23,7 @@ from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.container import Services
 from app.services.endpoints.service import EndpointService
+from app.services.event_feed import EventFeed
 from app.services.marker_guard import MarkerGuard
 from app.services.marking.trials import ScorerTrials
 from app.services.rankings.service import RankingService
@@ -111,6 +112,14 @@ Items = Annotated[ItemService, _service(lambda opened: opened.items)]
 Versions = Annotated[VersionService, _service(lambda opened: opened.versions)]
 MarkerGuardDep = Annotated[MarkerGuard, _service(lambda opened: opened.marker_guard)]
 ManualSessionsDep = Annotated[ManualSessions, _service(lambda opened: opened.manual_sessions)]
+
+
+async def _feed(request: Request) -> EventFeed:
+    opened: EventFeed = request.app.state.feed
+    return opened
+
+
+Feed = Annotated[EventFeed, Depends(_feed)]
 
 
 async def authenticate(request: Request) -> Caller:

@@ -36,6 +36,7 @@ SextantError
 ├── DownloadError                a file of the catalogue that could not be fetched
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
 ├── BusyError                    too much work of this kind is waiting already
+├── TooManyStreamsError          as many event streams are open as one key may have
 ├── DatabaseUnavailableError     Postgres cannot be reached
 ├── LeaseLapsedError             work that is begun again and again, and never gets on
 ├── LeaseLostError               another worker owns this session now
@@ -307,6 +308,12 @@ class BusyError(SextantError):
     """Too much work of this kind is waiting already."""
 
     code = "busy"
+
+
+class TooManyStreamsError(SextantError):
+    """As many event streams are open as one key may have."""
+
+    code = "too_many_streams"
 
 
 class DatabaseUnavailableError(SextantError):

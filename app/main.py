@@ -1,6 +1,5 @@
 """The application: routers and pages, error handling, and what opens and closes with it."""
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -35,6 +34,7 @@ from app.api.routers import (
 from app.api.schemas.common import Problem
 from app.pages.routers import ROUTERS as PAGES
 from app.services.container import Services, open_services
+from app.services.event_feed import EventFeed
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue
@@ -87,6 +87,7 @@ def create_app(
             app.state.services = services
             async with background(services) if background else nullcontext():
                 yield
+        await app.state.feed.aclose()
 
     app = FastAPI(
         title="Sextant",
@@ -98,8 +99,7 @@ def create_app(
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    #: Set when the server stops: streams end, so that it need not wait for their clients.
-    app.state.closing = asyncio.Event()
+    app.state.feed = EventFeed(database, streams_per_key=settings.streams_per_key)
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(HeadAsGet)
@@ -121,7 +121,7 @@ class ApiServer(uvicorn.Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.state.closing.set()
+        self._app.state.feed.close()
         await super().shutdown(sockets)
 
 

@@ -76,6 +76,9 @@ class Settings(BaseSettings):
     database_pool_size: int = Field(default=16, ge=1, le=500)
     """Database connections that one process keeps; under load it may open as many again."""
 
+    streams_per_key: int = Field(default=1000, ge=1, le=100_000)
+    """Event streams that one API key may have open at a time, at one process."""
+
     max_body_bytes: int = Field(default=32 * 1024 * 1024, ge=1024)
     """Largest request body, bytes."""
 

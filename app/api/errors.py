@@ -38,6 +38,7 @@ from app.errors import (
     ScaleMismatchError,
     SecretsError,
     SextantError,
+    TooManyStreamsError,
     UnauthenticatedError,
 )
 from app.exchange.files import MAX_PROBLEMS, shortened
@@ -61,6 +62,7 @@ STATUS_OF: Mapping[type[SextantError], HTTPStatus] = {
     DownloadError: HTTPStatus.FAILED_DEPENDENCY,
     BlockedAddressError: HTTPStatus.UNPROCESSABLE_ENTITY,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyStreamsError: HTTPStatus.TOO_MANY_REQUESTS,
     DatabaseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     SecretsError: HTTPStatus.SERVICE_UNAVAILABLE,
     LeaseLostError: HTTPStatus.CONFLICT,
@@ -188,7 +190,7 @@ async def _on_sextant_error(request: Request, exc: SextantError) -> JSONResponse
     headers: dict[str, str] = {}
     if status is HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="sextant"'
-    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["Retry-After"] = str(RETRY_AFTER_S)
     return problem_response(
         request,

@@ -6,55 +6,38 @@ restarted, says with Last-Event-ID where it was. Once the last event was deliver
 """
 
 import asyncio
-import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import Any, Final, Protocol
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Final
 
 from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
+from app.api.errors import errors
 from app.api.schemas.common import EventList, EventRead
-from app.deps import identify
+from app.deps import authenticate, identify
 from app.errors import (
     DatabaseUnavailableError,
     FieldProblem,
     InvalidInputError,
-    NotFoundError,
+    TooManyStreamsError,
     UnauthenticatedError,
 )
+from app.records.events import StoredEvent
+from app.services.event_feed import EventFeed
+from app.services.visibility import Sight
+from app.storage.repositories.events import Kind
 
 RETRY_MS: Final = 3000
 HEARTBEAT_S: Final = 15.0
-POLL_S: Final = 0.25
 #: How long a stream goes on before it asks again whether its reader may still read.
 RECHECK_S: Final = 5.0
 _MAX_SEQ: Final = 2**31 - 1
+#: Ends of the types of events behind which nothing follows, unless a ranking is joined.
+_LAST: Final = frozenset({"completed", "failed", "cancelled"})
 
-
-class StoredEvent(Protocol):
-    """What is streamed."""
-
-    @property
-    def seq(self) -> int:
-        """Place in the sequence, from 1; the event's id."""
-
-    @property
-    def type(self) -> str:
-        """What happened."""
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """JSON object that describes it."""
-
-    @property
-    def created_at(self) -> datetime | None:
-        """When."""
-
-
-Fetch = Callable[[int], Awaitable[Sequence[StoredEvent]]]
-IsTerminal = Callable[[StoredEvent], bool]
+#: Raises `UnauthenticatedError` once a reader's key is revoked or expired.
 Check = Callable[[], Awaitable[object]]
 
 
@@ -72,111 +55,140 @@ EVENTS: Final[dict[str, Any]] = {
             "description": "A page of events, or with `Accept: text/event-stream` a stream.",
         },
         204: {"description": "The stream ended and the client has seen its last event."},
+        **errors(TooManyStreamsError),
     },
 }
 
 
 async def events_for(
-    request: Request, fetch: Fetch, is_terminal: IsTerminal, *, after: int
+    request: Request, feed: EventFeed, kind: Kind, resource_id: str, sight: Sight, *, after: int
 ) -> Response | EventList:
     """A page of events, or the stream of them where the client asks for one.
 
-    As `event_stream`, which ends once the reader's key is revoked or expired.
-    """
-    if wants_stream(request):
-        return await event_stream(
-            request, fetch, is_terminal, after=after, check=lambda: identify(request)
-        )
-    return await event_list(fetch, is_terminal, after=after)
-
-
-async def event_list(fetch: Fetch, is_terminal: IsTerminal, *, after: int) -> EventList:
-    """The events after `after`, for clients that poll."""
-    events = await fetch(after)
-    return EventList(
-        data=[EventRead.read(event) for event in events],
-        last_seq=events[-1].seq if events else after,
-        ended=is_terminal(events[-1]) if events else await _saw_end(fetch, is_terminal, after),
-    )
-
-
-async def _saw_end(fetch: Fetch, is_terminal: IsTerminal, after: int) -> bool:
-    """Whether the event numbered `after`, if there is one, was the last."""
-    known = await fetch(max(after - 1, 0))
-    return bool(known) and known[0].seq <= after and is_terminal(known[0])
-
-
-async def event_stream(
-    request: Request,
-    fetch: Fetch,
-    is_terminal: IsTerminal,
-    *,
-    after: int = 0,
-    check: Check | None = None,
-) -> Response:
-    """Stream events until the terminal one, the client's or the server's end.
-
     Args:
-        request: Its Last-Event-ID, if any, wins over `after`.
-        fetch: Returns stored events with a sequence number above its argument, in order; may
-            return only the first of many.
-        is_terminal: Whether no event can follow this one.
+        request: A stream's Last-Event-ID, if any, wins over `after`. A stream ends once the key of
+            the request is revoked or expired.
+        feed: Has the events.
+        kind: Of what happens.
+        resource_id: Its id; the caller may read it.
+        sight: What the caller sees of withheld banks.
         after: Sequence number to start behind.
-        check: Raises `UnauthenticatedError` once the reader's key is revoked or expired, which
-            ends the stream.
 
     Returns:
-        204 when the client has seen the terminal event already, else the stream.
+        The page; the stream, or 204 when the client has seen the last event already.
 
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
+        NotFoundError: No such resource.
+        TooManyStreamsError: The caller has too many streams.
     """
-    after = _last_event_id(request, after)
-    if await _saw_end(fetch, is_terminal, after):
+    newest = await feed.newest(kind, resource_id)
+    if not wants_stream(request):
+        return await _page(feed, kind, resource_id, sight, after=after, newest=newest)
+    seen = min(_last_event_id(request, after), newest)
+    if seen == newest and await _has_ended(feed, kind, resource_id, newest):
         return Response(status_code=204)
-    closing: asyncio.Event = request.app.state.closing
+    owner = (await authenticate(request)).key_id
+    feed.require_room(owner)
+
+    async def frames() -> AsyncIterator[bytes]:
+        told = follow(
+            feed, kind, resource_id, seen, newest, owner=owner, check=lambda: identify(request)
+        )
+        begins = f"retry: {RETRY_MS}\n".encode()  # a frame of its own would be an empty message
+        async with aclosing(told):
+            async for news in told:
+                if not news:
+                    yield KEEPALIVE_COMMENT
+                else:
+                    yield begins + b"".join(_frame(event, sight) for event in news)
+                    begins = b""
+
     return EventSourceResponse(
-        _frames(fetch, is_terminal, after, closing, check),
-        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+        frames(), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     )
 
 
-async def _frames(
-    fetch: Fetch,
-    is_terminal: IsTerminal,
-    after: int,
-    closing: asyncio.Event,
-    check: Check | None,
-) -> AsyncIterator[bytes]:
-    """Frames of one connection. A client that leaves cancels this generator."""
-    yield format_sse_event(retry=RETRY_MS)
+async def follow(
+    feed: EventFeed,
+    kind: Kind,
+    resource_id: str,
+    seen: int,
+    newest: int,
+    *,
+    owner: str,
+    check: Check,
+) -> AsyncGenerator[Sequence[StoredEvent], None]:
+    """Events of a resource as they are stored, until its last one; nothing as a sign of life.
+
+    Ends before that, so that a client which may comes again and goes on behind its last event, when
+    the process stops, the resource is deleted, the reader may no longer read, or events that are
+    not kept in memory cannot be read.
+
+    Args:
+        feed: Has the events.
+        kind: Of what happens.
+        resource_id: Its id.
+        seen: Number of the event to start behind.
+        newest: Number of the last event, as of `EventFeed.newest`.
+        owner: Who follows.
+        check: Asked every few seconds.
+    """
     clock = asyncio.get_running_loop().time
-    last_frame = checked = clock()
-    while not closing.is_set():
-        try:
-            if check is not None and clock() - checked >= RECHECK_S:
-                await check()
-                checked = clock()
-            events = await fetch(after)
-        except (DatabaseUnavailableError, UnauthenticatedError, NotFoundError):
-            return  # a client that may reconnects and goes on behind its last event
-        for event in events:
-            yield format_sse_event(
-                data_str=json.dumps(event.data, ensure_ascii=False, allow_nan=False),
-                event=event.type,
-                id=str(event.seq),
-            )
-            if is_terminal(event):
+    told = checked = clock()
+    with feed.watching(kind, resource_id, newest, owner) as topic:
+        while True:
+            try:
+                if clock() - checked >= RECHECK_S:
+                    await check()
+                    checked = clock()
+                events = await feed.since(kind, resource_id, seen)
+            except (DatabaseUnavailableError, UnauthenticatedError):
                 return
-            after = event.seq
-            last_frame = clock()
-        if events:
-            continue
-        if clock() - last_frame >= HEARTBEAT_S:
-            yield KEEPALIVE_COMMENT
-            last_frame = clock()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(closing.wait(), POLL_S)
+            if events or clock() - told >= HEARTBEAT_S:
+                yield events  # at once, for each part that is sent costs its time
+                told = clock()
+            if events:
+                seen = events[-1].seq
+                if is_last(events[-1], topic.newest):
+                    return
+            if topic.gone:
+                return
+            if not events:
+                await topic.news(seen, timeout_s=min(RECHECK_S, HEARTBEAT_S))
+
+
+def is_last(event: StoredEvent, newest: int) -> bool:
+    """Whether nothing follows an event, of which `newest` is the number of the last one stored."""
+    return event.seq >= newest and event.type.rpartition(".")[2] in _LAST
+
+
+async def _page(
+    feed: EventFeed, kind: Kind, resource_id: str, sight: Sight, *, after: int, newest: int
+) -> EventList:
+    """The events after `after`, for clients that poll."""
+    events = [] if after >= newest else await feed.since(kind, resource_id, after)
+    return EventList(
+        data=[EventRead.read(sight.event(event)) for event in events],
+        last_seq=events[-1].seq if events else after,
+        ended=is_last(events[-1], newest)
+        if events
+        else await _has_ended(feed, kind, resource_id, newest),
+    )
+
+
+async def _has_ended(feed: EventFeed, kind: Kind, resource_id: str, newest: int) -> bool:
+    """Whether the last stored event is one behind which nothing follows."""
+    return any(is_last(event, newest) for event in await feed.since(kind, resource_id, newest - 1))
+
+
+def _frame(event: StoredEvent, sight: Sight) -> bytes:
+    shown = sight.event(event)
+    return format_sse_event(
+        data_str=json.dumps(shown.data, ensure_ascii=False, allow_nan=False),
+        event=shown.type,
+        id=str(shown.seq),
+    )
 
 
 def _last_event_id(request: Request, after: int) -> int:

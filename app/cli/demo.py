@@ -66,7 +66,7 @@ def command(
 
 
 @contextlib.asynccontextmanager
-async def scripted_model(theta: float, seed: int) -> AsyncIterator[str]:
+async def scripted_model(theta: float, seed: int, *, latency_s: float = 0.0) -> AsyncIterator[str]:
     """A scripted OpenAI-compatible model server as a second process; yields its base URL.
 
     It ends with its standard input, so it cannot outlive this process, however that ends.
@@ -76,6 +76,7 @@ async def scripted_model(theta: float, seed: int) -> AsyncIterator[str]:
         "-m",
         "app.demo.model_server",
         *("--port", "0", "--theta", str(theta), "--seed", str(seed)),
+        *("--latency", str(latency_s)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,

@@ -57,16 +57,6 @@ class CalibrationRecord:
     finished_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationEvent:
-    """Something that happened; `seq` counts from 1 within its calibration."""
-
-    type: str
-    data: dict[str, Any]
-    seq: int
-    created_at: datetime
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedExaminees:
     """What the whole records of the calibrated examinees say.

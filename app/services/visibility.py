@@ -16,8 +16,9 @@ from app.engine import StopReason
 from app.errors import MissingScopeError
 from app.items import ItemContent
 from app.records.banks import OPEN, Bank, Item
+from app.records.events import StoredEvent
 from app.records.rankings import RankingRecord
-from app.records.sessions import Closing, SessionEvent, SessionRecord
+from app.records.sessions import Closing, SessionRecord
 
 if TYPE_CHECKING:  # shapes of services above, which all take their values through here
     from app.services.results.gates import Gate
@@ -129,9 +130,9 @@ class Sight:
             return awaited
         return replace(awaited, item=replace(awaited.item, content=ItemContent()))
 
-    def event(self, event: SessionEvent, *, withheld: bool) -> SessionEvent:
+    def event(self, event: StoredEvent) -> StoredEvent:
         """Something that happened in a session or a ranking."""
-        if self.shows(withheld=withheld):
+        if self.shows(withheld=event.withheld):
             return event
         return replace(event, data=_told(event.data))
 

@@ -16,6 +16,7 @@ from app.storage.repositories.banks import BankRepository
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.repositories.collected import CollectedRepository
 from app.storage.repositories.endpoints import EndpointRepository
+from app.storage.repositories.events import EventRepository
 from app.storage.repositories.gates import GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
 from app.storage.repositories.installations import InstallationRepository
@@ -80,6 +81,7 @@ class UnitOfWork:
         self.collected = CollectedRepository(self._db)
         self.calibrations = CalibrationRepository(self._db)
         self.answers = AnswerRepository(self._db)
+        self.events = EventRepository(self._db)
         self.installations = InstallationRepository(self._db)
 
     async def ping(self) -> None:

@@ -1,11 +1,13 @@
-"""Event streams resume, end, and are the same to those who poll."""
+"""Event streams resume, end, are the same to those who poll, and look at the database together."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -14,49 +16,62 @@ from fastapi import FastAPI, Request, Response
 
 from app.api import errors, events
 from app.api.schemas.common import EventList
-from app.errors import UnauthenticatedError
+from app.errors import DatabaseUnavailableError, UnauthenticatedError
 from app.main import ApiServer
+from app.records.events import StoredEvent
+from app.services import event_feed
+from app.services.event_feed import EventFeed
+from app.services.visibility import Sight
+from app.storage.database import Database
 
-
-@dataclass(frozen=True)
-class Event:
-    seq: int
-    type: str
-    data: dict[str, Any] = field(default_factory=dict)
-    created_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+POLL = {"Accept": "application/json"}
+THEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class Story:
-    """What happened so far, and who looks."""
+    """What happened so far in one session, in place of a database; and who looks."""
 
-    events: list[Event] = field(default_factory=list)
-    fetches: int = 0
+    events: list[StoredEvent] = field(default_factory=list)
     closed_to_readers: bool = False
-    #: Set: looks beyond the first one never end.
-    hangs: bool = False
-    left: asyncio.Event = field(default_factory=asyncio.Event)
+    is_away: bool = False
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
+    fetches: list[int] = field(default_factory=list)
+    deleted: bool = False
 
     def add(self, kind: str, **data: Any) -> None:
-        self.events.append(Event(len(self.events) + 1, kind, data))
+        self.events.append(StoredEvent(kind, data, len(self.events) + 1, THEN, withheld=False))
 
-    async def fetch(self, after: int) -> Sequence[Event]:
-        self.fetches += 1
-        if self.hangs and self.fetches > 1:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                self.left.set()
-                raise
-        return [event for event in self.events if event.seq > after][:3]  # a part of many
+    def reading(self) -> Any:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Any]:
+            yield SimpleNamespace(events=self)
 
-    async def check(self) -> None:
+        return opened()
+
+    async def newest(self, kind: str, ids: Any) -> dict[str, int]:
+        if self.is_away:
+            self.refused.set()
+            raise DatabaseUnavailableError("The database is away.")
+        return {} if self.deleted else {"ses_1": len(self.events)}
+
+    async def since(
+        self, kind: str, seen: Mapping[str, int], *, limit: int = 500
+    ) -> dict[str, list[StoredEvent]]:
+        self.fetches.append(seen["ses_1"])
+        after = seen["ses_1"]
+        return {"ses_1": self.events[after : after + 3]}  # a part of many
+
+    async def authenticate(self, secret: str) -> Any:
         if self.closed_to_readers:
             raise UnauthenticatedError("The API key was revoked.")
+        return SimpleNamespace(id=f"key of {secret}", scopes=frozenset())
 
 
-def ended(event: events.StoredEvent) -> bool:
-    return event.type == "done"
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_feed, "LOOK_S", 0.005)
+    monkeypatch.setattr(event_feed, "AWAY_S", 0.005)
 
 
 @pytest.fixture
@@ -67,18 +82,16 @@ def story() -> Story:
 @pytest.fixture
 def app(story: Story) -> FastAPI:
     app = FastAPI()
-    app.state.closing = asyncio.Event()
+    feed = EventFeed(cast(Database, story), streams_per_key=3)
+    app.state.feed = feed
+    app.state.services = SimpleNamespace(settings=SimpleNamespace(auth="on"), api_keys=story)
     errors.install(app)
 
-    @app.get("/events")
-    async def stream(request: Request, after: int = 0) -> Response:
-        return await events.event_stream(
-            request, story.fetch, ended, after=after, check=story.check
+    @app.get("/events", response_model=None)
+    async def told(request: Request, after: int = 0) -> Response | EventList:
+        return await events.events_for(
+            request, feed, "session", "ses_1", Sight(is_whole=True), after=after
         )
-
-    @app.get("/list")
-    async def listed(after: int = 0) -> EventList:
-        return await events.event_list(story.fetch, ended, after=after)
 
     return app
 
@@ -102,7 +115,10 @@ async def server(app: FastAPI, listener: socket.socket) -> AsyncIterator[ApiServ
 @pytest.fixture
 async def client(server: ApiServer, listener: socket.socket) -> AsyncIterator[httpx2.AsyncClient]:
     port = listener.getsockname()[1]
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+    headers = {"Authorization": "Bearer one", "Accept": "text/event-stream"}
+    async with httpx2.AsyncClient(
+        base_url=f"http://127.0.0.1:{port}", timeout=60, headers=headers
+    ) as client:
         yield client
 
 
@@ -115,14 +131,14 @@ async def test_a_stream_gives_every_event_and_ends_with_the_last(
 ) -> None:
     for number in range(7):
         story.add("step", number=number, text="zwei\nZeilen")
-    story.add("done")
+    story.add("session.completed")
     response = await client.get("/events")
     assert response.headers["content-type"].startswith("text/event-stream")
     assert response.headers["cache-control"] == "no-cache"
-    first, *rest = frames(response.text)
-    assert first == "retry: 3000"
-    assert rest[0] == 'event: step\ndata: {"number": 0, "text": "zwei\\nZeilen"}\nid: 1'
-    assert [frame.rsplit("id: ")[1] for frame in rest] == [str(n) for n in range(1, 9)]
+    first = 'retry: 3000\nevent: step\ndata: {"number": 0, "text": "zwei\\nZeilen"}\nid: 1'
+    told = frames(response.text)
+    assert told[0] == first  # no empty message before it
+    assert [frame.rsplit("id: ")[1] for frame in told] == [str(n) for n in range(1, 9)]
 
 
 async def test_a_reconnect_goes_on_behind_the_last_event_seen(
@@ -130,9 +146,9 @@ async def test_a_reconnect_goes_on_behind_the_last_event_seen(
 ) -> None:
     for _ in range(5):
         story.add("step")
-    story.add("done")
+    story.add("session.completed")
     response = await client.get("/events", headers={"Last-Event-ID": "4"})
-    assert [frame.rsplit("id: ")[1] for frame in frames(response.text)[1:]] == ["5", "6"]
+    assert [frame.rsplit("id: ")[1] for frame in frames(response.text)] == ["5", "6"]
     same = await client.get("/events?after=4")
     assert same.text == response.text
 
@@ -141,9 +157,10 @@ async def test_a_reconnect_after_the_end_is_told_to_stop(
     client: httpx2.AsyncClient, story: Story
 ) -> None:
     story.add("step")
-    story.add("done")
-    response = await client.get("/events", headers={"Last-Event-ID": "2"})
-    assert response.status_code == 204
+    story.add("session.completed")
+    for seen in ("2", "7"):  # seven: an event that never was, of another database
+        response = await client.get("/events", headers={"Last-Event-ID": seen})
+        assert response.status_code == 204
 
 
 @pytest.mark.parametrize("given", ["x", "-1", "1.5", "9" * 40])
@@ -160,9 +177,9 @@ async def test_events_that_come_later_are_streamed_when_they_come(
     async with client.stream("GET", "/events") as response:
         lines = response.aiter_lines()
         seen = [line async for line in _until(lines, "id: 1")]
-        story.add("done")
+        story.add("session.completed")
         seen += [line async for line in lines]
-    assert "event: done" in seen
+    assert "event: session.completed" in seen
 
 
 async def _until(lines: AsyncIterator[str], last: str) -> AsyncIterator[str]:
@@ -176,21 +193,72 @@ async def test_a_silent_stream_is_kept_alive_by_comments(
     client: httpx2.AsyncClient, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "HEARTBEAT_S", 0.0)
-    monkeypatch.setattr(events, "POLL_S", 0.01)
     async with client.stream("GET", "/events") as response:
         seen = [line async for line in _until(response.aiter_lines(), ": ping")]
     assert seen[-1] == ": ping"
 
 
-async def test_a_client_that_leaves_is_no_longer_served(
+async def test_streams_look_together_and_only_while_somebody_reads(
+    client: httpx2.AsyncClient, story: Story, app: FastAPI
+) -> None:
+    story.add("step")
+    feed: EventFeed = app.state.feed
+    async with client.stream("GET", "/events") as one, client.stream("GET", "/events") as other:
+        readers = [one.aiter_lines(), other.aiter_lines()]
+        for lines in readers:
+            assert [line async for line in _until(lines, "id: 1")]
+        fetched = len(story.fetches)
+        story.add("session.completed")
+        for lines in readers:
+            assert "id: 2" in [line async for line in lines]
+    assert story.fetches[fetched:] == [1]  # once, for both
+    assert feed.looking is not None
+    await asyncio.wait_for(feed.looking, 60)  # without readers there is nothing to look for
+
+
+async def test_streams_outlast_an_outage_and_lose_nothing(
     client: httpx2.AsyncClient, story: Story
 ) -> None:
-    story.hangs = True
+    story.add("step")
     async with client.stream("GET", "/events") as response:
-        async for line in response.aiter_lines():
-            if line.startswith("retry"):
-                break
-    await asyncio.wait_for(story.left.wait(), 60)
+        lines = response.aiter_lines()
+        assert [line async for line in _until(lines, "id: 1")]
+        story.is_away = True
+        for _ in range(5):
+            story.add("step")
+        await asyncio.wait_for(story.refused.wait(), 60)
+        story.is_away = False
+        story.add("session.completed")
+        told = [line for line in [line async for line in lines] if line.startswith("id: ")]
+    assert told == [f"id: {number}" for number in range(2, 8)]
+
+
+async def test_a_stream_ends_with_its_session(client: httpx2.AsyncClient, story: Story) -> None:
+    story.add("step")
+    async with client.stream("GET", "/events") as response:
+        lines = response.aiter_lines()
+        assert [line async for line in _until(lines, "id: 1")]
+        story.deleted = True
+        assert not [line async for line in lines if line.startswith("event")]
+
+
+async def test_a_key_may_have_so_many_streams_and_no_more(
+    client: httpx2.AsyncClient, story: Story
+) -> None:
+    story.add("step")
+    async with AsyncExitStack() as streams:
+        held = []  # a reader that is dropped closes its stream
+        for _ in range(3):
+            opened = await streams.enter_async_context(client.stream("GET", "/events"))
+            held.append(opened.aiter_lines())
+            assert [line async for line in _until(held[-1], "id: 1")]
+        refused = await client.get("/events")
+        assert refused.status_code == 429
+        assert "3 event streams of this key are open" in refused.json()["detail"]
+        assert refused.headers["retry-after"]
+        asking = client.stream("GET", "/events", headers={"Authorization": "Bearer other"})
+        opened = await streams.enter_async_context(asking)
+        assert opened.status_code == 200
 
 
 async def test_a_server_that_stops_ends_its_streams_at_once(
@@ -211,23 +279,24 @@ async def test_a_server_that_stops_ends_its_streams_at_once(
 async def test_those_who_poll_get_the_same_events(client: httpx2.AsyncClient, story: Story) -> None:
     for _ in range(4):
         story.add("step")
-    story.add("done")
+    story.add("session.completed")
     after, types, over = 0, [], False
     while not over:
-        page = (await client.get("/list", params={"after": after})).json()
+        page = (await client.get("/events", params={"after": after}, headers=POLL)).json()
         types += [event["type"] for event in page["data"]]
         after, over = page["last_seq"], page["ended"]
-    assert types == ["step"] * 4 + ["done"]
-    again = (await client.get("/list", params={"after": after})).json()
+    assert types == ["step"] * 4 + ["session.completed"]
+    again = (await client.get("/events", params={"after": after}, headers=POLL)).json()
     assert (again["data"], again["last_seq"], again["ended"]) == ([], 5, True)
 
 
 async def test_a_stream_ends_soon_after_its_readers_key_was_revoked(
     client: httpx2.AsyncClient, story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "RECHECK_S", 0.0)
+    monkeypatch.setattr(events, "RECHECK_S", 0.01)
     story.add("step")
-    story.closed_to_readers = True
-    response = await client.get("/events")
-    assert response.status_code == 200
-    assert "done" not in response.text
+    async with client.stream("GET", "/events") as response:
+        lines = response.aiter_lines()
+        assert [line async for line in _until(lines, "id: 1")]
+        story.closed_to_readers = True
+        assert not [line async for line in lines if line.startswith("event")]

@@ -1,6 +1,8 @@
 """What a caller who may not see a withheld bank's texts is told of figures."""
 
-from app.records.sessions import SessionEvent
+from datetime import UTC, datetime
+
+from app.records.events import StoredEvent
 from app.services.visibility import UNTOLD, Sight
 
 
@@ -11,7 +13,7 @@ def test_sentences_made_of_numbers_are_told_and_others_are_not() -> None:
     told = (
         Sight(is_whole=False)
         .event(
-            SessionEvent(
+            StoredEvent(
                 "session.failed",
                 {
                     "estimate": estimate,
@@ -19,8 +21,10 @@ def test_sentences_made_of_numbers_are_told_and_others_are_not() -> None:
                     "detail": "It said: 42",
                     "reason": "No number in 'It said: 42'.",
                 },
-            ),
-            withheld=True,
+                seq=1,
+                created_at=datetime(2026, 1, 1, tzinfo=UTC),
+                withheld=True,
+            )
         )
         .data
     )

@@ -1,13 +1,12 @@
 """Calibrations: from a response set to a bank version."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
 from app.api.bodies import MEDIUM, up_to
 from app.api.errors import errors
-from app.api.events import EVENTS, StoredEvent, events_for
+from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -27,7 +26,7 @@ from app.api.schemas.calibrations import (
 )
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.versions import VersionRead
-from app.deps import Calibrations, caller
+from app.deps import Calibrations, Feed, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     CalibrationError,
@@ -36,14 +35,12 @@ from app.errors import (
     NotFoundError,
     UnknownNameError,
 )
-from app.records.calibrations import CalibrationEvent
 
 router = make_router("/calibrations", tag="calibrations")
 
 CalibrationId = Annotated[
     str, Path(pattern=r"^cal_[0-9a-z]{26}$", examples=["cal_01jd0000000000000000000000"])
 ]
-_LAST_EVENTS = {f"calibration.{status}" for status in ("completed", "failed", "cancelled")}
 ResponseSetId = Annotated[str, Query(pattern=r"^rsp_[0-9a-z]{26}$")]
 
 
@@ -126,15 +123,13 @@ async def calibration_events(
     calibration_id: CalibrationId,
     request: Request,
     calibrations: Calibrations,
+    feed: Feed,
+    sight: Seen,
     after: Annotated[AfterEvent, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a calibration. `Last-Event-ID` or `after` resumes the stream."""
     await calibrations.get(calibration_id)
-
-    async def fetch(seq: int) -> Sequence[CalibrationEvent]:
-        return await calibrations.events(calibration_id, after=seq)
-
-    return await events_for(request, fetch, _is_last, after=after)
+    return await events_for(request, feed, "calibration", calibration_id, sight, after=after)
 
 
 @router.get(
@@ -187,7 +182,3 @@ async def publish_calibration(
     version = await calibrations.publish(calibration_id, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"
     return VersionRead.read(version)
-
-
-def _is_last(event: StoredEvent) -> bool:
-    return event.type in _LAST_EVENTS

@@ -1,21 +1,19 @@
 """Rankings: several endpoints on one bank, asked until their order is known."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Path, Query, Request, Response
 
 from app.api.errors import errors
-from app.api.events import EVENTS, StoredEvent, events_for
+from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
 from app.api.schemas.rankings import RankingCreate, RankingJoin, RankingRead, RankingStatus
 from app.api.schemas.session_answers import AfterStep
-from app.deps import MarkerGuardDep, Rankings, Seen, caller
+from app.deps import Feed, MarkerGuardDep, Rankings, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
-from app.records.sessions import SessionEvent
 
 router = make_router("/rankings", tag="rankings")
 
@@ -23,8 +21,6 @@ RankingId = Annotated[
     str, Path(pattern=r"^rnk_[0-9a-z]{26}$", examples=["rnk_01jd0000000000000000000000"])
 ]
 BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
-#: Events behind which nothing follows, unless somebody joins.
-_LAST_EVENTS = {"ranking.completed", "ranking.failed", "ranking.cancelled"}
 
 
 @router.post(
@@ -86,23 +82,13 @@ async def ranking_events(
     ranking_id: RankingId,
     request: Request,
     rankings: Rankings,
+    feed: Feed,
     sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a ranking. `Last-Event-ID` or `after` resumes the stream."""
     await rankings.get(ranking_id)
-    followed: set[int] = set()
-
-    async def fetch(seq: int) -> Sequence[SessionEvent]:
-        events = await rankings.events(ranking_id, after=seq)
-        followed.update(event.seq for event in events[:-1])
-        withheld = bool(events) and (await rankings.get(ranking_id)).withheld
-        return [sight.event(event, withheld=withheld) for event in events]
-
-    def is_last(event: StoredEvent) -> bool:
-        return event.type in _LAST_EVENTS and event.seq not in followed
-
-    return await events_for(request, fetch, is_last, after=after)
+    return await events_for(request, feed, "ranking", ranking_id, sight, after=after)
 
 
 @router.post(

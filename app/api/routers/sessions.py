@@ -1,7 +1,6 @@
 """Adaptive tests: create, watch, steer, answer by hand."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
@@ -9,7 +8,7 @@ from fastapi import Path, Query, Request, Response
 from app.api.bodies import MEDIUM, up_to
 from app.api.downloads import attachment, file_responses, html_page, preferred
 from app.api.errors import errors
-from app.api.events import EVENTS, StoredEvent, events_for
+from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -35,6 +34,7 @@ from app.api.schemas.sessions import (
 )
 from app.deps import (
     DerivedSessionsDep,
+    Feed,
     ManualSessionsDep,
     MarkerGuardDep,
     Seen,
@@ -51,7 +51,6 @@ from app.errors import (
     StaleStepError,
     UnknownNameError,
 )
-from app.records.sessions import SessionEvent
 from app.reports.session.page import render
 from app.services.sessions.export import SessionFormat, export_session
 
@@ -62,8 +61,6 @@ SessionId = Annotated[
 ]
 EndpointId = Annotated[str, Query(pattern=r"^end_[0-9a-z]{26}$")]
 BankId = Annotated[str, Query(pattern=r"^bnk_[0-9a-z]{26}$")]
-#: Events behind which nothing follows.
-_LAST_EVENTS = {"session.completed", "session.failed", "session.cancelled"}
 
 
 @router.post(
@@ -222,19 +219,13 @@ async def session_events(
     session_id: SessionId,
     request: Request,
     sessions: Sessions,
+    feed: Feed,
     sight: Seen,
     after: Annotated[AfterStep, Query(description="Start behind this event.")] = 0,
 ) -> Response | EventList:
     """What happens in a session. `Last-Event-ID` or `after` resumes the stream."""
     await sessions.get(session_id)
-
-    async def fetch(seq: int) -> Sequence[SessionEvent]:
-        events = await sessions.events(session_id, after=seq)
-        # Asked anew, for a bank may be withheld while a stream goes on.
-        withheld = bool(events) and (await sessions.get(session_id)).withheld
-        return [sight.event(event, withheld=withheld) for event in events]
-
-    return await events_for(request, fetch, _is_last, after=after)
+    return await events_for(request, feed, "session", session_id, sight, after=after)
 
 
 @router.post(
@@ -372,7 +363,3 @@ async def answer_item(
 ) -> SessionRead:
     """Answer the item that a manual session waits for; the session chooses the next one."""
     return SessionRead.of(await sessions.answer(session_id, body.to_domain()), sight)
-
-
-def _is_last(event: StoredEvent) -> bool:
-    return event.type in _LAST_EVENTS

@@ -14,7 +14,8 @@ from app.engine.bank import ItemBank
 from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import BankVersion
-from app.records.calibrations import CalibrationEvent, CalibrationRecord, FittedItems
+from app.records.calibrations import CalibrationRecord, FittedItems
+from app.records.events import StoredEvent
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec
@@ -149,10 +150,11 @@ class CalibrationService:
 
     async def events(
         self, calibration_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[CalibrationEvent]:
+    ) -> list[StoredEvent]:
         """Events after number `after`, in order."""
         async with self._database.reading() as uow:
-            return await uow.calibrations.events(calibration_id, after=after, limit=limit)
+            told = await uow.events.since("calibration", {calibration_id: after}, limit=limit)
+            return told.get(calibration_id, [])
 
     async def list_page(
         self,

@@ -11,6 +11,7 @@ from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import EndpointSettings, Price
+from app.records.events import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import SessionEvent
 from app.services.banks.loaded import LoadedVersion
@@ -215,10 +216,11 @@ class RankingService:
 
     async def events(
         self, ranking_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[SessionEvent]:
+    ) -> list[StoredEvent]:
         """Events after number `after`, in order."""
         async with self._database.reading() as uow:
-            return await uow.rankings.events(ranking_id, after=after, limit=limit)
+            told = await uow.events.since("ranking", {ranking_id: after}, limit=limit)
+            return told.get(ranking_id, [])
 
     async def cancel(self, ranking_id: str) -> RankingRecord:
         """End a ranking where it stands; calls in flight are dropped.

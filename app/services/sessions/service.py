@@ -14,6 +14,7 @@ from app.errors import (
 from app.items import ScorerSpec
 from app.records.banks import OPEN
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint
+from app.records.events import StoredEvent
 from app.records.fields import shallow
 from app.records.sessions import UNDERWAY, Administration, NewSession, SessionEvent, SessionRecord
 from app.services.banks.loaded import LoadedVersion
@@ -262,10 +263,11 @@ class SessionService:
 
     async def events(
         self, session_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[SessionEvent]:
+    ) -> list[StoredEvent]:
         """Events after number `after`, in order."""
         async with self._database.reading() as uow:
-            return await uow.sessions.events(session_id, after=after, limit=limit)
+            told = await uow.events.since("session", {session_id: after}, limit=limit)
+            return told.get(session_id, [])
 
     async def responses(
         self, session_id: str, *, after_step: int = 0, limit: int | None = None

@@ -14,7 +14,6 @@ from app.errors import InvalidStateError, LeaseLostError, NotFoundError
 from app.records.calibrations import (
     COLUMNS,
     UNDERWAY,
-    CalibrationEvent,
     CalibrationRecord,
     FittedExaminees,
     FittedItems,
@@ -92,24 +91,6 @@ class CalibrationRepository(LeasedRepository):
         query = select(CalibrationRow).where(CalibrationRow.parent_id == calibration_id)
         query = query.order_by(CalibrationRow.part).execution_options(populate_existing=True)
         return [_read(row) for row in (await self._db.execute(query)).scalars()]
-
-    async def events(
-        self, calibration_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[CalibrationEvent]:
-        """Events with seq above `after`, in order."""
-        query = (
-            select(CalibrationEventRow)
-            .where(
-                CalibrationEventRow.calibration_id == calibration_id,
-                CalibrationEventRow.seq > after,
-            )
-            .order_by(CalibrationEventRow.seq)
-            .limit(limit)
-        )
-        return [
-            CalibrationEvent(type=row.type, data=row.data, seq=row.seq, created_at=row.created_at)
-            for row in (await self._db.execute(query)).scalars()
-        ]
 
     async def list_page(
         self,

@@ -233,21 +233,6 @@ class RankingRepository(LeasedRepository):
         await self._db.execute(delete(SessionRow).where(SessionRow.ranking_id == ranking_id))
         await self._db.execute(delete(RankingRow).where(RankingRow.id == ranking_id))
 
-    async def events(
-        self, ranking_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[SessionEvent]:
-        """Events with seq above `after`, in order."""
-        query = (
-            select(RankingEventRow)
-            .where(RankingEventRow.ranking_id == ranking_id, RankingEventRow.seq > after)
-            .order_by(RankingEventRow.seq)
-            .limit(limit)
-        )
-        return [
-            SessionEvent(row.type, row.data, row.seq, row.created_at)
-            for row in (await self._db.execute(query)).scalars()
-        ]
-
     async def _note(self, ranking_id: str, events: Sequence[SessionEvent]) -> None:
         if not events:
             return

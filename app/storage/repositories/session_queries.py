@@ -11,8 +11,7 @@ from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
 
 # Answers that were replayed on another bank stay those to the bank that they were given on.
-_WITHHELD = literal_column(
-    """
+WITHHELD_SQL = """
     CASE WHEN sessions.parent_id IS NULL THEN banks.visibility <> 'open' ELSE (
         WITH RECURSIVE line (parent_id, version_id) AS (
             SELECT sessions.parent_id, sessions.bank_version_id
@@ -22,9 +21,7 @@ _WITHHELD = literal_column(
         SELECT bool_or(b.visibility <> 'open') FROM line
         JOIN bank_versions v ON v.id = line.version_id JOIN banks b ON b.id = v.bank_id
     ) END
-    """,
-    Boolean(),
-)
+"""
 _JOINED: dict[str, Any] = {
     "endpoint_name": EndpointRow.name,
     "endpoint_model": EndpointRow.model,
@@ -32,7 +29,7 @@ _JOINED: dict[str, Any] = {
     "bank_name": BankRow.name,
     "bank_version": BankVersionRow.number,
     "bank_visibility": BankRow.visibility,
-    "withheld": _WITHHELD,
+    "withheld": literal_column(WITHHELD_SQL, Boolean()),
 }
 _OWN = [f.name for f in fields(SessionRecord) if f.name not in {*_JOINED, "metadata"}]
 SESSIONS: Select[Any] = (

@@ -367,21 +367,6 @@ class SessionRepository(LeasedRepository):
             await asyncio.sleep(0)  # a session may have thousands: between them others run
         return found
 
-    async def events(
-        self, session_id: str, *, after: int = 0, limit: int = 500
-    ) -> list[SessionEvent]:
-        """Events with seq above `after`, in order."""
-        query = (
-            select(SessionEventRow)
-            .where(SessionEventRow.session_id == session_id, SessionEventRow.seq > after)
-            .order_by(SessionEventRow.seq)
-            .limit(limit)
-        )
-        return [
-            SessionEvent(row.type, row.data, row.seq, row.created_at)
-            for row in (await self._db.execute(query)).scalars()
-        ]
-
 
 def _refusal(row: Any, epoch: int, step: Advance) -> LeaseLostError | StaleStepError | None:
     """Why a step was not written, by the row that `ADVANCE` gave for it."""

@@ -1,0 +1,210 @@
+"""What is new in sessions, rankings and calibrations, told to all who wait by one look at a time.
+
+However many streams are open, a process asks the database every tenth of a second once for the
+numbers of the last events of all that is watched, and once more for the events themselves where
+there are new ones; without streams it asks nothing. Who writes events knows nothing of it: a step
+of a session costs the same whether nobody watches or two hundred do. A notification for each
+commit would not: Postgres lets only one transaction at a time commit those. Nothing rests on
+a connection that lasts either: while Postgres is away streams wait, then they go on behind the
+last event that they have told.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import structlog
+
+from app.errors import DatabaseUnavailableError, NotFoundError, TooManyStreamsError
+from app.records.events import StoredEvent
+from app.storage.database import Database
+from app.storage.repositories.events import Kind
+
+#: Seconds between two looks, and before the next one while the database is away.
+LOOK_S, AWAY_S = 0.1, 1.0
+#: Events of a resource that are kept for its streams; who is further behind asks for itself.
+_KEPT = 100
+#: Events that one look takes at most; the rest comes with the next one.
+_TAKEN = 2000
+
+_log = structlog.get_logger(__name__)
+
+
+class Topic:
+    """A resource that is watched.
+
+    Attributes:
+        newest: Number of its last stored event at the last look.
+        gone: It was deleted, or the process ends: no events will come.
+    """
+
+    def __init__(self, newest: int) -> None:
+        self.newest = newest
+        self.gone = False
+        self.watchers = 0
+        self.taken = newest
+        self.recent: deque[StoredEvent] = deque(maxlen=_KEPT)
+        self._news = asyncio.Event()
+
+    async def news(self, seen: int, *, timeout_s: float) -> None:
+        """Wait until there are events behind number `seen`, or none will come, or time is up."""
+        if self.taken > seen or self.gone:
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), timeout_s)
+
+    def kept(self, seen: int) -> list[StoredEvent] | None:
+        """Events behind number `seen`; None where some of them are not kept any more."""
+        if seen >= self.taken:
+            return []
+        if not self.recent or self.recent[0].seq > seen + 1:
+            return None
+        return [event for event in self.recent if event.seq > seen]
+
+    def take(self, events: Sequence[StoredEvent]) -> None:
+        """Keep what one look has brought, and wake who waits."""
+        self.recent.extend(events)
+        self.taken = events[-1].seq
+        self.newest = max(self.newest, self.taken)
+        self._wake()
+
+    def end(self) -> None:
+        """Tell who waits that no events will come."""
+        self.gone = True
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class EventFeed:
+    """The events of one process, for its streams.
+
+    Args:
+        database: Where they are stored.
+        streams_per_key: Streams that one caller may have open at a time.
+    """
+
+    def __init__(self, database: Database, *, streams_per_key: int = 1000) -> None:
+        self._database = database
+        self._streams_per_key = streams_per_key
+        self._open: Counter[str] = Counter()
+        self._topics: dict[tuple[Kind, str], Topic] = {}
+        #: Looks again and again, as long as anything is watched.
+        self.looking: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def newest(self, kind: Kind, resource_id: str) -> int:
+        """Number of the last event.
+
+        Raises:
+            NotFoundError: No such resource.
+        """
+        async with self._database.reading() as uow:
+            found = await uow.events.newest(kind, [resource_id])
+        if resource_id not in found:
+            raise NotFoundError(kind, resource_id)
+        return found[resource_id]
+
+    async def since(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
+        """Events behind number `seen`, in order; only the first of many."""
+        topic = self._topics.get((kind, resource_id))
+        kept = topic.kept(seen) if topic else None
+        if kept is not None:
+            return kept
+        async with self._database.reading() as uow:
+            return (await uow.events.since(kind, {resource_id: seen})).get(resource_id, [])
+
+    def require_room(self, owner: str) -> None:
+        """Refuse a stream to a caller who has too many.
+
+        Raises:
+            TooManyStreamsError: As many are open already as one caller may have.
+        """
+        if self._open[owner] >= self._streams_per_key:
+            raise TooManyStreamsError(
+                f"{self._streams_per_key} event streams of this key are open, as many as one key "
+                "may have: close some, or poll with ?after=<seq>."
+            )
+
+    @contextmanager
+    def watching(self, kind: Kind, resource_id: str, newest: int, owner: str) -> Iterator[Topic]:
+        """Have a resource looked after for as long as the block runs.
+
+        Args:
+            kind: Of the resource.
+            resource_id: Its id.
+            newest: Number of its last event, as of `newest`.
+            owner: Who watches; see `require_room`.
+        """
+        key = (kind, resource_id)
+        topic = self._topics.setdefault(key, Topic(newest))
+        topic.watchers += 1
+        self._open[owner] += 1
+        if self._closed:
+            topic.end()
+        elif self.looking is None or self.looking.done():
+            self.looking = asyncio.create_task(self._look_on(), name="event feed")
+        try:
+            yield topic
+        finally:
+            self._open[owner] -= 1
+            if not self._open[owner]:
+                del self._open[owner]
+            topic.watchers -= 1
+            if not topic.watchers:
+                self._topics.pop(key, None)
+
+    def close(self) -> None:
+        """End all streams, now and from now on: the process stops."""
+        self._closed = True
+        for topic in self._topics.values():
+            topic.end()
+
+    async def aclose(self) -> None:
+        """The same, and look no more."""
+        self.close()
+        if self.looking is not None:
+            self.looking.cancel()
+            await asyncio.gather(self.looking, return_exceptions=True)
+
+    async def _look_on(self) -> None:
+        """Look again and again, for as long as anything is watched."""
+        is_away = False
+        try:
+            while self._topics:
+                await asyncio.sleep(AWAY_S if is_away else LOOK_S)
+                try:
+                    for kind in {kind for kind, _ in self._topics}:
+                        await self._look(kind)
+                    is_away = False
+                except DatabaseUnavailableError as error:
+                    if not is_away:
+                        _log.warning("event_streams_wait", reason=error.detail)
+                    is_away = True
+        finally:
+            for topic in self._topics.values():
+                topic.end()  # who comes again is looked after again
+
+    async def _look(self, kind: Kind) -> None:
+        watched = {found: topic for (of, found), topic in self._topics.items() if of == kind}
+        async with self._database.reading() as uow:
+            newest = await uow.events.newest(kind, watched)
+            for resource_id, topic in watched.items():
+                if resource_id in newest:
+                    topic.newest = newest[resource_id]
+                else:
+                    topic.end()
+                    self._topics.pop((kind, resource_id), None)
+            behind = {
+                found: topic.taken
+                for found, topic in watched.items()
+                if not topic.gone and topic.newest > topic.taken
+            }
+            if not behind:
+                return
+            told = await uow.events.since(kind, behind, limit=_TAKEN)
+        for resource_id, events in told.items():
+            watched[resource_id].take(events)
