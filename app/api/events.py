@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
@@ -21,11 +21,12 @@ from app.errors import (
     DatabaseUnavailableError,
     FieldProblem,
     InvalidInputError,
+    NotFoundError,
     TooManyStreamsError,
     UnauthenticatedError,
 )
 from app.records.events import StoredEvent
-from app.services.event_feed import EventFeed
+from app.services.event_feed import EventFeed, Topic
 from app.services.visibility import Sight
 from app.storage.repositories.events import Kind
 
@@ -37,6 +38,25 @@ _MAX_SEQ: Final = 2**31 - 1
 #: Ends of the types of events behind which nothing follows, unless a ranking is joined.
 _LAST: Final = frozenset({"completed", "failed", "cancelled"})
 
+
+class Happening(Protocol):
+    """What is streamed."""
+
+    @property
+    def seq(self) -> int:
+        """Place in the sequence, from 1; the event's id."""
+
+    @property
+    def type(self) -> str:
+        """What happened."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """JSON object that describes it."""
+
+
+E = TypeVar("E", bound=Happening)
+Fetch = Callable[[int], Awaitable[Sequence[E]]]
 #: Raises `UnauthenticatedError` once a reader's key is revoked or expired.
 Check = Callable[[], Awaitable[object]]
 
@@ -74,120 +94,142 @@ async def events_for(
         sight: What the caller sees of withheld banks.
         after: Sequence number to start behind.
 
-    Returns:
-        The page; the stream, or 204 when the client has seen the last event already.
-
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
         NotFoundError: No such resource.
         TooManyStreamsError: The caller has too many streams.
     """
-    newest = await feed.newest(kind, resource_id)
+
+    async def fetch(seen: int) -> list[StoredEvent]:
+        return [sight.event(event) for event in await feed.since(kind, resource_id, seen)]
+
     if not wants_stream(request):
-        return await _page(feed, kind, resource_id, sight, after=after, newest=newest)
+        return await _page(fetch, after=after, newest=await feed.newest(kind, resource_id))
+    return await event_stream(
+        request,
+        feed,
+        kind,
+        resource_id,
+        fetch,
+        _is_last,
+        after=after,
+        owner=(await authenticate(request)).key_id,
+        check=lambda: identify(request),
+    )
+
+
+async def event_stream(
+    request: Request,
+    feed: EventFeed,
+    kind: Kind,
+    resource_id: str,
+    fetch: Fetch[E],
+    is_last: Callable[[E], bool],
+    *,
+    after: int,
+    owner: str,
+    check: Check,
+) -> Response:
+    """Stream what is made of the events of a resource until the last one of them.
+
+    The stream ends before that, so that a client which may comes again and goes on behind its last
+    event, when the process stops, the resource is deleted, its reader may no longer read, or what
+    is not in memory cannot be read.
+
+    Args:
+        request: Its Last-Event-ID, if any, wins over `after`.
+        feed: Tells when there are new events.
+        kind: Of what happens.
+        resource_id: Its id; the caller may read it.
+        fetch: Returns what there is behind a sequence number, in order; may return only the first
+            of many.
+        is_last: Whether nothing follows what `fetch` returned last.
+        after: Sequence number to start behind.
+        owner: Who reads; one may have so many streams.
+        check: Raises `UnauthenticatedError` once the reader may no longer read; asked every few
+            seconds.
+
+    Returns:
+        204 when the client has seen the last event already, else the stream.
+
+    Raises:
+        InvalidInputError: Last-Event-ID is not a sequence number.
+        NotFoundError: No such resource.
+        TooManyStreamsError: As many streams of the owner are open as one may have.
+    """
+    newest = await feed.newest(kind, resource_id)
     seen = min(_last_event_id(request, after), newest)
-    if seen == newest and await _has_ended(feed, kind, resource_id, newest):
+    if seen == newest and await _has_ended(fetch, is_last, newest):
         return Response(status_code=204)
-    owner = (await authenticate(request)).key_id
     feed.require_room(owner)
 
     async def frames() -> AsyncIterator[bytes]:
-        told = follow(
-            feed, kind, resource_id, seen, newest, owner=owner, check=lambda: identify(request)
-        )
-        begins = f"retry: {RETRY_MS}\n".encode()  # a frame of its own would be an empty message
-        async with aclosing(told):
-            async for news in told:
-                if not news:
-                    yield KEEPALIVE_COMMENT
-                else:
-                    yield begins + b"".join(_frame(event, sight) for event in news)
-                    begins = b""
+        with feed.watching(kind, resource_id, newest, owner) as topic:
+            told = _follow(topic, fetch, is_last, seen, check)
+            begins = f"retry: {RETRY_MS}\n".encode()  # a frame of its own would be an empty message
+            async with aclosing(told):
+                async for news in told:
+                    if not news:
+                        yield KEEPALIVE_COMMENT
+                    else:
+                        yield begins + b"".join(map(_frame, news))
+                        begins = b""
 
     return EventSourceResponse(
         frames(), headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
     )
 
 
-async def follow(
-    feed: EventFeed,
-    kind: Kind,
-    resource_id: str,
-    seen: int,
-    newest: int,
-    *,
-    owner: str,
-    check: Check,
-) -> AsyncGenerator[Sequence[StoredEvent], None]:
-    """Events of a resource as they are stored, until its last one; nothing as a sign of life.
-
-    Ends before that, so that a client which may comes again and goes on behind its last event, when
-    the process stops, the resource is deleted, the reader may no longer read, or events that are
-    not kept in memory cannot be read.
-
-    Args:
-        feed: Has the events.
-        kind: Of what happens.
-        resource_id: Its id.
-        seen: Number of the event to start behind.
-        newest: Number of the last event, as of `EventFeed.newest`.
-        owner: Who follows.
-        check: Asked every few seconds.
-    """
+async def _follow(
+    topic: Topic, fetch: Fetch[E], is_last: Callable[[E], bool], seen: int, check: Check
+) -> AsyncGenerator[Sequence[E], None]:
+    """What comes behind number `seen`, as it is stored; nothing as a sign of life."""
     clock = asyncio.get_running_loop().time
     told = checked = clock()
-    with feed.watching(kind, resource_id, newest, owner) as topic:
-        while True:
-            try:
-                if clock() - checked >= RECHECK_S:
-                    await check()
-                    checked = clock()
-                events = await feed.since(kind, resource_id, seen)
-            except (DatabaseUnavailableError, UnauthenticatedError):
-                return
-            if events or clock() - told >= HEARTBEAT_S:
-                yield events  # at once, for each part that is sent costs its time
-                told = clock()
-            if events:
-                seen = events[-1].seq
-                if is_last(events[-1], topic.newest):
-                    return
-            if topic.gone:
-                return
-            if not events:
-                await topic.news(seen, timeout_s=min(RECHECK_S, HEARTBEAT_S))
+    while True:
+        try:
+            if clock() - checked >= RECHECK_S:
+                await check()
+                checked = clock()
+            news = await fetch(seen)
+        except (DatabaseUnavailableError, NotFoundError, UnauthenticatedError):
+            return
+        if news or clock() - told >= HEARTBEAT_S:
+            yield news  # together, for each part that is sent costs its time
+            told = clock()
+        if topic.gone or (news and is_last(news[-1])):
+            return
+        if news:
+            seen = news[-1].seq
+        else:
+            await topic.news(seen, timeout_s=min(RECHECK_S, HEARTBEAT_S))
 
 
-def is_last(event: StoredEvent, newest: int) -> bool:
-    """Whether nothing follows an event, of which `newest` is the number of the last one stored."""
-    return event.seq >= newest and event.type.rpartition(".")[2] in _LAST
+def _is_last(event: Happening) -> bool:
+    return event.type.rpartition(".")[2] in _LAST
 
 
-async def _page(
-    feed: EventFeed, kind: Kind, resource_id: str, sight: Sight, *, after: int, newest: int
-) -> EventList:
+async def _has_ended(fetch: Fetch[E], is_last: Callable[[E], bool], newest: int) -> bool:
+    """Whether nothing follows the newest event."""
+    return any(map(is_last, (await fetch(newest - 1))[-1:]))
+
+
+async def _page(fetch: Fetch[StoredEvent], *, after: int, newest: int) -> EventList:
     """The events after `after`, for clients that poll."""
-    events = [] if after >= newest else await feed.since(kind, resource_id, after)
+    events = await fetch(after) if after < newest else []
+    last = events[-1].seq if events else after
     return EventList(
-        data=[EventRead.read(sight.event(event)) for event in events],
-        last_seq=events[-1].seq if events else after,
-        ended=is_last(events[-1], newest)
-        if events
-        else await _has_ended(feed, kind, resource_id, newest),
+        data=[EventRead.read(event) for event in events],
+        last_seq=last,
+        ended=last >= newest and await _has_ended(fetch, _is_last, newest),
     )
 
 
-async def _has_ended(feed: EventFeed, kind: Kind, resource_id: str, newest: int) -> bool:
-    """Whether the last stored event is one behind which nothing follows."""
-    return any(is_last(event, newest) for event in await feed.since(kind, resource_id, newest - 1))
-
-
-def _frame(event: StoredEvent, sight: Sight) -> bytes:
-    shown = sight.event(event)
+def _frame(event: Happening) -> bytes:
     return format_sse_event(
-        data_str=json.dumps(shown.data, ensure_ascii=False, allow_nan=False),
-        event=shown.type,
-        id=str(shown.seq),
+        data_str=json.dumps(event.data, ensure_ascii=False, allow_nan=False),
+        event=event.type,
+        id=str(event.seq),
     )
 
 

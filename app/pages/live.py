@@ -17,7 +17,8 @@ from app.api.schemas.session_answers import ResponseRead
 from app.api.schemas.sessions import SessionRead
 from app.items import ItemContent
 from app.pages.rendering import fragment
-from app.records.sessions import ENDED, SessionEvent, SessionRecord
+from app.records.events import StoredEvent
+from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.versions import VersionService
 from app.services.sessions.service import SessionService
 from app.services.visibility import Sight
@@ -200,7 +201,7 @@ def _rows(rows: Sequence[AnswerRow], session: SessionRead) -> list[dict[str, Any
     ]
 
 
-def _points(events: Sequence[SessionEvent]) -> list[Point]:
+def _points(events: Sequence[StoredEvent]) -> list[Point]:
     found: list[Point] = []
     for event in events:
         if event.type != "estimate.updated":

@@ -13,6 +13,7 @@ from app.api.schemas.session_answers import ResponseRead
 from app.api.schemas.sessions import SessionExtend, SessionRead, Status
 from app.deps import (
     DerivedSessionsDep,
+    Feed,
     ManualSessionsDep,
     SessionReportsDep,
     Sessions,
@@ -110,6 +111,7 @@ async def session_stream(
     visit: Visit,
     sessions: Sessions,
     versions: Versions,
+    feed: Feed,
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
     """What changes on the page of a test, as server-sent events of HTML."""
@@ -121,7 +123,15 @@ async def session_stream(
         return await _live.since(sessions, versions, sight, session_id, seq)
 
     return await event_stream(
-        request, fetch, is_over, after=after, check=lambda: still_there(request)
+        request,
+        feed,
+        "session",
+        session_id,
+        fetch,
+        is_over,
+        after=after,
+        owner=visit.key_id,
+        check=lambda: still_there(request),
     )
 
 
