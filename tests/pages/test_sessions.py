@@ -75,8 +75,8 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
         assert section in ended
     assert ANSWER in (await browser.get(f"{path}/steps/1")).text
 
-    # What a browser hears that was away from the third event on: all that it missed, then the end.
-    stream = await browser.get(f"{path}/live?after=3")
+    # What a browser hears that was away since the first answer: all it missed, then the end.
+    stream = await browser.get(f"{path}/live?after=4")
     assert stream.headers["content-type"].startswith("text/event-stream")
     (last, frame), *more = frames(stream.text)
     assert not more

@@ -31,12 +31,18 @@
   function confirmations(event) {
     const asked = event.target.dataset && event.target.dataset.confirm;
     if (asked && !window.confirm(asked)) event.preventDefault();
+    // A second click is not a second test.
+    else if (event.target.dataset.sent) event.preventDefault();
+    else if (event.target.method === "post" && !event.defaultPrevented) event.target.dataset.sent = "1";
   }
   document.addEventListener("submit", confirmations);
   document.addEventListener("DOMContentLoaded", () => {
     localTimes(document);
     sliders(document);
     choices(document);
+  });
+  window.addEventListener("pageshow", () => {
+    for (const form of document.forms) delete form.dataset.sent;
   });
   document.addEventListener("htmx:afterSwap", (event) => localTimes(event.detail.target));
   window.sextant = { localTimes };

@@ -1,0 +1,144 @@
+"""Endpoints: saved, looked at, probed, deleted."""
+
+import json
+from typing import Annotated
+
+from fastapi import Path, Query, Request, Response
+from pydantic import ValidationError
+
+from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate, ProbeRead
+from app.api.schemas.sessions import SessionRead
+from app.deps import Endpoints, MarkerGuardDep, Sessions
+from app.errors import SextantError
+from app.pages.access import Form, Visit, Visitor
+from app.pages.forms import Faults, faults_in
+from app.pages.rendering import page
+from app.pages.routers.new_session import endpoint_in
+from app.pages.routing import router as make_router
+from app.pages.routing import see
+from app.services.endpoints.service import EndpointService
+from app.services.sessions.service import SessionService
+from app.storage.paging import PageRequest
+
+router = make_router()
+
+_LISTED, _TESTS = 50, 10
+EndpointPath = Annotated[str, Path(pattern=r"^end_[0-9a-z]{26}$")]
+After = Annotated[str | None, Query(pattern=r"^end_[0-9a-z]{26}$")]
+
+
+@router.get("/endpoints")
+async def endpoint_list(
+    request: Request, visit: Visit, endpoints: Endpoints, after: After = None
+) -> Response:
+    """Saved endpoints, and the form for a new one."""
+    visit.require("read")
+    return await _list(request, endpoints, after)
+
+
+@router.post("/endpoints")
+async def save(
+    request: Request, visit: Visit, form: Form, endpoints: Endpoints, guard: MarkerGuardDep
+) -> Response:
+    """Saves an endpoint."""
+    visit.require("run")
+    try:
+        body = NamedEndpointCreate.model_validate_json(json.dumps(endpoint_in(form)))
+        await guard.require_free(visit.sight, body.name)
+        created = await endpoints.create(body.to_spec())
+    except (ValidationError, SextantError) as error:
+        return await _list(request, endpoints, None, values=form, problem=faults_in(error))
+    return see(request, f"/endpoints/{created.id}")
+
+
+async def _list(
+    request: Request,
+    endpoints: EndpointService,
+    after: str | None,
+    values: dict[str, str] | None = None,
+    problem: Faults | None = None,
+) -> Response:
+    found = await endpoints.list(PageRequest(limit=_LISTED, after=after))
+    return await page(
+        request,
+        "endpoints.html",
+        status=422 if problem else 200,
+        rows=[EndpointRead.of(one) for one in found.items],
+        more=found.has_more,
+        values={name: text for name, text in (values or {}).items() if name != "api_key"},
+        problem=problem,
+    )
+
+
+@router.get("/endpoints/{endpoint_id}")
+async def endpoint_page(
+    endpoint_id: EndpointPath,
+    request: Request,
+    visit: Visit,
+    endpoints: Endpoints,
+    sessions: Sessions,
+) -> Response:
+    """One endpoint: its settings, its last tests and what they cost."""
+    visit.require("read")
+    return await _page(request, visit, endpoints, sessions, endpoint_id)
+
+
+@router.post("/endpoints/{endpoint_id}/probe")
+async def probe(
+    endpoint_id: EndpointPath,
+    request: Request,
+    visit: Visit,
+    endpoints: Endpoints,
+    sessions: Sessions,
+) -> Response:
+    """Asks the endpoint what it can do."""
+    visit.require("run")
+    try:
+        told = ProbeRead.read(await endpoints.probe(endpoint_id))
+    except SextantError as error:
+        return await _page(
+            request, visit, endpoints, sessions, endpoint_id, problem=faults_in(error)
+        )
+    return await _page(request, visit, endpoints, sessions, endpoint_id, probe=told)
+
+
+@router.post("/endpoints/{endpoint_id}/delete")
+async def delete(
+    endpoint_id: EndpointPath,
+    request: Request,
+    visit: Visit,
+    form: Form,
+    endpoints: Endpoints,
+    guard: MarkerGuardDep,
+) -> Response:
+    """Takes an endpoint out of use; its tests stay."""
+    visit.require("run")
+    await guard.require_free(visit.sight, endpoint_id=endpoint_id)
+    revision = form.get("revision", "")
+    await endpoints.delete(
+        endpoint_id, expected_revision=int(revision) if revision[:9].isdecimal() else 0
+    )
+    return see(request, "/endpoints")
+
+
+async def _page(
+    request: Request,
+    visit: Visitor,
+    endpoints: EndpointService,
+    sessions: SessionService,
+    endpoint_id: str,
+    *,
+    probe: ProbeRead | None = None,
+    problem: Faults | None = None,
+) -> Response:
+    endpoint = EndpointRead.of(await endpoints.get(endpoint_id))
+    found = await sessions.list_page(PageRequest(limit=_TESTS), endpoint_id=endpoint_id)
+    return await page(
+        request,
+        "endpoint.html",
+        status=424 if problem else 200,
+        endpoint=endpoint,
+        rows=[SessionRead.of(record, visit.sight) for record in found.items],
+        probe=probe,
+        problem=problem,
+    )

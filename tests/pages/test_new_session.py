@@ -1,0 +1,73 @@
+"""The form of a new test, and that of an endpoint."""
+
+from app.storage.database import Database
+from tests.api.conftest import Client
+from tests.demo_bank import install_demo_bank
+from tests.pages.conftest import NewBrowser
+from tests.reports.pages import Page
+
+FORM = "/sessions/new"
+SCRIPTED = {"bank": "demo", "kind": "scripted", "model": "m", "se": "0.4", "max_items": "30"}
+
+
+async def test_a_test_is_forecast_looked_at_and_started(
+    database: Database, browser_with: NewBrowser, client: Client
+) -> None:
+    await install_demo_bank(database)
+    browser = await browser_with("read", "run")
+    text = (await browser.get(f"{FORM}?bank=demo")).text
+    Page(text)
+    assert "demo (360 items)" in text
+    told = await browser.form(FORM, of=FORM, do="forecast", **SCRIPTED, input_per_1m="1",
+                              output_per_1m="2", latency_ms="100")  # fmt: skip
+    assert told.status_code == 200, told.text
+    assert "Medians of 60 simulated tests" in told.text
+    assert "not known" not in told.text
+    shown = await browser.form(FORM, of=FORM, do="ask", **SCRIPTED, api_key="sk-secret")
+    assert "Counts as right" in shown.text
+    assert "sk-secret" not in shown.text
+    assert (await client.get("/v1/sessions")).json()["data"] == []  # nothing is paid so far
+
+    started = await browser.form(FORM, of=FORM, do="start", **SCRIPTED, usd="", concurrency="2")
+    assert started.status_code == 303, started.text
+    (session,) = (await client.get("/v1/sessions")).json()["data"]
+    assert started.headers["location"] == f"/sessions/{session['id']}"
+    assert session["design"]["stopping"]["se"] == 0.4
+    assert session["design"]["concurrency"] == 2
+
+    for wrong, said in (
+        ({"max_items": "many"}, "expected a number"),
+        ({"kind": "no such kind"}, "kind"),
+        ({"bank": "none"}, "There is no bank"),
+        ({"base_url": "http://127.0.0.1:1/v1?api-key=1", "kind": "openai_chat"}, "key"),
+    ):
+        refused = await browser.form(FORM, of=FORM, do="start", **{**SCRIPTED, **wrong})
+        assert refused.status_code == 422, wrong
+        assert said in refused.text
+    reader = await browser_with("read")
+    assert (await reader.get(FORM)).status_code == 403
+    assert (await reader.form(FORM, of="/", do="start", **SCRIPTED)).status_code == 403
+
+
+async def test_an_endpoint_is_saved_and_never_shows_its_key(
+    browser_with: NewBrowser, client: Client
+) -> None:
+    browser = await browser_with("read", "run")
+    fields = {"name": "mine", "kind": "openai_chat", "base_url": "http://127.0.0.1:9/v1",
+              "model": "m", "api_key": "sk-secret", "input_per_1m": "0.5", "rpm": "60"}  # fmt: skip
+    refused = await browser.form("/endpoints", of="/endpoints", **{**fields, "rpm": "-1"})
+    assert refused.status_code == 422
+    saved = await browser.form("/endpoints", of="/endpoints", **fields)
+    assert saved.status_code == 303, saved.text
+    path = saved.headers["location"]
+    for text in (refused.text, (await browser.get(path)).text,
+                 (await browser.get("/endpoints")).text):  # fmt: skip
+        Page(text)
+        assert "sk-secret" not in text
+    (stored,) = (await client.get("/v1/endpoints")).json()["data"]
+    assert (stored["api_key_set"], stored["limits"]["rpm"]) == (True, 60)
+    probed = await browser.form(f"{path}/probe", of=path)
+    assert probed.status_code == 424  # nobody listens there
+    gone = await browser.form(f"{path}/delete", of=path, revision=str(stored["revision"]))
+    assert gone.headers["location"] == "/endpoints"
+    assert (await client.get("/v1/endpoints")).json()["data"] == []
