@@ -291,6 +291,48 @@ async def test_a_bank_says_how_many_items_in_pretest_its_sessions_get(client: Cl
     assert created["pretest"]["planned"] == 0
 
 
+async def test_a_design_as_it_was_told_starts_another_session(client: Client) -> None:
+    rules = {"any_of": [{"se": 0.2}, {"all_of": [{"se": 0.3}, {"theta_change": 0.02}]}]}
+    stopping = {**MANUAL["stopping"], "se": None, **rules}
+    told = (await client.post("/v1/sessions", json={**MANUAL, "stopping": stopping})).json()
+
+    again = await client.post(
+        "/v1/sessions",
+        json={
+            "mode": "manual",
+            "bank": "demo",
+            **{
+                name: told["design"][name]
+                for name in ("preset", "estimator", "selection", "stopping", "prediction", "budget")
+            },
+        },
+    )
+
+    assert again.status_code == 201, again.text
+    assert again.json()["design"] == told["design"]
+
+
+@pytest.mark.parametrize(
+    ("section", "pointer"),
+    [
+        ({"stopping": {"se": "0.3"}}, "/stopping/se"),
+        ({"stopping": {"any_of": [{"se": 0.1, "see": 1}]}}, "/stopping/any_of/0/see"),
+        ({"stopping": {"max_items": 2**70}}, "/stopping/max_items"),
+        ({"estimator": {"nodes": 20_002}}, "/estimator/nodes"),
+        ({"estimator": {str(number): 1 for number in range(300)}}, "/estimator"),
+        ({"selection": []}, "/selection"),
+        ({"preset": "atlass"}, "/preset"),
+    ],
+)
+async def test_a_design_is_refused_where_its_fault_lies(
+    client: Client, section: dict[str, Any], pointer: str
+) -> None:
+    refused = await client.post("/v1/sessions", json={"mode": "manual", "bank": "demo", **section})
+
+    assert refused.status_code == 422
+    assert [error["pointer"] for error in refused.json()["errors"]] == [pointer]
+
+
 async def test_a_version_goes_on_from_another_with_new_items_in_pretest(
     client: Client, app: FastAPI
 ) -> None:

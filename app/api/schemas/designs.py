@@ -1,11 +1,34 @@
-"""How a test is run, as JSON: the sections of a session's design."""
+"""How a test is run, as JSON: the sections of a session's design.
 
-from typing import Annotated, Any, Literal
+What a section may hold is said once, by the annotations of the engine's parts, and checked there;
+here it becomes JSON Schema.
+"""
 
-from pydantic import Field
+import math
+from collections import abc
+from enum import StrEnum
+from typing import Annotated, Any, get_args, get_origin
 
-from app.api.schemas.common import Input, Name
-from app.engine import CriterionName
+from pydantic import Field, WithJsonSchema
+
+from app.api.schemas.common import MAX_FIELDS, Input
+from app.engine import Preset
+from app.engine.design.design import MAX_CONCURRENCY
+from app.engine.design.json_section import (
+    MAX_DEPTH,
+    MAX_RULES,
+    Form,
+    Part,
+    Within,
+    forms_of,
+)
+from app.engine.design.parts import (
+    BudgetDesign,
+    EstimatorDesign,
+    PredictionDesign,
+    StoppingDesign,
+)
+from app.engine.design.selection import SelectionDesign
 from app.services.sessions.failure_limits import FailureLimits
 
 Positive = Annotated[float, Field(gt=0, le=1e9)]
@@ -13,108 +36,60 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Theta = Annotated[float, Field(ge=-50, le=50)]
 Share = Annotated[float, Field(gt=0, le=1)]
 _LIMITS = FailureLimits()
+_PLAIN = {float: "number", int: "integer", bool: "boolean"}
+_LIMIT_NAMES = (
+    ("above", "exclusiveMinimum"),
+    ("least", "minimum"),
+    ("most", "maximum"),
+    ("below", "exclusiveMaximum"),
+)
 
 
-class EstimatorInput(Input):
-    """How theta is estimated. Another method than the preset's brings its own standard error."""
-
-    method: Literal["eap", "map", "mle", "wle"] | None = None
-    prior_mean: Theta | None = None
-    prior_sd: Positive | None = None
-    se: Literal["posterior", "information", "information-with-prior"] | None = None
-    nodes: Annotated[int, Field(ge=3, le=10_001)] | None = Field(
-        default=None, description="Fixed grid of so many nodes; absent: a grid that refines itself."
-    )
-    range: Annotated[list[Theta], Field(min_length=2, max_length=2)] | None = None
-    rule: Literal["trapezoid", "rectangle"] | None = None
-
-
-class ContentInput(Input):
-    """Shares of items by tag that the test is to reach."""
-
-    targets: dict[Name, Annotated[float, Field(ge=0, le=1)]]
+def _section(kind: type[Part], depth: int = 0) -> dict[str, Any]:
+    """JSON Schema of a part of a design; null is the same as absent."""
+    forms = forms_of(kind)
+    fields = {}
+    for name, form in forms.items():
+        schema = _field(form, depth)
+        if not form.required:
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        fields[name] = schema | ({"description": form.told} if form.told else {})
+    told = (kind.__doc__ or "").partition("\n")[0]
+    shape: dict[str, Any] = {"type": "object", "properties": fields, "description": told}
+    required = [name for name, form in forms.items() if form.required]
+    return shape | {"required": required, "additionalProperties": False}
 
 
-class ExposureInput(Input):
-    """Limits how often an item is used over many tests (Sympson and Hetter)."""
-
-    max_rate: Share
-
-
-class SelectionInput(Input):
-    """What makes an item worth asking next."""
-
-    criterion: CriterionName | None = Field(default=None, strict=False)
-    top_k: Count | None = Field(default=None, description="Draw among the best so many.")
-    random_start: Annotated[int, Field(ge=0, le=1000)] | None = None
-    strata: Count | None = None
-    cost_weight: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        default=None,
-        description="0: worth alone; 1: worth per expected cost, in money where the endpoint has a "
-        "price, else in tokens, of which those of the prompt count half. Needs the expected tokens "
-        "of every item.",
-    )
-    quarantine: bool | None = None
-    content: ContentInput | None = None
-    exposure: ExposureInput | None = None
-    target: dict[Name, Share] | None = Field(
-        default=None,
-        description="What v_optimal is to predict: shares by tag, `all` for the whole bank.",
-    )
+def _field(form: Form, depth: int) -> dict[str, Any]:
+    kind = form.kind
+    if kind in _PLAIN:
+        return {"type": _PLAIN[kind], **_limits(form.within)}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return {"enum": [member.value for member in kind]}
+    if get_origin(kind) is abc.Mapping:
+        share = {"type": "number", **_limits(form.within)}
+        return {"type": "object", "minProperties": 1, "additionalProperties": share}
+    if get_origin(kind) is not tuple:
+        return _section(kind, depth)
+    if kind == tuple[float, float]:
+        return {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
+    if depth == MAX_DEPTH:
+        return {"type": "array", "maxItems": 0}
+    rule = _section(get_args(kind)[0], depth + 1)
+    return {"type": "array", "items": rule, "maxItems": MAX_RULES}
 
 
-class CutScoreInput(Input):
-    """Stop when it is clear on which side of a cut score theta lies."""
-
-    theta: Theta
-    method: Literal["ci", "sprt"] | None = None
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] | None = None
-    indifference: Positive | None = None
+def _limits(within: Within) -> dict[str, float]:
+    found = ((name, getattr(within, limit)) for limit, name in _LIMIT_NAMES)
+    return {name: value for name, value in found if math.isfinite(value)}
 
 
-class StoppingRules(Input):
-    """Rules of which any one ends the test."""
-
-    se: Positive | None = None
-    min_items: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None,
-        description="No goal ends the test before so many answers are marked; limits never wait.",
-    )
-    max_items: Count | None = None
-    theta_change: Positive | None = None
-    min_information: Positive | None = None
-    cut_score: CutScoreInput | None = None
-    prediction_width: Share | None = Field(
-        default=None, description="Width of the predicted score's 95 % interval."
-    )
-
-
-class StoppingInput(StoppingRules):
-    """When the test is over."""
-
-    any_of: Annotated[list[StoppingRules], Field(max_length=10)] | None = None
-    all_of: Annotated[list[StoppingRules], Field(max_length=10)] | None = None
-
-
-class PredictionInput(Input):
-    """How scores are predicted."""
-
-    method: Literal["combined", "design", "score-model", "p-irt"] | None = Field(
-        default=None,
-        description="`combined`: score curves learned from whole records, and what items drawn by "
-        "lot say they get wrong; the default where the version carries such curves. `design`: by "
-        "the items drawn by lot alone, for `v_optimal` tests. `score-model`: linear, from the "
-        "answers to all items of the models that the version was calibrated on (nested and mirt). "
-        "`p-irt`: observed answers and, by the abilities, the expected score of the rest.",
-    )
-
-
-class BudgetInput(Input):
-    """Caps. Reaching one ends the test with a valid theta; calls in flight are still paid."""
-
-    usd: Positive | None = None
-    tokens: Annotated[int, Field(ge=1, le=2**53)] | None = None
-    seconds: Positive | None = None
+_Section = Annotated[dict[str, Any], Field(max_length=MAX_FIELDS)]
+EstimatorInput = Annotated[_Section, WithJsonSchema(_section(EstimatorDesign))]
+SelectionInput = Annotated[_Section, WithJsonSchema(_section(SelectionDesign))]
+StoppingInput = Annotated[_Section, WithJsonSchema(_section(StoppingDesign))]
+PredictionInput = Annotated[_Section, WithJsonSchema(_section(PredictionDesign))]
+BudgetInput = Annotated[_Section, WithJsonSchema(_section(BudgetDesign))]
 
 
 class FailuresInput(Input):
@@ -131,13 +106,13 @@ class FailuresInput(Input):
 class DesignInput(Input):
     """How a test is run; what is absent comes from the preset."""
 
-    preset: Literal["default", "atlas"] | None = None
+    preset: Preset | None = Field(default=None, strict=False)
     estimator: EstimatorInput | None = None
     selection: SelectionInput | None = None
     stopping: StoppingInput | None = None
     prediction: PredictionInput | None = None
     budget: BudgetInput | None = None
-    concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
+    concurrency: Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)] | None = Field(
         default=None, description="Items in flight at once."
     )
     failures: FailuresInput | None = None

@@ -27,7 +27,7 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.json_section import Section
+from app.engine.design.json_section import Section, Within
 from app.engine.design.parts import (
     CATR_NODES,
     CATR_RANGE,
@@ -125,7 +125,7 @@ class Design:
             stopping=StoppingDesign.read(top.section("stopping")),
             prediction=PredictionDesign.read(top.section("prediction")),
             budget=BudgetDesign.read(top.section("budget")),
-            concurrency=top.integer("concurrency", least=1, most=MAX_CONCURRENCY) or 1,
+            concurrency=top.integer("concurrency", Within(least=1, most=MAX_CONCURRENCY)) or 1,
         )
         top.close(also_known=("preset",))
         if problems:

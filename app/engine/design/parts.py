@@ -1,11 +1,13 @@
 """Parts of a test design: each reads itself from JSON, writes itself, builds what it means."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from app.engine.design.json_section import Section, as_json, given
+from typing_extensions import override
+
+from app.engine.design.json_section import Part, Section, Within
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
 from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
 from app.engine.prediction.correction import LONGEST, IntervalCorrection
@@ -29,9 +31,10 @@ from app.errors import FieldProblem, InvalidInputError
 
 #: catR's grid, which completes a fixed grid of which only a part is given.
 CATR_NODES, CATR_RANGE = 33, (-4.0, 4.0)
-_MAX_NODES = 20_001
-#: A narrower prior leaves nothing to be measured, and its precision may be no number.
-_LEAST_PRIOR_SD = 1e-3
+#: A whole number up to which every reader of JSON agrees.
+_MOST = 2**53
+_Count = Annotated[int, Within(least=1, most=_MOST)]
+_Positive = Annotated[float, Within(above=0.0, most=1e9)]
 
 
 class PredictionMethod(StrEnum):
@@ -51,7 +54,7 @@ class DecisionMethod(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EstimatorDesign:
+class EstimatorDesign(Part):
     """How theta is estimated.
 
     Attributes:
@@ -65,33 +68,17 @@ class EstimatorDesign:
     """
 
     method: EstimatorName = EstimatorName.EAP
-    prior_mean: float = 0.0
-    prior_sd: float = 1.0
+    prior_mean: Annotated[float, Within(least=-20.0, most=20.0)] = 0.0
+    #: A narrower one leaves nothing to be measured, and its precision may be no number.
+    prior_sd: Annotated[float, Within(least=1e-3, most=20.0)] = 1.0
     se: SeKind | None = None
-    nodes: int | None = None
+    nodes: Annotated[
+        int | None,
+        Within(least=2, most=20_001),
+        "Fixed grid of so many nodes; absent: a grid that refines itself.",
+    ] = None
     range: tuple[float, float] | None = None
     rule: Rule | None = None
-
-    @classmethod
-    def read(cls, section: Section) -> "EstimatorDesign":
-        """From JSON; faults are noted in the section."""
-        read = given(
-            method=section.choice("method", EstimatorName),
-            prior_mean=section.number("prior_mean", least=-20.0, most=20.0),
-            prior_sd=section.number("prior_sd", least=_LEAST_PRIOR_SD, most=20.0),
-            se=section.choice("se", SeKind),
-            nodes=section.integer("nodes", least=2, most=_MAX_NODES),
-            range=section.interval("range"),
-            rule=section.choice("rule", Rule),
-        )
-        section.close()
-        return cls(**read)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, every field."""
-        document = asdict(self)
-        document["range"] = None if self.range is None else list(self.range)
-        return as_json(document)
 
     def build(self) -> GridEstimator:
         """The estimator."""
@@ -106,7 +93,7 @@ class EstimatorDesign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CutScore:
+class CutScore(Part):
     """A decision to be made: is theta above or below?
 
     Attributes:
@@ -117,24 +104,10 @@ class CutScore:
             do.
     """
 
-    theta: float
+    theta: Annotated[float, Within(least=-1e9, most=1e9), "the cut score in logits"]
     method: DecisionMethod = DecisionMethod.CI
-    confidence: float = 0.95
-    indifference: float = 0.2
-
-    @classmethod
-    def read(cls, section: Section) -> "CutScore":
-        """From JSON; faults are noted in the section."""
-        if not section.has("theta"):
-            section.note("theta", "expected the cut score in logits")
-        read = given(
-            theta=section.number("theta"),
-            method=section.choice("method", DecisionMethod),
-            confidence=section.number("confidence", above=0.5, below=1.0),
-            indifference=section.number("indifference", above=0.0),
-        )
-        section.close()
-        return cls(**{"theta": 0.0, **read})
+    confidence: Annotated[float, Within(above=0.5, below=1.0)] = 0.95
+    indifference: _Positive = 0.2
 
     def build(self, correction: IntervalCorrection | None, looks: float) -> StoppingRule:
         """The rule that ends a test once this is decided."""
@@ -148,39 +121,34 @@ class CutScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoppingDesign:
+class StoppingDesign(Part):
     """When a test ends: as soon as anything given here holds; see `app.engine.stopping`."""
 
-    se: float | None = None
-    min_items: int | None = None
-    max_items: int | None = None
-    theta_change: float | None = None
-    min_information: float | None = None
+    se: _Positive | None = None
+    min_items: Annotated[
+        int | None,
+        Within(least=0, most=_MOST),
+        "No goal ends the test before so many answers are marked; limits never wait.",
+    ] = None
+    max_items: _Count | None = None
+    theta_change: _Positive | None = None
+    min_information: _Positive | None = None
     cut_score: CutScore | None = None
-    prediction_width: float | None = None
+    prediction_width: Annotated[
+        float | None,
+        Within(above=0.0, most=1.0),
+        "Width of the predicted score's 95 % interval.",
+    ] = None
     any_of: tuple["StoppingDesign", ...] = ()
     all_of: tuple["StoppingDesign", ...] = ()
 
-    @classmethod
-    def read(cls, section: Section) -> "StoppingDesign":
-        """From JSON; faults are noted in the section."""
-        cut = section.section("cut_score")
-        read = given(
-            se=section.number("se", above=0.0),
-            min_items=section.integer("min_items", least=0),
-            max_items=section.integer("max_items", least=1),
-            theta_change=section.number("theta_change", above=0.0),
-            min_information=section.number("min_information", above=0.0),
-            cut_score=CutScore.read(cut) if section.has("cut_score") else None,
-            prediction_width=section.number("prediction_width", above=0.0, most=1.0),
-            any_of=cls._read_rules(section, "any_of"),
-            all_of=cls._read_rules(section, "all_of"),
-        )
-        section.close()
-        least, most = read.get("min_items", 0), read.get("max_items")
+    @override
+    def check(self, section: Section) -> None:
+        least, most = self.min_items or 0, self.max_items
         if most is not None and least > most:
             section.note("min_items", f"expected at most max_items = {most}, got {least}")
-        return cls(**read)
+        if section.depth and self == StoppingDesign(min_items=self.min_items):
+            section.note(None, "expected at least one stopping rule")
 
     @classmethod
     def _read_rules(cls, section: Section, key: str) -> tuple["StoppingDesign", ...]:
@@ -191,10 +159,6 @@ class StoppingDesign:
                 inner.note(None, "expected at least one stopping rule")
             rules.append(rule)
         return tuple(rules)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, every field."""
-        return as_json(asdict(self))
 
     @property
     def looks(self) -> float:
@@ -263,27 +227,12 @@ class StoppingDesign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetDesign:
+class BudgetDesign(Part):
     """What a test may cost."""
 
-    usd: float | None = None
-    tokens: int | None = None
-    seconds: float | None = None
-
-    @classmethod
-    def read(cls, section: Section) -> "BudgetDesign":
-        """From JSON; faults are noted in the section."""
-        read = given(
-            usd=section.number("usd", above=0.0),
-            tokens=section.integer("tokens", least=1),
-            seconds=section.number("seconds", above=0.0),
-        )
-        section.close()
-        return cls(**read)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, every field."""
-        return asdict(self)
+    usd: _Positive | None = None
+    tokens: _Count | None = None
+    seconds: _Positive | None = None
 
     def build(self) -> list[StoppingRule]:
         """The limits, money first."""
@@ -296,7 +245,7 @@ class BudgetDesign:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionDesign:
+class PredictionDesign(Part):
     """How the score is predicted.
 
     Attributes:
@@ -304,15 +253,11 @@ class PredictionDesign:
             score model, and p-IRT where there is none either.
     """
 
-    method: PredictionMethod | None = None
-
-    @classmethod
-    def read(cls, section: Section) -> "PredictionDesign":
-        """From JSON; faults are noted in the section."""
-        method = section.choice("method", PredictionMethod)
-        section.close()
-        return cls(method=method)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, every field."""
-        return as_json(asdict(self))
+    method: Annotated[
+        PredictionMethod | None,
+        "`combined`: score curves learned from whole records, and what items drawn by lot say they "
+        "get wrong; the default where the version carries such curves. `design`: by the items "
+        "drawn by lot alone, for `v_optimal` tests. `score-model`: linear, from the answers to all "
+        "items of the models that the version was calibrated on (nested and mirt). `p-irt`: "
+        "observed answers and, by the abilities, the expected score of the rest.",
+    ] = None

@@ -1,14 +1,15 @@
 """How a design chooses items, and what it needs to know of a bank for that."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from typing_extensions import override
 
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.design.json_section import Section, as_json, given
+from app.engine.design.json_section import Part, Section, Within
 from app.engine.design.parts import PredictionMethod
 from app.engine.index import BoolArray
 from app.engine.prediction.combined_score import LearnedCurves
@@ -99,8 +100,25 @@ _CRITERIA: Mapping[CriterionName, Criterion] = {
 }
 
 
+_Share = Annotated[float, Within(above=0.0, most=1.0)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionDesign:
+class ContentDesign(Part):
+    """Shares of items by tag that the test is to reach."""
+
+    targets: Annotated[Mapping[str, _Share], "target shares by tag"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExposureDesign(Part):
+    """Limits how often an item is used over many tests (Sympson and Hetter)."""
+
+    max_rate: Annotated[_Share, "the largest share of tests that may ask one item"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionDesign(Part):
     """How items are chosen.
 
     Attributes:
@@ -111,69 +129,46 @@ class SelectionDesign:
         cost_weight: 0 ignores cost, 1 takes the worth per unit of expected cost.
         quarantine: Leave out the items that lint quarantines, unless the caller says which items
             are active.
-        content_targets: Target share of each tag; None without content balancing.
-        max_exposure: Largest share of tests that may ask one item (Sympson-Hetter).
+        content: None without content balancing.
+        exposure: None without a limit on the use of items.
         target: What V-optimality is to predict: shares by tag, "all" for the whole bank; None is
             the whole bank.
     """
 
     criterion: CriterionName = CriterionName.MAXIMUM_INFORMATION
-    top_k: int = 1
-    random_start: int = 0
-    strata: int = 4
-    cost_weight: float = 0.0
+    top_k: Annotated[int, Within(least=1, most=2**53), "Draw among the best so many."] = 1
+    random_start: Annotated[int, Within(least=0, most=2**53)] = 0
+    strata: Annotated[int, Within(least=1, most=2**53)] = 4
+    cost_weight: Annotated[
+        float,
+        Within(least=0.0, most=1.0),
+        "0: worth alone; 1: worth per expected cost, in money where the endpoint has a price, else "
+        "in tokens, of which those of the prompt count half. Needs the expected tokens of every "
+        "item.",
+    ] = 0.0
     quarantine: bool = True
-    content_targets: Mapping[str, float] | None = None
-    max_exposure: float | None = None
-    target: Mapping[str, float] | None = None
+    content: ContentDesign | None = None
+    exposure: ExposureDesign | None = None
+    target: Annotated[
+        Mapping[str, _Share] | None,
+        "What v_optimal is to predict: shares by tag, `all` for the whole bank.",
+    ] = None
 
     @property
     def draws(self) -> bool:
         """Whether items are drawn with known probabilities, at least where curves are known."""
         return self.criterion in (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
 
-    @classmethod
-    def read(cls, section: Section) -> "SelectionDesign":
-        """From JSON; faults are noted in the section."""
-        content, exposure = section.section("content"), section.section("exposure")
-        targets = content.shares("targets")
-        if section.has("content") and not content.has("targets"):
-            content.note("targets", "expected target shares by tag")
-        max_rate = exposure.number("max_rate", above=0.0, most=1.0)
-        if section.has("exposure") and not exposure.has("max_rate"):
-            exposure.note("max_rate", "expected the largest share of tests that may ask one item")
-        design = cls(
-            **given(
-                criterion=section.choice("criterion", CriterionName),
-                top_k=section.integer("top_k", least=1),
-                random_start=section.integer("random_start", least=0),
-                strata=section.integer("strata", least=1),
-                cost_weight=section.number("cost_weight", least=0.0, most=1.0),
-                quarantine=section.flag("quarantine"),
-                content_targets=targets,
-                max_exposure=max_rate,
-                target=section.shares("target"),
-            )
-        )
-        for inner in (content, exposure, section):
-            inner.close()
-        if design.max_exposure is not None and design.top_k > 1:
+    @override
+    def check(self, section: Section) -> None:
+        if self.exposure is not None and self.top_k > 1:
             section.note("top_k", "expected 1 together with exposure control")
-        if design.target is not None and design.criterion is not CriterionName.V_OPTIMAL:
+        if self.target is not None and self.criterion is not CriterionName.V_OPTIMAL:
             section.note("target", "belongs to the criterion v_optimal")
-        if design.criterion is CriterionName.RANDOM:
-            for key, value in (("cost_weight", design.cost_weight), ("exposure", max_rate)):
+        if self.criterion is CriterionName.RANDOM:
+            for key, value in (("cost_weight", self.cost_weight), ("exposure", self.exposure)):
                 if value:
                     section.note(key, "has no effect on random selection")
-        return design
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, every field."""
-        document = asdict(self)
-        targets, max_rate = document.pop("content_targets"), document.pop("max_exposure")
-        document["content"] = None if targets is None else {"targets": targets}
-        document["exposure"] = None if max_rate is None else {"max_rate": max_rate}
-        return as_json(document)
 
     def build(
         self, facts: BankFacts, length: int | None, method: PredictionMethod | None = None
@@ -192,7 +187,7 @@ class SelectionDesign:
         if self.criterion is not CriterionName.RANDOM:
             lot = self.criterion is CriterionName.V_OPTIMAL and by_curves(facts, method)
             criterion = self._criterion(facts, length, by_lot=lot)
-            if self.max_exposure is None:
+            if self.exposure is None:
                 selector = Randomesque(criterion=criterion, top_k=self.top_k)
             else:
                 if facts.acceptance is None:
@@ -208,14 +203,14 @@ class SelectionDesign:
                 )
         if self.random_start:
             selector = RandomStart(items=self.random_start, then=selector)
-        if self.content_targets is not None:
+        if self.content is not None:
             if facts.tags is None:
                 raise missing("/selection/content", "the tags of the items")
             known = {tag for tags in facts.tags for tag in tags}
-            for tag in self.content_targets:
+            for tag in self.content.targets:
                 if tag not in known:
                     raise UnknownNameError("tag", tag, known)
-            selector = ContentBalanced.of(self.content_targets, facts.tags, selector)
+            selector = ContentBalanced.of(self.content.targets, facts.tags, selector)
         return selector
 
     def _weights(self, facts: BankFacts) -> FloatArray:

@@ -314,9 +314,9 @@ def fit_acceptance(
     Raises:
         InvalidInputError: The design has no exposure cap.
     """
-    cap = design.selection.max_exposure
-    if cap is None:
+    if design.selection.exposure is None:
         raise InvalidInputError("The design has no exposure cap: /selection/exposure is missing.")
+    cap = design.selection.exposure.max_rate
     rng = np.random.default_rng(seed)
     acceptance = best = np.ones(bank.n_items)
     lowest = math.inf

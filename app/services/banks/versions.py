@@ -275,7 +275,7 @@ class VersionService:
     async def _acceptance(
         self, version: LoadedVersion, design: Design, price: Price | None
     ) -> FloatArray | None:
-        if design.selection.max_exposure is None:
+        if design.selection.exposure is None:
             return None
         name = version.test_name(design, price)
         acceptance = version.acceptances.get(name)

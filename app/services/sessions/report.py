@@ -84,7 +84,7 @@ class SessionReports:
     ) -> Known:
         design = SessionPlan.from_dict(record.design).design
         # Nothing is chosen any more: what choosing alone needs would cost time, or tokens counts.
-        selection = replace(design.selection, max_exposure=None, cost_weight=0.0)
+        selection = replace(design.selection, exposure=None, cost_weight=0.0)
         calibration = stored.calibration
         return Known(
             bank=version.bank,
