@@ -292,9 +292,12 @@ async def test_a_bank_says_how_many_items_in_pretest_its_sessions_get(client: Cl
 
 
 async def test_a_design_as_it_was_told_starts_another_session(client: Client) -> None:
-    rules = {"any_of": [{"se": 0.2}, {"all_of": [{"se": 0.3}, {"theta_change": 0.02}]}]}
-    stopping = {**MANUAL["stopping"], "se": None, **rules}
-    told = (await client.post("/v1/sessions", json={**MANUAL, "stopping": stopping})).json()
+    rules: dict[str, Any] = {
+        "any_of": [{"se": 0.2}, {"all_of": [{"se": 0.3}, {"theta_change": 0.02}]}]
+    }
+    stopping = {"se": None, "min_items": 1, "max_items": 3, **rules}
+    body: dict[str, Any] = {**MANUAL, "stopping": stopping}
+    told = (await client.post("/v1/sessions", json=body)).json()
 
     again = await client.post(
         "/v1/sessions",
