@@ -172,10 +172,7 @@ class Section:
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.note(key, f"expected a number, got {value!r:.80}")
             return None
-        try:
-            number = float(value)
-        except OverflowError:  # a whole number of hundreds of digits
-            number = math.inf
+        number = _as_float(value)
         if not (
             math.isfinite(number)
             and within.above < number < within.below
@@ -222,16 +219,14 @@ class Section:
         value = self._take(key)
         if value is None:
             return None
-        if (
-            isinstance(value, str)
-            or not isinstance(value, Sequence)
-            or len(value) != 2
-            or not all(isinstance(end, int | float) and math.isfinite(end) for end in value)
-            or not value[0] < value[1]
-        ):
+        ends = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+        numbers = [_as_float(end) for end in ends if isinstance(end, int | float)]
+        if (len(ends), len(numbers)) != (2, 2) or not -math.inf < numbers[0] < numbers[
+            1
+        ] < math.inf:
             self.note(key, f"expected [lo, hi] with lo < hi, got {value!r:.80}")
             return None
-        return float(value[0]), float(value[1])
+        return numbers[0], numbers[1]
 
     def shares(self, key: str, within: Within) -> dict[str, float] | None:
         """An object of names with shares."""
@@ -278,6 +273,14 @@ class Section:
     def _take(self, key: str) -> Any:  # JSON can be anything; each getter checks its own
         self._read.append(key)
         return self._fields.get(key)
+
+
+def _as_float(value: float) -> float:
+    """Without end where it has hundreds of digits."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _escaped(key: str) -> str:
