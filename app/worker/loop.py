@@ -121,8 +121,8 @@ async def open_runners(
             rankings=RankingRunner(may_freeze, versions=services.versions, sessions=sessions),
             calibrations=CalibrationRunner(
                 leasing,
+                calibrations=services.calibrations,
                 response_sets=services.response_sets,
-                versions=services.versions,
                 queue=JobQueue(services.database),
             ),
             installations=InstallationRunner(

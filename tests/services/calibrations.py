@@ -66,8 +66,8 @@ def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
     )
     return CalibrationRunner(
         leasing,
+        calibrations=services.calibrations,
         response_sets=services.response_sets,
-        versions=services.versions,
         queue=JobQueue(services.database),
     )
 

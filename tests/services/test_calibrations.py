@@ -14,6 +14,7 @@ from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import FITS, fit
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, decided, prepared
 from app.engine.multidimensional.curve_knowledge import CURVES
+from app.engine.responses import ResponseTable
 from app.errors import (
     CalibrationError,
     InvalidInputError,
@@ -71,6 +72,28 @@ async def test_a_calibration_finds_the_parameters_that_made_the_answers(
     assert np.isnan(rows[0].columns["se_c"])  # a 2PL has no guessing
     page = await services.calibrations.items(made.id, after=3, limit=2)
     assert [row.position for row in page] == [4, 5]
+
+
+async def test_answers_are_read_once_until_they_change(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    matrix = services.response_sets.matrix
+
+    async def noted(response_set: str) -> ResponseTable:
+        read.append(response_set)
+        return await matrix(response_set)
+
+    monkeypatch.setattr(services.response_sets, "matrix", noted)
+    found = await imported(services, csv_of(answers(60, 5)))
+    made = await services.calibrations.create("answers", PLAN)
+    await services.calibrations.prepared(found, CalibrationPlan.from_dict(made.settings))
+    assert len(read) == 1  # by the API, for the worker as well
+
+    newer = await imported(services, csv_of(answers(70, 5, seed=8)))
+    filtered, _ = await services.calibrations.prepared(newer, PLAN)
+    assert len(read) == 2
+    assert filtered.matrix.n_examinees == 70
 
 
 async def test_the_process_gives_what_the_same_calibration_gives_here(services: Services) -> None:

@@ -10,17 +10,16 @@ from typing_extensions import override
 
 from app.calibration.filters import Dropped, Filtered
 from app.calibration.pipeline.parts import FittedPart, digest_of, parts_for, require_same_answers
-from app.calibration.pipeline.plan import CalibrationPlan, decided, prepared
+from app.calibration.pipeline.plan import CalibrationPlan, decided
 from app.errors import (
     CalibrationError,
     DatabaseUnavailableError,
     SextantError,
 )
 from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
-from app.services.banks.versions import VersionService
-from app.services.calibrations.links import with_target
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.queue import CalibrationQueue
+from app.services.calibrations.service import CalibrationService
 from app.services.leased import LeasedRunner, Leasing
 from app.services.patience import patiently
 from app.services.responses.service import ResponseSetService
@@ -55,13 +54,13 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         self,
         leasing: Leasing,
         *,
+        calibrations: CalibrationService,
         response_sets: ResponseSetService,
-        versions: VersionService,
         queue: CalibrationQueue,
     ) -> None:
         super().__init__(leasing)
+        self._calibrations = calibrations
         self._response_sets = response_sets
-        self._versions = versions
         self._queue = queue
 
     @override
@@ -94,15 +93,10 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
                 logger.warning("progress_not_stored")
 
         await report({"phase": "reading"})
-        set_id = record.response_set_id
-        source = await patiently(lambda: self._response_sets.get(set_id))
-        table = await patiently(lambda: self._response_sets.matrix(set_id))
-        plan = await patiently(
-            lambda: with_target(CalibrationPlan.from_dict(record.settings), self._versions)
-        )
-        filtered = await asyncio.to_thread(prepared, table, plan)
+        asked = CalibrationPlan.from_dict(record.settings)
+        source = await patiently(lambda: self._response_sets.get(record.response_set_id))
+        filtered, plan = await patiently(lambda: self._calibrations.prepared(source, asked))
         plan = await asyncio.to_thread(decided, filtered.matrix, plan)
-        del table  # eight times the matrix
         if record.part is not None:
             items = parts_for(filtered.matrix, plan)[record.part]
             own = filtered.matrix.select(items=items)

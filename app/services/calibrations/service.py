@@ -1,21 +1,23 @@
 """Calibrations: started from a response set, watched, and published as a bank version."""
 
 import asyncio
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from app.calibration.filters import Filtered
 from app.calibration.fit.item_fit import misfits
 from app.calibration.pipeline.drift import drift_findings
 from app.calibration.pipeline.fit import bank_from_columns
 from app.calibration.pipeline.parts import parts_for
 from app.calibration.pipeline.plan import CalibrationPlan, prepared
 from app.engine.bank import ItemBank
-from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.events import StoredEvent
+from app.records.response_sets import ResponseSet
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec
@@ -58,6 +60,19 @@ class Publication:
     asked: Mapping[str, Any] = field(default_factory=dict)
     allow_unconverged: bool = False
     carry_over: bool = False
+
+
+#: Seconds for which prepared answers wait for the worker that calibrates them.
+_KEPT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """Answers as a plan wants them; `key` names both."""
+
+    key: str
+    filtered: Filtered[Any]
+    plan: CalibrationPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,7 @@ class CalibrationService:
         self._queue = queue
         # Answers take memory: one look at a time, however many ask at once.
         self._looking = asyncio.Lock()
+        self._prepared: _Prepared | None = None
 
     async def create(self, response_set: str, plan: CalibrationPlan) -> CalibrationRecord:
         """Queue a calibration of a response set, whose answers are looked at first.
@@ -122,11 +138,10 @@ class CalibrationService:
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         found = await self._response_sets.get(response_set)
-        plan = await with_target(plan, self._versions)
-        async with self._looking:
-            table = await self._response_sets.matrix(found.id)
-            n_parts = await asyncio.to_thread(_number_of_parts, table, plan)
-            del table
+        filtered, plan = await self.prepared(found, plan)
+        n_parts = len(await asyncio.to_thread(parts_for, filtered.matrix, plan))
+        if n_parts == 1:  # that one would be all
+            n_parts = 0
         part_ids = [new_id("cal") for _ in range(n_parts)]
         async with self._database.unit_of_work() as uow:
             made = await uow.calibrations.add(
@@ -138,6 +153,40 @@ class CalibrationService:
             for calibration_id in part_ids or [made.id]:
                 await self._queue.enqueue(uow, calibration_id)
         return made
+
+    async def prepared(
+        self, found: ResponseSet, plan: CalibrationPlan
+    ) -> tuple[Filtered[Any], CalibrationPlan]:
+        """The answers that take part, and the plan with the items on whose scale it lands.
+
+        Who creates a calibration and the worker that runs it want the same, mostly in one process
+        and a moment apart: it is kept for that long.
+
+        Args:
+            found: The response set, as it is now.
+            plan: How it is calibrated.
+
+        Raises:
+            NotFoundError: No such version to link to.
+            InvalidInputError: No answers, too many of them, or scores that the model is not of.
+            UnknownNameError: An anchor that is not in both banks.
+            CalibrationError: Answers from which nothing can be estimated, or too few anchors.
+        """
+        key = json.dumps([found.id, found.revision, plan.to_dict()], sort_keys=True)
+        async with self._looking:
+            kept = self._prepared
+            if kept is None or kept.key != key:
+                plan = await with_target(plan, self._versions)
+                table = await self._response_sets.matrix(found.id)
+                kept = _Prepared(key, await asyncio.to_thread(prepared, table, plan), plan)
+                del table  # eight times the matrix
+                self._prepared = kept
+                asyncio.get_running_loop().call_later(_KEPT_S, self._forget, kept)
+        return kept.filtered, kept.plan
+
+    def _forget(self, kept: "_Prepared") -> None:
+        if self._prepared is kept:
+            self._prepared = None
 
     async def get(self, calibration_id: str) -> CalibrationRecord:
         """One calibration.
@@ -304,12 +353,6 @@ class CalibrationService:
         if checks_drift:  # what was there before stays, whether it had new answers or not
             dropped -= frozenset(target.item_ids)
         return carried_over(bank, target, dropped)
-
-
-def _number_of_parts(table: ResponseTable, plan: CalibrationPlan) -> int:
-    """Of a plan with parts, after a look at the answers; 0 where one part would be all."""
-    n_parts = len(parts_for(prepared(table, plan).matrix, plan))
-    return n_parts if n_parts > 1 else 0
 
 
 def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedItems:
