@@ -15,6 +15,7 @@ from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
 from app.services.banks.items import ItemService
 from app.services.banks.joins import JoinChecks
+from app.services.banks.offers import Offers
 from app.services.banks.report import VersionReports
 from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
@@ -95,6 +96,7 @@ Comparisons = Annotated[ComparisonService, _service(lambda opened: opened.compar
 Endpoints = Annotated[EndpointService, _service(lambda opened: opened.endpoints)]
 Forms = Annotated[FormService, _service(lambda opened: opened.forms)]
 Gates = Annotated[GateService, _service(lambda opened: opened.gates)]
+OffersDep = Annotated[Offers, _service(lambda opened: opened.offers)]
 Joins = Annotated[JoinChecks, _service(lambda opened: opened.joins)]
 Leaderboards = Annotated[LeaderboardService, _service(lambda opened: opened.leaderboards)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]

@@ -29,6 +29,7 @@ class DropReason(StrEnum):
     LOW_SCORE = "low_score"
     FEW_ANSWERS = "few_answers"
     QUARANTINED = "quarantined"
+    NO_PRIOR = "no_prior"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,14 @@ from app.exchange.items import read_items
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.records.banks import QUARANTINED, BankVersion, VersionItem
+from app.records.provisional import PROVISIONAL
 from app.reports.joins import join_sentence
 from app.services.banks.asked import ASKED
 from app.services.banks.draft import RESPONSE_MODELS
 from app.services.banks.imports import BankImport, Tally
+from app.services.banks.offers import Offer
 from app.services.banks.overviews import BankOverview
+from app.services.banks.provisional import Difficulty, told_guesses
 from app.services.banks.service import ImportReport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
@@ -91,6 +94,21 @@ def import_bank(
             "items go to pretest."
         ),
     ] = None,
+    provisional: Annotated[
+        bool,
+        typer.Option(
+            "--provisional",
+            help="Own questions, no models yet: guess parameters, so that they can be asked at "
+            "once. Standard errors include how uncertain the guesses are.",
+        ),
+    ] = False,
+    difficulty: Annotated[
+        Difficulty | None,
+        typer.Option(
+            help="Where --provisional guesses difficulties from: given (the items' field "
+            "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none."
+        ),
+    ] = None,
     bundle: Annotated[
         Path | None, file_option(help="A bank as one file, which `export --bundle` wrote.")
     ] = None,
@@ -99,7 +117,8 @@ def import_bank(
     """Import items, parameters or both, or a whole bank: all of it or nothing."""
     if bundle is not None:
         given = (items, parameters, response_model, scorer, unparsed, scale, from_version)
-        if any(value is not None for value in (*given, allow, keep)) or dry_run:
+        flags = dry_run or provisional
+        if any(value is not None for value in (*given, allow, keep, difficulty)) or flags:
             raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
         sent = SentFile(bundle.name, bundle.read_bytes())
         _show_report(_with(lambda services: services.bundles.import_file(sent, name)))
@@ -113,6 +132,8 @@ def import_bank(
         keep=keep or (),
         unparsed_policy=unparsed,
         from_version=from_version,
+        provisional=provisional,
+        difficulty=difficulty,
     )
     spec = BankSpec(name=name)
     if scorer is not None:
@@ -166,22 +187,24 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -
 def lint(name: Annotated[str, typer.Argument(help="Name or id of the bank.")]) -> None:
     """List what is wrong with the items of a bank's latest version."""
 
-    async def read(services: Services) -> tuple[BankVersion, list[VersionItem], JoinCheck]:
+    async def read(services: Services) -> tuple[BankVersion, list[VersionItem], JoinCheck, Offer]:
         versions = services.versions
         version = await versions.get(name, await versions.resolve(name))
         flagged = await _all(
             lambda request: versions.items(name, version.id, request, flagged=True),
             lambda item: item.item_id,
         )
-        return version, flagged, (await services.joins.of_sessions(version)).check
+        join = (await services.joins.of_sessions(version)).check
+        return version, flagged, join, await services.offers.of_version(version, name)
 
-    version, flagged, join = _with(read)
+    version, flagged, join, offer = _with(read)
     for item in flagged:
         for flag in item.flags:
             line = f"{flag['severity']:<8}{flag['code']:<20}{item.status:<12}{flag['message']}"
             out.print(line, markup=False, soft_wrap=True)
     _show_version(version)
-    err.print(join_sentence(join), markup=False, soft_wrap=True)
+    said = join_sentence(join) if offer.known is None else offer.words
+    err.print(said, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -292,6 +315,8 @@ def _show_report(report: ImportReport) -> None:
     if len(report.findings) > _SHOWN:
         out.print(f"... and {len(report.findings) - _SHOWN} more findings", markup=False)
     if report.version is not None:
+        if PROVISIONAL in report.version.knowledge and report.version.calibration is None:
+            out.print(told_guesses(report.version.knowledge), markup=False, soft_wrap=True)
         _show_version(report.version)
     elif report.items.rows_read:
         err.print("No parameters came in, so there is no new version.")

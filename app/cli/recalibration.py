@@ -21,11 +21,13 @@ from app.cli.signals import run_until_signal
 from app.errors import CalibrationError
 from app.records.banks import BankVersion
 from app.records.calibrations import ENDED, CalibrationRecord
+from app.records.provisional import PROVISIONAL, Provisional, provisional_words
 from app.reports.joins import join_sentence
 from app.services.banks.joins import JoinLook
 from app.services.calibrations.drift import DriftLook
 from app.services.calibrations.service import Publication
 from app.services.container import Services
+from app.services.responses.collection import Collection
 from app.worker.loop import running_worker
 
 #: Items that are printed; --json has them all.
@@ -96,7 +98,13 @@ def check_join(
 @fail_clearly
 def recalibrate(
     name: Bank,
-    responses: Responses,
+    responses: Annotated[
+        str | None,
+        typer.Option(
+            help="Response set of the new answers, by name or id; by default those of all sessions "
+            "on the bank, which are collected first."
+        ),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(help="Response model of new items; by default that of the version."),
@@ -121,12 +129,15 @@ def recalibrate(
     """Make the next version from new answers, on the scale of the latest one.
 
     Items in pretest get parameters, the others keep theirs; items that drifted are calibrated anew
-    and quarantined. Runs a worker for as long as it takes.
+    and quarantined. Provisional parameters are revised, all of them, from what was guessed and all
+    answers. Runs a worker for as long as it takes.
     """
 
     async def run() -> tuple[CalibrationRecord, BankVersion]:
         async with runtime() as services, running_worker(services):
-            record = await _calibrated(services, name, responses, model)
+            record = await _calibrated(
+                services, name, responses or await _live(services, name), model
+            )
             publication = Publication(
                 bank=name,
                 notes=notes,
@@ -138,13 +149,16 @@ def recalibrate(
 
     record, version = run_until_signal(run())
     result = record.result or {}
-    moved = result["drift"]
-    out.print(
-        f"{result['scored_answers']} answers of {result['kept']['examinees']} examinees; "
-        f"{moved['judged']} old items judged, {moved['easier']} became easier and "
-        f"{moved['harder']} harder",
-        soft_wrap=True,
-    )
+    basis = f"{result['scored_answers']} answers of {result['kept']['examinees']} examinees"
+    if moved := result.get("drift"):
+        said = (
+            f"; {moved['judged']} old items judged, {moved['easier']} became easier and "
+            f"{moved['harder']} harder"
+        )
+    else:
+        known = Provisional.of(version.knowledge)
+        said = "" if known is None else f". {provisional_words(known)}"
+    out.print(f"{basis}{said}", soft_wrap=True, markup=False)
     states = version.lint["items"]
     out.print(
         f"version {version.number} on scale {version.scale}: {states['active']} active, "
@@ -158,11 +172,25 @@ async def _calibrated(
     services: Services, bank: str, responses: str, model: str | None
 ) -> CalibrationRecord:
     version = await services.versions.get(bank)
+    if PROVISIONAL in version.knowledge:
+        plan = CalibrationPlan(prior_version_id=version.id)
+        return await _ended(services, await services.calibrations.create(responses, plan))
     link = LinkPlan(
         method=LinkMethod.FIXED_ANCHOR.value, bank_version_id=version.id, check_drift=True
     )
     plan = CalibrationPlan(model=model or version.response_model, link=link)
-    record = await services.calibrations.create(responses, plan)
+    return await _ended(services, await services.calibrations.create(responses, plan))
+
+
+async def _live(services: Services, bank: str) -> str:
+    """The set of all answers of sessions on a bank, up to date."""
+    found = (await services.banks.get_bank(bank)).bank
+    wanted = Collection(bank=found.id)
+    report = await services.collector.collect(f"live-{found.id}", wanted, make=True)
+    return report.response_set.id
+
+
+async def _ended(services: Services, record: CalibrationRecord) -> CalibrationRecord:
     while record.status not in ENDED:
         await asyncio.sleep(_POLL_S)
         record = await services.calibrations.get(record.id)

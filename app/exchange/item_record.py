@@ -29,7 +29,7 @@ PARAMETER_FIELDS = ("a", "b", "intercept", "c", "d", "k")
 SLOPES = "slopes"
 FIELDS = frozenset(
     {"id", "key", "prompt", "messages", "choices", "target", "tags", "group", "scorer"}
-    | {"expected_tokens", SLOPES, *PARAMETER_FIELDS}
+    | {"expected_tokens", "difficulty", SLOPES, *PARAMETER_FIELDS}
 )
 
 
@@ -56,6 +56,7 @@ class ItemRecord:
     Attributes:
         key: The item's name in its bank.
         parameters: Parameters written beside it; `None` when the row has none.
+        difficulty: Somebody's guess, on any scale that rises.
         row: Line in the file, from 1; 0 for an item that came alone.
     """
 
@@ -67,6 +68,7 @@ class ItemRecord:
     expected_tokens_in: int | None = None
     expected_tokens_out: int | None = None
     parameters: WrittenParameters | None = None
+    difficulty: float | None = None
     row: int = 0
 
 
@@ -108,6 +110,7 @@ class _ItemParser:
             expected_tokens_in=tokens[0],
             expected_tokens_out=tokens[1],
             parameters=self._parameters(),
+            difficulty=self._difficulty(),
             row=row,
         )
         if self._problems.count:
@@ -262,6 +265,13 @@ class _ItemParser:
                 self._fault(f"expected_tokens_{direction}", expected, count)
                 return None, None
         return value.get("in"), value.get("out")
+
+    def _difficulty(self) -> float | None:
+        value = self._fields.get("difficulty")
+        number = _finite(value)
+        if value is not None and number is None:
+            self._fault("difficulty", "a number that rises with difficulty", value)
+        return number
 
     def _slopes(self) -> dict[str, float] | None:
         value = self._fields[SLOPES]

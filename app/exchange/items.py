@@ -13,6 +13,7 @@ other field name is a fault:
 | `group` | text | text |
 | `scorer` | name, or `{name, params}` | name, or JSON object |
 | `expected_tokens` | `{"in": n, "out": n}` | JSON, or `expected_tokens_in`, `expected_tokens_out` |
+| `difficulty` | a guess, on any scale that rises; for `--provisional` alone | number |
 | `a`, `b`, `c`, `d` | numbers; `b` is required once one is given; else 1, -, 0, 1 | numbers |
 | `k` | dispersion of an item of continuous scores | number |
 | `intercept` | number, -a b: instead of `b` or with it; needed where `a` is 0 | number |
@@ -263,7 +264,7 @@ def _fields_of_cells(cells: dict[str, str]) -> dict[str, Any]:
         value = _json_or_none(fields["target"])
         if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
             fields["target"] = value
-    for name in PARAMETER_FIELDS:
+    for name in (*PARAMETER_FIELDS, "difficulty"):
         if name in fields:
             fields[name] = _number_or_text(fields[name])
     tokens = {

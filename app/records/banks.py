@@ -80,6 +80,7 @@ class ItemOutline:
     expected_tokens_out: int | None
     has_content: bool
     has_target: bool
+    n_choices: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

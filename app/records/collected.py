@@ -1,5 +1,7 @@
 """Ended sessions as a source of recorded answers."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -7,6 +9,8 @@ from typing import Any, NamedTuple
 
 SIMULATED = "scripted"
 """Kind of the endpoints that no model stands behind."""
+
+_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,8 @@ class EndedSession(NamedTuple):
 
     Attributes:
         root_id: The session that it goes on from, over any number of extensions; else itself.
-        examinee: Name of its endpoint, or of the model; None where answers were given by hand.
+        examinee: Who answered: the model, and what tells it and its settings apart; None where
+            answers were given by hand.
         asked: How its answers were obtained; empty where nobody noted it.
     """
 
@@ -39,6 +44,23 @@ class EndedSession(NamedTuple):
     root_id: str
     examinee: str | None
     asked: Mapping[str, Any]
+
+
+def examinee_of(provenance: Mapping[str, Any]) -> str | None:
+    """Who answered a session: one kind and address, model, settings and prompt are one examinee.
+
+    Another checkpoint behind the same address is one of its own if its model has another name.
+
+    Returns:
+        A name, the same for all sessions of one examinee; None where answers were given by hand.
+    """
+    origin = provenance.get("endpoint")
+    if not origin:
+        return None
+    names = ("kind", "base_url", "model", "parameters_hash")
+    who = [*(origin.get(name) for name in names), provenance.get("prompt_template_hash")]
+    digest = hashlib.sha256(json.dumps(who).encode()).hexdigest()[:_DIGITS]
+    return f"{origin.get('model') or origin.get('kind')}/{digest}"
 
 
 class GivenAnswer(NamedTuple):

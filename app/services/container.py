@@ -13,6 +13,7 @@ from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
 from app.services.banks.items import ItemService
 from app.services.banks.joins import JoinChecks
+from app.services.banks.offers import Offers
 from app.services.banks.report import VersionReports
 from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
@@ -65,6 +66,7 @@ class Services:
     catalog: CatalogService
     version_reports: VersionReports
     joins: JoinChecks
+    offers: Offers
     forms: FormService
     session_reports: SessionReports
     response_sets: ResponseSetService
@@ -110,6 +112,7 @@ async def open_services(
         versions = VersionService(database)
         response_sets = ResponseSetService(database, reader)
         joins = JoinChecks(database, versions, response_sets)
+        offers = Offers(database, versions)
         sessions = SessionService(
             database=database,
             versions=versions,
@@ -140,8 +143,9 @@ async def open_services(
                     guard=guard,
                     folder=settings.catalog,
                 ),
-                version_reports=VersionReports(database, versions, joins),
+                version_reports=VersionReports(database, versions, joins, offers),
                 joins=joins,
+                offers=offers,
                 forms=FormService(versions),
                 session_reports=SessionReports(database, versions, sessions, joins),
                 response_sets=response_sets,

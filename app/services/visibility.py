@@ -45,6 +45,7 @@ _TOLD_PROVENANCE = frozenset(
         "scale",
         "response_model",
         "provisional",
+        "uncertainty",
         "n_items",
         "n_never_asked",
         "reachable_se",

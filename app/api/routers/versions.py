@@ -19,6 +19,7 @@ from app.api.schemas.common import ListRead
 from app.api.schemas.drift import DriftRead
 from app.api.schemas.forms import FormCreate, FormRead
 from app.api.schemas.joins import JoinRead
+from app.api.schemas.recalibrations import RecalibrationRead
 from app.api.schemas.reports import VersionReportRead
 from app.api.schemas.versions import (
     InformationRead,
@@ -36,6 +37,7 @@ from app.deps import (
     Drifts,
     Forms,
     Joins,
+    OffersDep,
     Reports,
     Seen,
     Versions,
@@ -268,6 +270,18 @@ async def get_join(
 ) -> JoinRead:
     """Whether the parameters belong to the questions they stand beside, judged by answers."""
     return JoinRead.of(await joins.look(bank, version, response_set))
+
+
+@router.get("/{bank}/versions/{version}/recalibration", dependencies=[caller("read")])
+async def get_recalibration(
+    bank: BankRef, version: VersionRef, offers: OffersDep
+) -> RecalibrationRead:
+    """Whether live answers are enough for a provisional version to be calibrated again.
+
+    That is done by `POST /v1/response-sets/{set}:collect` and `POST /v1/calibrations` with the
+    version as `prior_version_id`; nothing is calibrated by itself.
+    """
+    return RecalibrationRead.of(await offers.look(bank, version))
 
 
 @router.post(

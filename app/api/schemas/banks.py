@@ -26,6 +26,7 @@ from app.items import BY_KIND, ScorerSpec
 from app.records.fields import shallow
 from app.services.banks.imports import BankImport
 from app.services.banks.overviews import BankOverview
+from app.services.banks.provisional import Difficulty
 from app.services.banks.spec import MAX_PER_SESSION, BankSpec
 from app.services.responses.confined_reading import SentFile
 from app.services.visibility import Sight
@@ -239,7 +240,8 @@ class ImportCreate(VersionSettings):
     """An item file, a parameter file, or both.
 
     Items: JSONL or CSV. Parameters: mirt's CSV (`a1,d,g,u`) or `item,a,b,c,d`; they may also stand
-    beside the items as `a`, `b`, `c`, `d`. Parameters make a new version.
+    beside the items as `a`, `b`, `c`, `d`. Parameters make a new version. With `provisional` and
+    without parameters they are guessed for all items of the bank, which can be asked at once.
     """
 
     model_config = ConfigDict(
@@ -260,11 +262,16 @@ class ImportCreate(VersionSettings):
     items: UploadedFile | None = None
     parameters: UploadedFile | None = None
     from_version: VersionName | None = None
+    difficulty: Difficulty | None = Field(
+        default=None,
+        description="Of a provisional import: where guesses of difficulty come from. By default "
+        "the items' field `difficulty` where one has it, else tags where one tells a level.",
+    )
     dry_run: bool = Field(default=False, description="Say what would happen and write nothing.")
 
     @model_validator(mode="after")
     def _has_a_file(self) -> Self:
-        if self.items is None and self.parameters is None:
+        if self.items is None and self.parameters is None and not self.provisional:
             raise ValueError("give items, parameters or both")
         if self.parameters is not None and self.from_version is not None:
             raise ValueError("give one of parameters and from_version")

@@ -146,6 +146,12 @@ class CalibrationCreate(Input):
     link: LinkCreate | None = Field(
         default=None, description="Onto the scale of this version; null: onto a new scale."
     )
+    prior_version_id: Reference | None = Field(
+        default=None,
+        description="Start from what a version of provisional parameters believes of its items, "
+        "however few the answers: its `recalibration` says when that is worth while. It decides "
+        "the model; nothing is filtered, and there is no report card.",
+    )
 
     def to_domain(self) -> CalibrationPlan:
         """The same for the service.

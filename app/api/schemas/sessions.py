@@ -207,6 +207,9 @@ class SessionBank(Output):
     )
     scale: str
     provisional: bool
+    uncertainty: str | None = Field(
+        description="How uncertain the items' parameters were, in words; null: known well enough."
+    )
 
 
 class SessionEndpoint(Output):
@@ -292,6 +295,7 @@ class SessionRead(Output):
                     "n_never_asked": provenance.get("n_never_asked", 0),
                     "scale": provenance["scale"],
                     "provisional": provenance["provisional"],
+                    "uncertainty": provenance.get("uncertainty"),
                 },
                 "endpoint": None
                 if record.endpoint_id is None

@@ -21,6 +21,7 @@ MAX_THETAS: Final = 1001
 _SHOWN_OF_ARRAYS: Final = {
     "abilities": ("nested", "dimensions", "names"),
     "prediction": ("targets",),
+    "provisional": ("n_examinees", "n_answers", "answers_per_item", "se_b", "widening"),
     "curves": ("abilities", "dispersion", "errors"),
     # A scorer is a bank's content: of a withheld one it is told to few.
     "asked": ("mode", "normalise", "shots", "template_hash", "source"),

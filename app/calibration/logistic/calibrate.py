@@ -354,7 +354,7 @@ def finished(
         converged=result.converged,
         cycles=result.cycles,
         errors=errors,
-        guessing_sd=None if guessing is None else guessing.sd,
+        guessing_sd=None if guessing is None or guessing.by_item else float(guessing.sd),
         free_density=settings.estimate_density and not problem.fixed,
         warnings=_warnings(matrix, settings, result),
         scale=scale or settings.scale,

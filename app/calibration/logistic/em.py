@@ -40,8 +40,8 @@ class EmSettings:
             standstill of many cycles.
         estimate_density: Weights of the latent density are free (empirical histogram) instead of
             N(0, 1).
-        estimate_population: Mean and sd of a normal density are free; needs fixed items, which
-            hold the scale.
+        estimate_population: Mean and sd of a normal density are free; needs fixed items, or
+            priors of each item, which hold the scale.
     """
 
     max_cycles: int = 2000
@@ -102,7 +102,8 @@ def maximise(
         problem: What is estimated.
         density: Latent density, or its start where it is estimated.
         settings: When to stop.
-        start: Curves to start from; fixed items need it. Without it every item is searched.
+        start: Curves to start from; fixed items need it, and priors of each item. Without it every
+            item is searched.
         early_looks: Search every item globally again in some early cycles, not only at the end.
         watch: Called after each cycle; raising from it ends the calibration.
 
@@ -197,6 +198,8 @@ class _Run:
 
     def look_around(self, state: _State) -> tuple[_State, bool]:
         """Leave what single steps cannot; whether there was something to leave."""
+        if self.problem.priors.by_item:  # they say where each item is, and hold the scale
+            return state, False
         state, moved = self._rescaled(state)
         settled = self.problem.settled(state.x)
         x, jumps = leave_poor_optima(settled, state.x, state.counts, state.density.nodes)

@@ -30,18 +30,20 @@ class Normal:
 
     Attributes:
         mean: Its mean; None lets it float: the mean of the items themselves, found anew in each
-            cycle (the FLOAT option of BILOG-MG).
-        sd: Its standard deviation.
+            cycle (the FLOAT option of BILOG-MG). Where each item has one of its own, shape
+            (n_items,).
+        sd: Its standard deviation, or that of each item.
 
     Raises:
         InvalidInputError: A mean that is not finite, or an sd that is not positive.
     """
 
-    mean: float | None
-    sd: float
+    mean: float | FloatArray | None
+    sd: float | FloatArray
 
     def __post_init__(self) -> None:
-        if (self.mean is not None and not np.isfinite(self.mean)) or not 0 < self.sd < np.inf:
+        known = self.mean is None or np.isfinite(self.mean).all()
+        if not (known and np.all(np.greater(self.sd, 0)) and np.isfinite(self.sd).all()):
             raise InvalidInputError(
                 f"A prior needs a finite mean (or none) and an sd > 0, got {self.mean}, {self.sd}."
             )
@@ -54,8 +56,14 @@ class Normal:
 
     def standardise(self, values: FloatArray) -> FloatArray:
         """(values - mean) / sd."""
-        mean = self.settled(values).mean or 0.0  # of no values, none
-        return (values - mean) / self.sd
+        mean = self.settled(values).mean
+        standard: FloatArray = (values - (0.0 if mean is None else mean)) / self.sd  # None: none
+        return standard
+
+    @property
+    def by_item(self) -> bool:
+        """Whether each item has a density of its own."""
+        return isinstance(self.mean, np.ndarray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +184,12 @@ class Priors:
         )
 
     @property
+    def by_item(self) -> bool:
+        """Whether items have priors of their own, so that none can be tried as another."""
+        found = (self.log_slope, self.difficulty, self.guessing, self.ceiling)
+        return any(prior is not None and prior.by_item for prior in found)
+
+    @property
     def need_positive_slopes(self) -> bool:
         """Whether a prior is on a quantity that a slope of 0 or below does not have."""
         return self.log_slope is not None or self.difficulty is not None
@@ -197,7 +211,7 @@ class Priors:
             z = prior.standardise(x[:, column])
             value -= 0.5 * z**2
             gradient[:, column] -= z / prior.sd
-            precision[:, column, column] += prior.sd**-2
+            precision[:, column, column] += np.square(1 / prior.sd)
         if self.slope is not None:
             a = x[:, SLOPE]
             steepness, squares = self.slope.settled(a), a**2 + _LEAST_SLOPE**2
@@ -218,5 +232,6 @@ class Priors:
             direction[:, INTERCEPT] = -1 / a
             value -= 0.5 * z**2
             gradient -= (z / prior.sd)[:, None] * direction
-            precision += direction[:, :, None] * direction[:, None, :] * prior.sd**-2
+            scaled = direction / np.reshape(prior.sd, (-1, 1))
+            precision += scaled[:, :, None] * scaled[:, None, :]
         return PriorTerms(value, gradient, precision)

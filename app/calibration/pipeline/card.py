@@ -54,8 +54,8 @@ def with_card(
 ) -> Fitted:
     """The same calibration with what predicts scores, and a report card if its plan asks for one.
 
-    There is neither of answers in which drift is looked for: they are of adaptive tests, in which
-    nobody's whole record is known.
+    There is neither of answers in which drift is looked for, nor of those that revise beliefs: they
+    are of adaptive tests, in which nobody's whole record is known.
 
     Args:
         matrix: What was calibrated.
@@ -64,7 +64,7 @@ def with_card(
         report: Takes the progress.
         clock: Tells seconds: how long it took is a figure.
     """
-    if plan.checks_drift:
+    if plan.checks_drift or plan.beliefs is not None:
         return fitted
     if plan.model not in SEVERAL_ABILITIES:
         fitted = fitted._replace(knowledge={**fitted.knowledge, **_curves(matrix, plan)})

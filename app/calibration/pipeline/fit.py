@@ -16,6 +16,7 @@ from app.calibration.fit.goodness import Goodness, goodness_of_fit
 from app.calibration.fit.item_fit import ItemFit, item_fit, local_dependence
 from app.calibration.linking.linked import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
+from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
 from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.em import Progress
@@ -30,6 +31,7 @@ from app.calibration.pipeline.plan import (
     anchors_for,
     decided,
 )
+from app.calibration.pipeline.provisional import PROVISIONAL, after_answers
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
@@ -100,6 +102,8 @@ def fit_family(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fi
     report({"phase": "calibrating"})
     if plan.checks_drift:
         return _fit_checked(matrix, plan, report)
+    if plan.beliefs is not None:
+        return _fit_beliefs(matrix, plan, plan.beliefs, report)
     settings, anchors = plan.settings(), anchors_for(matrix, plan)
     if plan.partition_size is not None:
         rng = np.random.default_rng(plan.seed)
@@ -156,6 +160,26 @@ def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> 
     fitted = judged(part, rest, found, report)
     figures = fitted.figures | {"drift": check.figures()}
     return Fitted(figures, check.whole(fitted.columns), fitted.knowledge)
+
+
+def _fit_beliefs(
+    matrix: ScoreMatrix, plan: CalibrationPlan, beliefs: ItemBeliefs, report: Report
+) -> Fitted:
+    """Revise what is believed of items; the columns are the curves to be expected of them."""
+    found, bank = calibrate_beliefs(
+        matrix, beliefs, max_cycles=plan.max_cycles, watch=watching(report)
+    )
+    fitted = judged(matrix, plan, found, report)
+    curves = {name: getattr(bank, name) for name in ("a", "intercept", "c", "d")}
+    known = after_answers(
+        beliefs,
+        bank,
+        found.items,
+        fitted.columns["se_b"],
+        matrix.answers_per_item(),
+        n_examinees=matrix.n_examinees,
+    )
+    return Fitted(fitted.figures, {**fitted.columns, **curves}, {PROVISIONAL: known})
 
 
 def watching(report: Report) -> Callable[[Progress], None]:

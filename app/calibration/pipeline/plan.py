@@ -20,10 +20,11 @@ from app.calibration.filters import (
 from app.calibration.linking.drift import DriftSettings
 from app.calibration.linking.linked import LinkMethod, anchors_of
 from app.calibration.linking.partition import LEAST_PART
+from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.logistic.calibrate import CalibrationSettings
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.priors import Priors
-from app.calibration.matrix import ScoreMatrix
+from app.calibration.matrix import MISSING, ScoreMatrix
 from app.calibration.multidimensional.fit import check_dimensions
 from app.calibration.multidimensional.settings import MultidimensionalSettings
 from app.engine.bank import FloatArray, ItemBank
@@ -96,6 +97,9 @@ class CalibrationPlan:
         moments: Continuous scores by the published closed forms instead of likelihood.
         dimensions: Of several abilities; None takes what parallel analysis finds.
         link: Onto the scale of which bank; None: onto a scale of its own.
+        prior_version_id: Version from whose beliefs about its items the estimation starts, however
+            few the answers; it decides the model, and nothing is filtered.
+        beliefs: These; loaded by whoever runs the plan, and not stored with it.
         target: That bank's items that may carry the link, loaded by whoever runs the plan; it is
             not stored with it.
         target_se: Standard errors of their difficulties, NaN where unknown; not stored, as that.
@@ -120,6 +124,8 @@ class CalibrationPlan:
     moments: bool = False
     dimensions: int | None = None
     link: LinkPlan | None = None
+    prior_version_id: str | None = None
+    beliefs: ItemBeliefs | None = field(default=None, compare=False, repr=False)
     target: ItemBank | None = field(default=None, compare=False, repr=False)
     target_se: FloatArray | None = field(default=None, compare=False, repr=False)
     aside: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
@@ -142,6 +148,7 @@ class CalibrationPlan:
                 "The bank to link to measures several abilities, and a calibration of one cannot "
                 "land on its scale."
             )
+        self._check_beliefs()
         fixed = self.link is not None and self.link.method == LinkMethod.FIXED_ANCHOR
         if fixed and self.partition_size is not None:
             raise InvalidInputError(
@@ -163,8 +170,8 @@ class CalibrationPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON, without what is not stored."""
-        stored = asdict(replace(self, target=None, target_se=None))
-        for name in ("target", "target_se", "aside"):
+        stored = asdict(replace(self, target=None, target_se=None, beliefs=None))
+        for name in ("target", "target_se", "aside", "beliefs"):
             del stored[name]
         return stored
 
@@ -197,6 +204,25 @@ class CalibrationPlan:
             dimensions=self.dimensions,
             max_iterations=self.max_cycles,
         )
+
+    def _check_beliefs(self) -> None:
+        """Refuse what makes no sense where beliefs about items are revised."""
+        if self.prior_version_id is None:
+            return
+        given = {
+            "link": self.link is not None,
+            "partition_size": self.partition_size is not None,
+            "compare": bool(self.compare),
+            "negative_slopes": bool(self.negative_slopes),
+            "estimate_density": self.estimate_density,
+            "priors": not self.priors,
+        }
+        for name, is_given in given.items():
+            if is_given:
+                raise InvalidInputError(
+                    "A calibration that starts from a version's beliefs about its items has no "
+                    f"setting {name}."
+                )
 
     def _check_scores(self) -> None:
         """Refuse settings of right and wrong answers for continuous scores, and the reverse."""
@@ -282,6 +308,8 @@ def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
         require_calibratable(kept.matrix)
         return kept
     matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
+    if plan.beliefs is not None:
+        return _prepared_for_beliefs(matrix, plan.beliefs)
     if plan.checks_drift:
         filtered = _prepared_with_drift(matrix, plan)
     else:
@@ -326,4 +354,28 @@ def _prepared_with_drift(matrix: ScoreMatrix, plan: CalibrationPlan) -> Filtered
             Dropped(taken.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
         ),
         constants={key: value for key, value in constants.items() if key in news},
+    )
+
+
+def _prepared_for_beliefs(matrix: ScoreMatrix, beliefs: ItemBeliefs) -> Filtered[ScoreMatrix]:
+    """Answers to the items that are believed in, in their order, those without answers included."""
+    place = {key: j for j, key in enumerate(matrix.items)}
+    scores = np.full((matrix.n_examinees, len(beliefs.keys)), MISSING, dtype=np.uint8)
+    for j, key in enumerate(beliefs.keys):
+        if key in place:
+            scores[:, j] = matrix.scores[:, place[key]]
+    wide = ScoreMatrix.of(scores, examinees=matrix.examinees, items=beliefs.keys)
+    silent = wide.answers_per_examinee() == 0
+    known = set(beliefs.keys)
+    kept = wide.select(examinees=~silent) if not silent.all() else wide
+    kept.require_two_examinees()
+    return Filtered(
+        matrix=kept,
+        items=tuple(
+            Dropped(key, DropReason.NO_PRIOR, None) for key in matrix.items if key not in known
+        ),
+        examinees=tuple(
+            Dropped(wide.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
+        ),
+        constants={},
     )

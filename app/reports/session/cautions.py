@@ -89,7 +89,9 @@ def _of_state(identity: SessionIdentity, figures: Mapping[str, Any]) -> list[Cau
                 text="The test goes on, and what this page shows will change: load it again later.",
             )
         )
-    if identity.provisional:
+    if identity.uncertainty:
+        found.append(Caution(code="provisional", text=identity.uncertainty))
+    elif identity.provisional:
         found.append(
             Caution(
                 code="provisional",

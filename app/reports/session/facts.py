@@ -13,6 +13,7 @@ class SessionIdentity:
 
     Attributes:
         examinee: Who was tested, in a few words.
+        uncertainty: How uncertain the items' parameters were, in words; None where they are none.
         n_items: Items that tests may ask.
         n_never_asked: Quarantined ones; the score of the whole bank counts them all the same.
         n_calibrated_on: Models that the bank was calibrated on; None where nobody knows.
@@ -34,6 +35,7 @@ class SessionIdentity:
     response_model: str
     scale: str
     provisional: bool
+    uncertainty: str | None = None
     n_items: int
     n_never_asked: int = 0
     n_calibrated_on: int | None = None

@@ -15,6 +15,8 @@ class Identity:
     Attributes:
         scale: Name of the theta scale.
         provisional: The parameters are a guess.
+        uncertainty: How uncertain the items are, and what would change that, in words; None where
+            they are no guesses.
         n_items: All items, those in pretest included.
         n_active: Those that tests ask.
         n_quarantined: Those that lint keeps out of tests.
@@ -26,6 +28,7 @@ class Identity:
     model: str
     scale: str
     provisional: bool = False
+    uncertainty: str | None = None
     notes: str = ""
     parameters_hash: str | None = None
     created_at: str | None = None

@@ -70,7 +70,9 @@ def summary(report: VersionReport) -> list[str]:
     said = []
     answered = f", calibrated on the answers of {facts.n_examinees:,} models" if facts else ""
     said.append(f"This bank has {count(identity.n_active, 'question')} (items) in use{answered}.")
-    if identity.provisional:
+    if identity.uncertainty:
+        said.append(identity.uncertainty)
+    elif identity.provisional:
         said.append("Its parameters are a guess: good for trying things out, not for measuring.")
     place = "the middle of the scale" if facts is None else "an average model"
     said.append(

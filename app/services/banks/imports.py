@@ -49,7 +49,10 @@ class BankImport:
             parameters from another calibration are on another scale.
         allow: Lint codes that do not quarantine.
         keep: Keys of items that are never quarantined.
-        provisional: The parameters are a guess, not a calibration.
+        provisional: The parameters are a guess, not a calibration; without any, they are guessed
+            from what is known of the items.
+        difficulty: Where guesses of difficulty come from, a name of `provisional.SOURCES`; by
+            default what there is.
         notes: Free text kept with the version.
         findings: What is known of the parameters beside what lint sees in them.
         calibration: What the version shows of the calibration that made the parameters.
@@ -69,6 +72,7 @@ class BankImport:
     allow: Collection[str] = ()
     keep: Collection[str] = ()
     provisional: bool = False
+    difficulty: str | None = None
     notes: str = ""
     findings: Sequence[Finding] = ()
     calibration: Mapping[str, Any] | None = None
@@ -199,11 +203,17 @@ def batch_line(row: ItemRow, existing: Mapping[str, Item], faults: Faults) -> Ba
 
 
 def refuse_parameters(record: ItemRecord) -> None:
-    """Parameters belong to a bank version, not to an item.
+    """Parameters belong to a bank version, not to an item; so do guesses of them.
 
     Raises:
         InvalidInputError: The record has some.
     """
+    if record.difficulty is not None:
+        raise InvalidInputError(
+            "Expected an item without a guess of its difficulty: that comes with a provisional "
+            "import.",
+            problems=[FieldProblem("/difficulty", "expected no guess, got one")],
+        )
     if record.parameters is not None:
         raise InvalidInputError(
             "Expected an item without parameters: they come with an import or a new version.",
@@ -266,6 +276,7 @@ def outline(item: NewItem) -> ItemOutline:
         content_hash=item.content.content_hash,
         has_content=item.content != ItemContent(),
         has_target=bool(item.content.target),
+        n_choices=len(item.content.choices),
     )
 
 

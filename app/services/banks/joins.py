@@ -11,6 +11,7 @@ from app.engine.inference.join import JoinCheck, check_join
 from app.errors import InvalidInputError
 from app.records.banks import BankVersion
 from app.records.collected import Source
+from app.records.provisional import PROVISIONAL
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.service import ResponseSetService
@@ -86,11 +87,15 @@ class JoinChecks:
         return JoinLook(version=found, check=check, response_set_id=answers.id)
 
     async def of_sessions(self, version: BankVersion) -> JoinLook:
-        """By the answers of a version's latest live sessions, simulated examinees left out."""
+        """By the answers of a version's latest live sessions, simulated examinees left out.
+
+        Guesses were made for the very items that they stand beside: of those nothing is looked at.
+        """
         source = Source(bank_id=version.bank_id, version_id=version.id)
         answers: dict[str, dict[str, float]] = {}
         async with self._database.unit_of_work() as uow:
-            sessions = await uow.collected.latest(source, MAX_SESSIONS)
+            guessed = PROVISIONAL in version.knowledge
+            sessions = [] if guessed else await uow.collected.latest(source, MAX_SESSIONS)
             if sessions:
                 async for answer in uow.collected.answers(sessions):
                     if answer.score is not None and not answer.is_pretest:

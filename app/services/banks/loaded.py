@@ -27,6 +27,7 @@ from app.items import ItemContent, ScorerSpec
 from app.records.banks import ACTIVE, Bank, BankVersion, Item, PretestItem, VersionColumns
 from app.records.endpoints import Price
 from app.records.fields import made_of
+from app.records.provisional import Provisional
 from app.services.banks.asked import ASKED, Asked
 from app.services.banks.spec import calls_out, item_scorer
 from app.services.responses.unparsed import UNPARSED_POLICY
@@ -91,6 +92,7 @@ class LoadedVersion:
 
     Attributes:
         id: Id of the version.
+        uncertainty: How uncertain its items are; None where they are no guesses.
         bank: Parameters; its item ids are the items' keys.
         active: Which items may be asked, shape (n_items,).
         item_ids: Ids of the stored items.
@@ -127,6 +129,7 @@ class LoadedVersion:
     response_model: str
     parameters_hash: str
     provisional: bool
+    uncertainty: Provisional | None
     bank_id: str
     bank_name: str
     bank_revision: int
@@ -200,6 +203,7 @@ class LoadedVersion:
             response_model=version.response_model,
             parameters_hash=version.parameters_hash,
             provisional=version.provisional,
+            uncertainty=Provisional.of(version.knowledge),
             bank=parameters,
             active=active,
             item_ids=columns.item_ids,

@@ -27,6 +27,7 @@ from app.reports.version.facts import (
 )
 from app.services.banks.draft import response_model_of
 from app.services.banks.joins import JoinChecks
+from app.services.banks.offers import Offers
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 
@@ -38,10 +39,14 @@ class VersionReports:
         database: Where findings and calibrations are.
         versions: Keeps versions in memory.
         joins: Holds answers against them.
+        offers: Looks whether answers would tell more of their items.
     """
 
-    def __init__(self, database: Database, versions: VersionService, joins: JoinChecks) -> None:
+    def __init__(
+        self, database: Database, versions: VersionService, joins: JoinChecks, offers: Offers
+    ) -> None:
         self._joins = joins
+        self._offers = offers
         self._database = database
         self._versions = versions
         # Tables of a large bank are a hundred megabytes, and threads stand in each other's way.
@@ -67,6 +72,7 @@ class VersionReports:
                 record = await uow.calibrations.get(found.calibration["id"])
                 fitted = await uow.calibrations.fitted(record.id)
         join = (await self._joins.of_sessions(found)).check
+        offer = await self._offers.of_version(found, loaded.bank_name)
         states = found.lint["items"]
         identity = made_of(
             Identity,
@@ -78,6 +84,7 @@ class VersionReports:
             n_active=states["active"],
             n_quarantined=states["quarantined"],
             n_pretest=states["pretest"],
+            uncertainty=offer.words if offer.known else None,
         )
         async with self._turn:
             return await asyncio.to_thread(

@@ -33,6 +33,7 @@ from app.services.banks.imports import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.overviews import BankOverview, list_banks, overviews
+from app.services.banks.provisional import with_guesses
 from app.services.banks.scorer_checks import Faults, faults_of, require_usable
 from app.services.banks.spec import BankSpec, check_spec, new_bank
 from app.services.endpoints.of_scorers import scorer_endpoints
@@ -306,7 +307,14 @@ class BankService:
         if request.from_version is not None:
             request = await _from_version(uow, bank, request)
         table = await asyncio.to_thread(parameters_of, request)
-        if not request.items and table is None:
+        guesses = request.provisional and table is None
+        guessed = any(record.difficulty is not None for record in request.items)
+        if not guesses and (guessed or request.difficulty is not None):
+            raise InvalidInputError(
+                "Guesses of difficulty are for a provisional import without parameters: say "
+                "`provisional`, or leave them out."
+            )
+        if not request.items and table is None and not guesses:
             raise InvalidInputError("Expected items or parameters to import, got neither.")
         outlines = await uow.items.outlines(bank.id)
         existing = {item.key: item for item in outlines}
@@ -315,6 +323,9 @@ class BankService:
         if table is not None and not outlines and not added:
             added = await asyncio.to_thread(bare_items, table)
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
+        if guesses:
+            request = await asyncio.to_thread(with_guesses, request, outlines)
+            table = request.parameters
         draft: VersionDraft | None = None
         parameters = Tally()
         renamed: tuple[Renamed, ...] = ()

@@ -78,6 +78,15 @@ class VersionService:
         async with self._database.unit_of_work() as uow:
             return await uow.versions.find(await uow.banks.find(bank), version)
 
+    async def by_id(self, version_id: str) -> BankVersion:
+        """A version by its id, of whichever bank.
+
+        Raises:
+            NotFoundError: No such version.
+        """
+        async with self._database.reading() as uow:
+            return await uow.versions.get(version_id)
+
     async def resolve(self, bank: str) -> str:
         """Id of a bank's latest version.
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.logistic.curves import Family
 from app.calibration.pipeline.drift import DRIFT
 from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan
@@ -13,6 +14,7 @@ from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import FieldProblem, InvalidInputError
 from app.records.banks import BankVersion
+from app.records.provisional import PROVISIONAL, Provisional
 from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport
 from app.services.banks.loaded import LoadedVersion
@@ -23,11 +25,15 @@ from app.services.responses.unparsed import UNPARSED_POLICY
 async def with_target(plan: CalibrationPlan, versions: VersionService) -> CalibrationPlan:
     """The plan with the items on whose scale it lands: the active ones of the link's version.
 
+    Or with the beliefs about items that it starts from.
+
     Raises:
         NotFoundError: No such version.
         InvalidInputError: A version of several abilities, or a check for drift in one that is not
-            1PL to 4PL.
+            1PL to 4PL; one to start from whose items are no guesses.
     """
+    if plan.prior_version_id is not None:
+        return await _with_beliefs(plan, plan.prior_version_id, versions)
     if plan.link is None or plan.link.bank_version_id is None:
         return plan
     version = await versions.load(plan.link.bank_version_id)
@@ -50,6 +56,24 @@ async def with_target(plan: CalibrationPlan, versions: VersionService) -> Calibr
     errors = await versions.difficulty_errors(version)
     aside = frozenset(version.keys[i] for i in np.flatnonzero(~version.active))
     return replace(plan, target_se=errors[active], aside=aside)
+
+
+async def _with_beliefs(
+    plan: CalibrationPlan, version_id: str, versions: VersionService
+) -> CalibrationPlan:
+    version = await versions.by_id(version_id)
+    known = version.knowledge.get(PROVISIONAL)
+    if known is None:
+        detail = (
+            f"version {version.number} holds no beliefs about its items: expected one that "
+            "`banks import --provisional` made, or one that goes on from such a version"
+        )
+        raise InvalidInputError(
+            f"{detail[0].upper()}{detail[1:]}.",
+            problems=[FieldProblem("/prior_version_id", detail)],
+        )
+    beliefs = ItemBeliefs.from_dict(known["beliefs"])
+    return replace(plan, model=beliefs.family.value, beliefs=beliefs)
 
 
 def require_family(version: LoadedVersion) -> None:
@@ -97,6 +121,24 @@ def continued(
         allow={*request.allow, *before.lint["allow"]},
         keep={*request.keep, *kept},
         knowledge=request.knowledge or before.knowledge,
+        unparsed_policy=request.unparsed_policy or before.knowledge.get(UNPARSED_POLICY),
+        asked=request.asked or before.knowledge.get(ASKED, {}),
+    )
+
+
+def revised(request: BankImport, before: BankVersion) -> BankImport:
+    """What is published of a calibration that started from the beliefs of a version.
+
+    Args:
+        request: The parameters and what is known of them.
+        before: That version; its overrides hold on.
+    """
+    known = Provisional.of(request.knowledge)
+    return replace(
+        request,
+        provisional=known is not None and known.matters,
+        allow={*request.allow, *before.lint["allow"]},
+        keep={*request.keep, *before.lint["keep"]},
         unparsed_policy=request.unparsed_policy or before.knowledge.get(UNPARSED_POLICY),
         asked=request.asked or before.knowledge.get(ASKED, {}),
     )

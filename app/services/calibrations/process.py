@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, TextIO
 
 import numpy as np
 
+from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import ExamineeAbilities, Fitted, Report, fit
@@ -127,6 +128,7 @@ def header(
         "items": matrix.items,
         "plan": plan.to_dict(),
         "target": plan.target and _bank_to_json(plan.target),
+        "beliefs": plan.beliefs and plan.beliefs.to_dict(),
         "part": part,
         "parts": [[fitted.keys, fitted.figures, _lists(fitted.columns)] for fitted in parts],
         "target_se": None if plan.target_se is None else plan.target_se.tolist(),
@@ -182,6 +184,7 @@ def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
         CalibrationPlan.from_dict(given["plan"]),
         target=target,
         target_se=None if errors is None else np.array(errors),
+        beliefs=given["beliefs"] and ItemBeliefs.from_dict(given["beliefs"]),
     )
     if plan.model == CONTINUOUS_SCORES:
         scores = np.frombuffer(stream.read(8 * shape[0] * shape[1]), np.float64).reshape(shape)

@@ -22,7 +22,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec
 from app.services.banks.versions import VersionService
-from app.services.calibrations.links import carried_over, continued, with_target
+from app.services.calibrations.links import carried_over, continued, revised, with_target
 from app.services.calibrations.queue import CalibrationQueue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.unparsed import asked_in, policy_of
@@ -325,6 +325,8 @@ class CalibrationService:
                 before = await uow.versions.get(link["bank_version_id"])
                 flags = await uow.versions.flags(before.id)
                 request = continued(request, before, flags, record.settings)
+            if (started_from := record.settings.get("prior_version_id")) is not None:
+                request = revised(request, await uow.versions.get(started_from))
             spec = BankSpec(name=publication.bank)
             version = await self._banks.publish(uow, spec, request)
             await uow.calibrations.note_published(

@@ -64,8 +64,10 @@ class CollectionReport:
 class Collector:
     """Takes answers of sessions over into response sets.
 
-    Every session is an examinee of its own, `<endpoint>/<session id>`: the model behind an endpoint
-    may be another one next week. A session that extends another adds to that one's answers.
+    One address, model, settings and prompt are one examinee, `<model>/<digest>`, however many
+    sessions it took: a model asked twice is no second model, and of its answers to an item the
+    first counts. A session that was answered by hand is an examinee of its own, together with those
+    that extend it.
 
     Args:
         database: Where sessions and sets are stored.
@@ -139,7 +141,7 @@ class Collector:
             if not sessions:
                 return None
             names = {
-                session.id: f"{session.examinee or 'manual'}/{session.root_id}"[-MAX_NAME_LENGTH:]
+                session.id: (session.examinee or f"manual/{session.root_id}")[-MAX_NAME_LENGTH:]
                 for session in sessions
             }
             answers = [answer async for answer in uow.collected.answers(list(names))]

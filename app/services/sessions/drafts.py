@@ -6,7 +6,9 @@ from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
 from app.engine import AdaptiveTest
+from app.engine.design.selection import CriterionName
 from app.records.endpoints import Endpoint, NewEndpoint
+from app.records.provisional import provisional_words
 from app.records.sessions import Administration, NewSession
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.service import EndpointSpec, origin_of
@@ -115,6 +117,7 @@ def provenance_of(
         "scale": version.bank.scale,
         "response_model": version.response_model,
         "provisional": version.provisional,
+        **_uncertainty(version),
         "n_items": int(version.active.sum()),
         "n_never_asked": int((~version.active).sum()),
         "asking": version.asking(),
@@ -127,3 +130,20 @@ def provenance_of(
         "private_endpoints": private_endpoints,
         "seed": seed,
     }
+
+
+def drawn_by_lot(plan: Mapping[str, Any], version: LoadedVersion) -> Mapping[str, Any]:
+    """Where nobody has answered yet, items are drawn by lot unless the caller says otherwise.
+
+    Guesses tell no item from another well enough to choose by, all items get answers to be
+    calibrated by, and their mean is that of the whole bank whatever was guessed.
+    """
+    known = version.uncertainty
+    if known is None or known.n_examinees or {"selection", "preset"} & plan.keys():
+        return plan
+    return {**plan, "selection": {"criterion": CriterionName.RANDOM.value}}
+
+
+def _uncertainty(version: LoadedVersion) -> dict[str, Any]:
+    known = version.uncertainty
+    return {"uncertainty": provisional_words(known)} if known and known.matters else {}

@@ -109,6 +109,7 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         response_model=version.response_model,
         scale=version.scale,
         provisional=version.provisional,
+        uncertainty=provenance.get("uncertainty"),
         n_items=provenance["n_items"],
         n_never_asked=provenance.get("n_never_asked", 0),
         n_calibrated_on=calibration.get("n_examinees"),

@@ -30,7 +30,13 @@ from app.services.sessions.checks import (
     require_content,
     require_options,
 )
-from app.services.sessions.drafts import SessionDraft, SessionQueue, SessionSpec, provenance_of
+from app.services.sessions.drafts import (
+    SessionDraft,
+    SessionQueue,
+    SessionSpec,
+    drawn_by_lot,
+    provenance_of,
+)
 from app.services.sessions.manual import ask_next
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
@@ -93,7 +99,7 @@ class SessionService:
         version = await self._versions.load(spec.bank_version_id, bank=spec.bank)
         if spec.unparsed_policy is not None:
             version = replace(version, unparsed_policy=spec.unparsed_policy)
-        plan = SessionPlan.from_dict(spec.plan)
+        plan = SessionPlan.from_dict(drawn_by_lot(spec.plan, version))
         if plan.pretest.items_per_session is None:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         reach = await check_reachable(spec.plan, plan, version)

@@ -1,13 +1,13 @@
 """Ended sessions as a source of recorded answers, and which of them a set has taken over."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, exists, false, func, insert, literal, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.banks import PRETEST
-from app.records.collected import SIMULATED, EndedSession, GivenAnswer, Source
+from app.records.collected import SIMULATED, EndedSession, GivenAnswer, Source, examinee_of
 from app.records.sessions import ENDED
 from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import CollectedSessionRow
@@ -15,9 +15,13 @@ from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
 
 _BATCH = 2000
-_ASKED = SessionRow.provenance["asked"].label("asked")
+_WHO = [
+    SessionRow.provenance[name].label(name)
+    for name in ("asked", "endpoint", "prompt_template_hash")
+]
 
-
+#: A kept answer was given in another session: it counts there.
+_OWN = ~func.coalesce(AdministrationRow.method.has_key("cached"), false())
 #: Relations of sessions that repeat the answers of others.
 _REPEATING = ("replay", "rescore")
 
@@ -31,17 +35,30 @@ class CollectedRepository:
     async def waiting(self, set_id: str, source: Source, limit: int) -> list[EndedSession]:
         """Sessions that the set has not taken over yet, the oldest first."""
         query = (
-            _of(source, [SessionRow.id, EndpointRow.name, EndpointRow.model, _ASKED])
+            _of(source, [SessionRow.id, *_WHO])
             .where(*_wanted(source), ~_taken(set_id))
             .order_by(SessionRow.id)
             .limit(limit)
         )
-        rows = (await self._db.execute(query)).all()
-        roots = await self._roots([row.id for row in rows])
+        rows = (await self._db.execute(query)).mappings().all()
+        roots = await self._roots([row["id"] for row in rows])
         return [
-            EndedSession(row.id, roots[row.id], row.name or row.model, row.asked or {})
+            EndedSession(row["id"], roots[row["id"]], examinee_of(row), row["asked"] or {})
             for row in rows
         ]
+
+    async def n_examinees(self, source: Source) -> int:
+        """How many examinees have answered in all sessions that can be taken over."""
+        has_answer = exists(literal(1)).where(
+            AdministrationRow.session_id == SessionRow.id,
+            AdministrationRow.score.is_not(None),
+            _OWN,
+        )
+        query = _of(source, [SessionRow.id, *_WHO]).where(
+            *_wanted(source), SessionRow.parent_id.is_(None), has_answer
+        )
+        rows = await self._db.stream(query.execution_options(yield_per=_BATCH))
+        return len({examinee_of(row) or row["id"] async for row in rows.mappings()})
 
     async def latest(self, source: Source, limit: int) -> list[str]:
         """Sessions with answers of their own, the latest first."""
@@ -75,6 +92,7 @@ class CollectedRepository:
                 ItemRow.key,
                 AdministrationRow.outcome,
                 AdministrationRow.score,
+                AdministrationRow.method["repeats"].label("repeats"),
                 (VersionItemRow.status == PRETEST).label("is_pretest"),
             )
             .join(SessionRow, SessionRow.id == AdministrationRow.session_id)
@@ -87,15 +105,19 @@ class CollectedRepository:
             .where(
                 AdministrationRow.session_id == func.any(list(session_ids)),
                 AdministrationRow.outcome.is_not(None),
-                # A kept answer was given in another session: it counts there.
-                ~func.coalesce(AdministrationRow.method.has_key("cached"), false()),
+                _OWN,
             )
             .order_by(AdministrationRow.session_id, AdministrationRow.step)
             .execution_options(yield_per=_BATCH)
         )
         async for row in await self._db.stream(query):
             yield GivenAnswer(
-                row.session_id, row.step, row.key, row.outcome or "", row.score, row.is_pretest
+                row.session_id,
+                row.step,
+                row.key,
+                row.outcome or "",
+                _first(row.repeats, row.score),
+                row.is_pretest,
             )
 
     async def mark(self, set_id: str, session_ids: Sequence[str]) -> None:
@@ -115,6 +137,13 @@ class CollectedRepository:
         """)
         rows = await self._db.execute(query, {"ids": list(session_ids)})
         return {row.session_id: row.root_id for row in rows}
+
+
+def _first(repeats: Sequence[Mapping[str, Any]] | None, score: float | None) -> float | None:
+    """The score of one answer: of an item asked several times, that of the first with a score."""
+    if not repeats:
+        return score
+    return next((each["score"] for each in repeats if each["score"] is not None), None)
 
 
 def _of(source: Source, columns: Sequence[ColumnElement[Any] | Any]) -> Select[Any]:

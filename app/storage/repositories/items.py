@@ -61,6 +61,7 @@ class ItemRepository:
     async def outlines(self, bank_id: str) -> list[ItemOutline]:
         """Every item of a bank without its text, oldest first."""
         target: ColumnElement[Any] = ItemRow.content["target"]
+        choices: ColumnElement[Any] = ItemRow.content["choices"]
         query = (
             select(
                 ItemRow.id,
@@ -73,6 +74,7 @@ class ItemRepository:
                 ItemRow.expected_tokens_out,
                 HAS_CONTENT,
                 func.coalesce(func.jsonb_array_length(target), 0) > 0,
+                func.coalesce(func.jsonb_array_length(choices), 0),
             )
             .where(ItemRow.bank_id == bank_id)
             .order_by(ItemRow.id)
@@ -90,6 +92,7 @@ class ItemRepository:
                 expected_tokens_out=row[7],
                 has_content=row[8],
                 has_target=row[9],
+                n_choices=row[10],
             )
             async for row in await self._db.stream(query)
         ]

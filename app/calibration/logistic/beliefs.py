@@ -1,0 +1,278 @@
+"""Items that nobody has calibrated yet: what is believed of them, and the curve to be expected.
+
+An item whose parameters are uncertain answers like the average of all items that it may be: the
+expected response curve E[P(theta)] over what is believed of its parameters. An examinee is asked an
+item once, and items are believed in independently, so the likelihood of the examinee's answers,
+averaged over everything the items may be, is the product of these curves. Tests that use them carry
+the items' uncertainty in theta and in its standard error: a curve is flatter the less is known.
+
+Source: Mislevy, Wingersky & Sheehan (1994), Dealing with Uncertainty about Item Parameters:
+Expected Response Functions, ETS RR-94-28; Lewis (2001) in Essays on Item Response Theory, 165-171.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit, logit, ndtri
+
+from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, finished
+from app.calibration.logistic.curves import (
+    GUESSING,
+    INTERCEPT,
+    N_COORDINATES,
+    OFF,
+    SLOPE,
+    Curves,
+    Family,
+)
+from app.calibration.logistic.em import EmSettings, Progress, maximise
+from app.calibration.logistic.expectation import LatentDensity
+from app.calibration.logistic.priors import USUAL_GUESSING_SD, Normal, Priors
+from app.calibration.logistic.scale_linking import Linking
+from app.calibration.matrix import ScoreMatrix
+from app.engine.bank import ItemBank
+from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.logistic import LOGISTIC
+from app.errors import InvalidInputError
+
+DIFFICULTY_SD = 1.3
+"""How far difficulties spread: somewhat wider than abilities, whose sd is 1."""
+GUESS_CORRELATION = 0.5
+"""Of guesses of difficulty with what proves difficult for language models: a modest half."""
+_LOG_SLOPE = (0.4, 0.5)  # BILOG-MG's spread; items of language model benchmarks are steeper than 1
+_NO_GUESSING = 0.003  # of free answers beside items with options: as good as none
+
+_N_DRAWS = 128
+_THETA = np.linspace(-4.0, 4.0, 33)
+_THETA_SD = 1.5  # of the examinees for whom a curve is to fit: wide, for few are known
+_N_NODES = 121  # fine enough for tests of some hundred items
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class ItemBeliefs:
+    """What is believed of items before anybody answered: independent normals, shape (n_items,).
+
+    Attributes:
+        keys: Of the items.
+        b: Expected difficulties, logits.
+        se_b: How uncertain they are.
+        c: Expected lower asymptotes; 0 where nothing can be guessed.
+
+    Raises:
+        InvalidInputError: Lengths that differ, or numbers that no belief has.
+    """
+
+    keys: tuple[str, ...]
+    b: FloatArray
+    se_b: FloatArray
+    c: FloatArray
+
+    def __post_init__(self) -> None:
+        columns = (self.b, self.se_b, self.c)
+        if not self.keys or any(column.shape != (len(self.keys),) for column in columns):
+            raise InvalidInputError("Beliefs need one value of b, se_b and c for each item.")
+        sane = np.isfinite(self.b) & np.isfinite(self.se_b) & (self.se_b > 0)
+        if not (sane & (self.c >= 0) & (self.c < 1)).all():
+            raise InvalidInputError("Beliefs need finite b, se_b > 0 and 0 <= c < 1.")
+
+    @classmethod
+    def guessed(
+        cls, keys: Sequence[str], n_choices: Sequence[int], guesses: Sequence[float | None]
+    ) -> "ItemBeliefs":
+        """From what an author knows.
+
+        Args:
+            keys: Of the items.
+            n_choices: Options of each; 0 where the answer is free.
+            guesses: How hard each item may be, on any scale that rises; None: no idea. Only their
+                order counts.
+        """
+        choices = np.array(n_choices, dtype=np.float64)
+        z = _normal_scores(guesses)
+        known = np.isfinite(z)
+        rest = np.sqrt(1 - GUESS_CORRELATION**2)
+        return cls(
+            keys=tuple(keys),
+            b=np.where(known, GUESS_CORRELATION * DIFFICULTY_SD * np.nan_to_num(z), 0.0),
+            se_b=np.where(known, DIFFICULTY_SD * rest, DIFFICULTY_SD),
+            c=np.where(choices > 1, 1 / np.maximum(choices, 1), 0.0),
+        )
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "ItemBeliefs":
+        """What `to_dict` wrote."""
+        columns = {name: np.array(value[name], dtype=np.float64) for name in ("b", "se_b", "c")}
+        return cls(keys=tuple(value["keys"]), **columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        columns = {name: getattr(self, name).tolist() for name in ("b", "se_b", "c")}
+        return {"keys": list(self.keys), **columns}
+
+    @property
+    def family(self) -> Family:
+        """The smallest that holds them."""
+        return Family.THREE_PL if (self.c > 0).any() else Family.TWO_PL
+
+    def start(self) -> Curves:
+        """The items at their expected parameters."""
+        x = np.empty((len(self.keys), N_COORDINATES))
+        x[:, SLOPE] = _LOG_SLOPE[0]
+        x[:, INTERCEPT] = -np.exp(_LOG_SLOPE[0]) * self.b
+        x[:, GUESSING] = self._logit_c() if self.family is Family.THREE_PL else -OFF
+        x[:, N_COORDINATES - 1] = OFF
+        return Curves(x, log_slope=True)
+
+    def priors(self) -> Priors:
+        """The same as densities."""
+        n = len(self.keys)
+        guessing = Normal(self._logit_c(), USUAL_GUESSING_SD)
+        return Priors(
+            log_slope=Normal(np.full(n, _LOG_SLOPE[0]), _LOG_SLOPE[1]),
+            difficulty=Normal(self.b, self.se_b),
+            guessing=guessing if self.family is Family.THREE_PL else None,
+        )
+
+    def bank(self) -> ItemBank:
+        """The items as they are expected to answer."""
+        log_a, b, logit_c = _DRAWS.T[:, :, None]
+        a = np.exp(_LOG_SLOPE[0] + _LOG_SLOPE[1] * log_a) * np.ones_like(self.b)
+        c = expit(self._logit_c() + USUAL_GUESSING_SD * logit_c)
+        c = np.where(self.c > 0, c, 0.0)
+        curves = _expected(a, -a * (self.b + self.se_b * b), c)
+        return _bank(curves, self.keys)
+
+    def _logit_c(self) -> FloatArray:
+        guessing: FloatArray = logit(np.maximum(self.c, _NO_GUESSING))
+        return guessing
+
+
+class Learned(NamedTuple):
+    """What answers made of beliefs.
+
+    Attributes:
+        calibration: The most probable items, and their standard errors, on a scale on which these
+            examinees have mean 0 and sd 1.
+        bank: The items as they are expected to answer, on that scale.
+    """
+
+    calibration: Calibration
+    bank: ItemBank
+
+
+def calibrate_beliefs(
+    matrix: ScoreMatrix,
+    beliefs: ItemBeliefs,
+    *,
+    max_cycles: int = 2000,
+    watch: Callable[[Progress], None] | None = None,
+) -> Learned:
+    """What is believed of items after some answers, however few.
+
+    The beliefs hold the scale while mean and sd of the examinees are estimated; an item without
+    answers stays what it was believed to be.
+
+    Args:
+        matrix: Answers to items of the beliefs, in their order.
+        beliefs: Before these answers.
+        max_cycles: Most E-steps.
+        watch: Called after each cycle; raising from it ends the calibration.
+
+    Raises:
+        CalibrationError: Fewer than two examinees.
+    """
+    matrix.require_two_examinees()
+    settings = CalibrationSettings(family=beliefs.family, priors=beliefs.priors())
+    problem = settings.problem()
+    em = EmSettings(max_cycles=max_cycles, estimate_population=True)
+    density = LatentDensity.normal(n_nodes=_N_NODES)
+    result = maximise(
+        matrix, problem, density, em, start=beliefs.start(), early_looks=False, watch=watch
+    )
+    found = finished(matrix, settings, problem, result)
+    mean, sd = result.density.mean, result.density.sd
+    linking = Linking(
+        source=found.scale,
+        target=f"{found.scale}/of-examinees",
+        slope=1 / sd,
+        intercept=-mean / sd,
+    )
+    moved = found.moved(linking)
+    return Learned(moved, _after(moved, beliefs))
+
+
+def widening(bank: ItemBank, items: ItemParameters) -> float:
+    """By what share uncertain items widen standard errors of theta; 0 where all are known.
+
+    Args:
+        bank: The items as they are expected to answer.
+        items: The same as if they were what they most probably are.
+    """
+    weights = np.exp(-0.5 * _THETA**2)
+    known = LOGISTIC.information(items, _THETA[:, None]).sum(axis=1)
+    expected = bank.information(_THETA).sum(axis=1)
+    return float(weights @ np.sqrt(known / expected) / weights.sum() - 1)
+
+
+def _after(calibration: Calibration, beliefs: ItemBeliefs) -> ItemBank:
+    errors = calibration.errors
+    if errors is None:
+        raise RuntimeError("a calibration without standard errors")
+    used = slice(0, GUESSING + 1)
+    values, vectors = np.linalg.eigh(errors.covariance[:, used, used])
+    root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+    drawn = errors.curves.x[:, used] + np.einsum("jab,sb->sja", root, _DRAWS)
+    a, intercept = np.exp(drawn[..., SLOPE]), drawn[..., INTERCEPT]
+    c = np.where(beliefs.c > 0, expit(drawn[..., GUESSING]), 0.0)
+    return _bank(_expected(a, intercept, c), calibration.item_ids)
+
+
+def _bank(items: ItemParameters, keys: Sequence[str]) -> ItemBank:
+    return ItemBank.from_intercepts(a=items.a, intercept=items.intercept, c=items.c, item_ids=keys)
+
+
+def _expected(a: FloatArray, intercept: FloatArray, c: FloatArray) -> ItemParameters:
+    """The logistic curves nearest to the mean of the drawn ones, shape (n_draws, n_items) each.
+
+    Nearest in least squares of the logit, weighted by what each theta tells.
+    """
+    floor = c.mean(axis=0)
+    mean = np.zeros((a.shape[1], len(_THETA)))
+    for k, theta in enumerate(_THETA):
+        mean[:, k] = (c + (1 - c) * expit(a * theta + intercept)).mean(axis=0)
+    above = np.clip((mean - floor[:, None]) / (1 - floor[:, None]), 1e-9, 1 - 1e-9)
+    z = logit(above)
+    weights = above * (1 - above) * np.exp(-0.5 * (_THETA / _THETA_SD) ** 2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    from_theta = _THETA - (weights @ _THETA)[:, None]
+    from_z = z - (weights * z).sum(axis=1, keepdims=True)
+    slope = (weights * from_theta * from_z).sum(axis=1) / (weights * from_theta**2).sum(axis=1)
+    at_zero = (weights * z).sum(axis=1) - slope * (weights @ _THETA)
+    return ItemParameters(slope, at_zero, floor, np.ones_like(floor))
+
+
+def _normal_scores(guesses: Sequence[float | None]) -> FloatArray:
+    """Normal scores of mid-ranks, NaN where there is no guess; 0 where all guesses are one."""
+    values = np.array([np.nan if guess is None else guess for guess in guesses], dtype=np.float64)
+    known = np.flatnonzero(np.isfinite(values))
+    scores = np.full(len(values), np.nan)
+    _, which, counts = np.unique(values[known], return_inverse=True, return_counts=True)
+    if len(counts) < 2:  # one guess for all says nothing
+        return scores
+    middle = np.cumsum(counts) - counts / 2
+    scores[known] = ndtri(middle / len(known))[which]
+    return scores
+
+
+def _draws(n: int) -> FloatArray:
+    """Normal vectors that lie evenly (Kronecker sequence), with mean 0 and sd 1; shape (n, 3)."""
+    steps = np.array([0.8191725133961645, 0.6710436067037893, 0.5497004779019703])  # of R_3
+    draws: FloatArray = ndtri((0.5 + np.arange(1, n + 1)[:, None] * steps) % 1.0)
+    draws -= draws.mean(axis=0)
+    draws /= draws.std(axis=0)
+    return draws
+
+
+_DRAWS = _draws(_N_DRAWS)

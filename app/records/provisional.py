@@ -1,0 +1,66 @@
+"""Versions whose items are uncertain: how uncertain, and when new answers are worth a new one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: Part of a bank version's knowledge.
+PROVISIONAL = "provisional"
+#: Standard errors of theta that uncertain items widen by less are those of a calibrated bank.
+NEGLIGIBLE = 0.05
+#: Examinees that a first calibration takes; each later one takes half as many again.
+FIRST_EXAMINEES = 30
+GROWTH = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisional:
+    """How uncertain the items of a version are.
+
+    Attributes:
+        n_examinees: Whose answers they rest on; 0 before anybody answered.
+        n_answers: How many these are.
+        answers_per_item: Median over the items.
+        se_b: Standard error of a difficulty, logits, the median item's; None where unknown.
+        widening: By what share the items' uncertainty widens standard errors of theta.
+    """
+
+    n_examinees: int
+    n_answers: int
+    answers_per_item: float
+    se_b: float | None
+    widening: float
+
+    @classmethod
+    def of(cls, knowledge: Mapping[str, Any]) -> "Provisional | None":
+        """What a version's knowledge says; None where its items are no guesses."""
+        known = knowledge.get(PROVISIONAL)
+        if known is None:
+            return None
+        return cls(**{name: known[name] for name in cls.__slots__})
+
+    @property
+    def matters(self) -> bool:
+        """Whether whoever reads a result has to know."""
+        return self.widening > NEGLIGIBLE
+
+    @property
+    def next_examinees(self) -> int:
+        """How many examinees, all told, make another calibration worth while."""
+        return max(FIRST_EXAMINEES, round(GROWTH * self.n_examinees))
+
+
+def provisional_words(known: Provisional) -> str:
+    """In a sentence or two, for whoever reads a result."""
+    wider = f"Standard errors include that, and are {known.widening:.0%} wider for it"
+    if not known.n_examinees:
+        return (
+            "The items' parameters are guesses, for nobody's answers have calibrated them yet. "
+            f"{wider}; theta's unit and zero are guesses, too: compare models that were tested on "
+            "this version with each other, and with nothing else."
+        )
+    error = "" if known.se_b is None else f", so that difficulties are known to +-{known.se_b:.2f}"
+    return (
+        f"The items' parameters are provisional: they rest on the answers of {known.n_examinees} "
+        f"examinees, {known.answers_per_item:.0f} to an item{error}. {wider}."
+    )

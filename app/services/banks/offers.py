@@ -1,0 +1,83 @@
+"""Whether live answers are enough for a provisional version to be calibrated again."""
+
+from dataclasses import dataclass
+
+from app.records.banks import Bank, BankVersion
+from app.records.collected import Source
+from app.records.provisional import Provisional, provisional_words
+from app.services.banks.versions import VersionService
+from app.storage.database import Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What is known of a version's items, and whether a calibration would tell more.
+
+    Attributes:
+        known: How uncertain they are; None where they are no guesses.
+        n_examinees: Who has answered items of the bank in live or manual sessions by now.
+    """
+
+    version: BankVersion
+    bank_name: str
+    known: Provisional | None
+    n_examinees: int = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether there are enough new examinees."""
+        return self.known is not None and self.n_examinees >= self.known.next_examinees
+
+    @property
+    def words(self) -> str:
+        """In a few sentences."""
+        if self.known is None:
+            return "The items' parameters are no guesses; `banks drift` says whether they hold."
+        if self.due:
+            rest = (
+                f"{self.n_examinees} examinees have answered by now: `sextant banks recalibrate "
+                f"{self.bank_name}` makes the next version from all their answers."
+            )
+        else:
+            rest = (
+                f"{self.n_examinees} examinees have answered by now; from "
+                f"{self.known.next_examinees} on it is worth while to calibrate again."
+            )
+        return f"{provisional_words(self.known)} {rest}"
+
+
+class Offers:
+    """Looks at versions; nothing is stored.
+
+    Args:
+        database: Where sessions are.
+        versions: The versions.
+    """
+
+    def __init__(self, database: Database, versions: VersionService) -> None:
+        self._database = database
+        self._versions = versions
+
+    async def look(self, bank: str, version: str | None = None) -> Offer:
+        """Look at a version.
+
+        Args:
+            bank: Id or name.
+            version: Number, id or `latest`, the default.
+
+        Raises:
+            NotFoundError: No such bank or version.
+        """
+        found = await self._versions.get(bank, version)
+        async with self._database.reading() as uow:
+            of: Bank = await uow.banks.of_version(found.id)
+        return await self.of_version(found, of.name)
+
+    async def of_version(self, version: BankVersion, bank_name: str) -> Offer:
+        """Look at a version that is known already."""
+        known = Provisional.of(version.knowledge)
+        if known is None:
+            return Offer(version=version, bank_name=bank_name, known=None)
+        async with self._database.unit_of_work() as uow:
+            n = await uow.collected.n_examinees(Source(bank_id=version.bank_id))
+        return Offer(version=version, bank_name=bank_name, known=known, n_examinees=n)

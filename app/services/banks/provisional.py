@@ -1,0 +1,112 @@
+"""Parameters for items that nobody has answered: guessed from what their author knows. Pure."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from app.calibration.logistic.beliefs import ItemBeliefs
+from app.calibration.pipeline.provisional import before_answers
+from app.errors import InvalidInputError
+from app.records.banks import ItemOutline
+from app.records.provisional import PROVISIONAL
+from app.services.banks.imports import BankImport
+
+Difficulty = Literal["given", "tags", "position", "none"]
+"""Where guesses of difficulty come from: a field of each item, its tags, its place among the items
+from easy to hard, or nowhere."""
+
+_WORDS = {
+    "trivial": 0.0,
+    "very easy": 0.5,
+    "easy": 1.0,
+    "beginner": 1.0,
+    "basic": 1.0,
+    "medium": 2.0,
+    "moderate": 2.0,
+    "intermediate": 2.0,
+    "hard": 3.0,
+    "difficult": 3.0,
+    "advanced": 3.0,
+    "very hard": 3.5,
+    "expert": 4.0,
+}
+_LEVEL = re.compile(r"(?:level|difficulty|grade|tier)[ :=_-]{0,3}(\S.{0,30})", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
+
+
+def with_guesses(request: BankImport, items: Sequence[ItemOutline]) -> BankImport:
+    """The import with parameters for all items that can be asked, and what is believed of them.
+
+    Args:
+        request: Without parameters.
+        items: All items of the bank, those of the import included, oldest first.
+
+    Raises:
+        InvalidInputError: No items, or no guesses where the request wants them from.
+    """
+    asked = [item for item in items if item.has_content]
+    if not asked:
+        raise InvalidInputError("Expected items with questions to guess parameters for, got none.")
+    given = {record.key: record.difficulty for record in request.items}
+    source, guesses = _guesses(request.difficulty, asked, given)
+    beliefs = ItemBeliefs.guessed(
+        [item.key for item in asked], [item.n_choices for item in asked], guesses
+    )
+    table = beliefs.bank()
+    told = {"difficulty": source, "n_guessed": sum(guess is not None for guess in guesses)}
+    known = {**before_answers(beliefs, table), **told}
+    return replace(request, parameters=table, knowledge={**request.knowledge, PROVISIONAL: known})
+
+
+def level_in(tags: Sequence[str]) -> float | None:
+    """How hard an item is by its tags; None where they do not say, or say two things."""
+    found = {level for tag in tags if (level := _level(tag)) is not None}
+    return found.pop() if len(found) == 1 else None
+
+
+def _guesses(
+    source: str | None, items: Sequence[ItemOutline], given: Mapping[str, float | None]
+) -> tuple[Difficulty, list[float | None]]:
+    told: dict[Difficulty, list[float | None]] = {
+        "given": [given.get(item.key) for item in items],
+        "tags": [level_in(item.tags) for item in items],
+        "position": [float(place) for place in range(len(items))],
+    }
+    lacks = {
+        "given": "no item of the import has a field `difficulty`",
+        "tags": "no item has one tag that tells a level, such as easy, hard or level-3",
+    }
+    if source is None:
+        wanted: tuple[Difficulty, ...] = ("given", "tags")
+        for name in wanted:
+            if any(guess is not None for guess in told[name]):
+                return name, told[name]
+        return "none", [None] * len(items)
+    for name, guesses in told.items():
+        if name == source:
+            if all(guess is None for guess in guesses):
+                raise InvalidInputError(f"Expected difficulties from {name}, but {lacks[name]}.")
+            return name, guesses
+    return "none", [None] * len(items)
+
+
+def _level(tag: str) -> float | None:
+    text = " ".join(tag.lower().replace("_", " ").replace("-", " ").split())
+    if text in _WORDS:
+        return _WORDS[text]
+    if (named := _LEVEL.fullmatch(text)) is None:
+        return None
+    level = named.group(1)
+    return float(level) if _NUMBER.fullmatch(level) else _WORDS.get(level)
+
+
+def told_guesses(knowledge: Mapping[str, Any]) -> str:
+    """Where the guesses of a new provisional version come from, with what else there is."""
+    known = knowledge[PROVISIONAL]
+    of = f"{known['n_guessed']} of {len(known['beliefs']['keys'])} items"
+    n_choices = sum(c > 0 for c in known["beliefs"]["c"])
+    return (
+        f"guessed: difficulty from {known['difficulty']} ({of}; --difficulty given, tags, position "
+        f"or none), guessing from the options of {n_choices} items"
+    )

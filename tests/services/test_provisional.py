@@ -1,0 +1,137 @@
+"""Own questions before any model answered: asked at once, calibrated by what sessions bring."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.errors import InvalidInputError
+from app.exchange.item_record import parse_item
+from app.records.provisional import PROVISIONAL, Provisional
+from app.records.sessions import SessionRecord
+from app.services.banks.imports import BankImport
+from app.services.banks.service import ImportReport
+from app.services.banks.spec import BankSpec
+from app.services.calibrations.service import Publication
+from app.services.container import Services
+from app.services.responses.collection import Collection
+from app.services.sessions.manual import ManualAnswer
+from app.settings import Settings
+from app.storage.database import Database
+from tests.services.calibrations import driven
+from tests.services.sessions import opened, spec
+
+pytestmark = pytest.mark.usefixtures("fits_here")
+
+BANK = "own"
+N = 12
+PLAN = {"stopping": {"se": None, "min_items": 8, "max_items": 8}}
+
+
+def items(n: int = N, **fields: object) -> list[dict[str, object]]:
+    return [
+        {
+            "key": f"q{i}",
+            "prompt": f"What is {i} + {i}?",
+            "target": str(2 * i),
+            "choices": [str(2 * i), str(2 * i + 1), "7 and a half", "no idea"] if i % 2 else None,
+            **fields,
+        }
+        for i in range(n)
+    ]
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+async def made(services: Services, **how: object) -> ImportReport:
+    records = [parse_item(item) for item in items()]
+    request = replace(BankImport(items=records, provisional=True), **how)  # type: ignore[arg-type]
+    return await services.banks.import_bank(BankSpec(name=BANK), request)
+
+
+async def answered(services: Services, seed: int) -> SessionRecord:
+    """A session by hand: the lower the number of an item, the likelier it is right."""
+    given = spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN, seed=seed)
+    record = await services.sessions.create(given)
+    rng = np.random.default_rng(seed)
+    theta = rng.normal()
+    while record.status == "awaiting_response":
+        awaited = await services.manual_sessions.next_item(record.id)
+        place = int(awaited.item.key[1:])
+        right = rng.random() < 1 / (1 + np.exp(-2 * (theta - place / 3 + 2)))
+        answer = ManualAnswer(step_token=awaited.step_token, score=float(right))
+        record = await services.manual_sessions.answer(record.id, answer)
+    return record
+
+
+async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
+    services: Services,
+) -> None:
+    version = (await made(services)).version
+    assert version is not None
+    assert version.provisional
+    sessions = [await answered(services, seed) for seed in range(30)]
+
+    offer = await services.offers.look(BANK)
+    report = await services.collector.collect("live", Collection(bank=BANK), make=True)
+    record = await services.calibrations.create("live", CalibrationPlan(prior_version_id=version.id))
+    record = await driven(services, record.id)
+    later = await services.calibrations.publish(record.id, Publication(bank=BANK))
+
+    assert sessions[0].design["selection"]["criterion"] == "random"
+    assert "guesses" in sessions[0].provenance["uncertainty"]
+    assert (offer.n_examinees, offer.due) == (30, True)
+    assert "recalibrate own" in offer.words
+    assert report.accepted == 240
+    known = Provisional.of(later.knowledge)
+    before = Provisional.of(version.knowledge)
+    assert known is not None
+    assert before is not None
+    assert (known.n_examinees, known.n_answers) == (30, 240)
+    assert known.widening < before.widening
+    assert later.provisional
+    loaded = await services.versions.load(later.id)
+    b = dict(zip(loaded.keys, loaded.bank.b, strict=True))
+    assert np.corrcoef([b[f"q{i}"] for i in range(N)], range(N))[0, 1] > 0.7
+    again = await services.offers.look(BANK)
+    assert (again.n_examinees, again.due) == (30, False)
+    assert again.known is not None
+    assert again.known.next_examinees == 45
+    after = await services.sessions.create(
+        spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN)
+    )
+    assert after.design["selection"]["criterion"] == "maximum_information"
+    assert "answers of 30 examinees" in after.provenance["uncertainty"]
+    # What was believed before any answer stays where the next calibration starts.
+    assert later.knowledge[PROVISIONAL]["beliefs"] == version.knowledge[PROVISIONAL]["beliefs"]
+    assert (await services.joins.of_sessions(version)).check.verdict == "undecided"
+
+
+async def test_difficulty_comes_from_where_the_import_says(services: Services) -> None:
+    report = await made(services, difficulty="position")
+    assert report.version is not None
+    loaded = await services.versions.load(report.version.id)
+    assert (np.diff(loaded.bank.b) > 0).all()
+    assert loaded.bank.c[:2] == pytest.approx([0.0, 0.25], abs=0.02)
+
+    with pytest.raises(InvalidInputError, match="no item has one tag that tells a level"):
+        await made(services, difficulty="tags")
+    with pytest.raises(InvalidInputError, match="provisional import"):
+        await made(services, provisional=False, difficulty="position")
+
+
+async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
+    demo = await services.versions.get("demo")
+    await made(services)
+    await answered(services, 1)
+    await services.collector.collect("live", Collection(bank=BANK), make=True)
+
+    with pytest.raises(InvalidInputError, match="holds no beliefs about its items"):
+        await services.calibrations.create("live", CalibrationPlan(prior_version_id=demo.id))
+    assert not (await services.offers.look("demo")).due
