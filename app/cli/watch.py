@@ -168,8 +168,8 @@ def report(session: dict[str, Any]) -> None:
             f"an easy one wrong, {turned['expected']:.0f} expected",
         )
     table.add_row("stopped by", f"{session['stop_reason']}: {session['stop_detail']}")
-    if session["bank"]["uncertainty"]:
-        table.add_row("note", session["bank"]["uncertainty"])
+    if uncertainty := session["bank"].get("uncertainty"):
+        table.add_row("note", uncertainty)
     elif session["bank"]["provisional"]:
         table.add_row("note", "provisional parameters: theta is for trying things out")
     out.print(table)

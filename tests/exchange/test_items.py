@@ -132,7 +132,7 @@ def test_every_fault_is_named_with_file_row_field_expected_and_got() -> None:
             {"key": "ok", "prompt": "fine"},
             {"prompt": "no name"},
             {"key": "both", "prompt": "p", "messages": [{"role": "user", "content": "m"}]},
-            {"key": "odd", "prompt": " ", "tags": "x", "difficulty": 3},
+            {"key": "odd", "prompt": " ", "tags": "x", "difficulty": "hard", "hardness": 3},
             {"key": "ok", "prompt": "again"},
             {"key": "c", "prompt": "p", "b": 0, "c": 0.9, "d": 0.5},
             {"key": "d", "prompt": "p", "a": 1},
@@ -146,7 +146,8 @@ def test_every_fault_is_named_with_file_row_field_expected_and_got() -> None:
     assert "exactly one of `prompt` and `messages`" in found["items.jsonl:3:prompt"]
     assert found["items.jsonl:4:prompt"] == "expected a text that is not blank, got ' '"
     assert "items.jsonl:4:tags" in found
-    assert "items.jsonl:4:difficulty" in found
+    assert "items.jsonl:4:hardness" in found
+    assert "a number that rises with difficulty" in found["items.jsonl:4:difficulty"]
     assert "'ok', which row 1 has too" in found["items.jsonl:5:key"]
     assert found["items.jsonl:6:c"] == "expected 0 <= c < d <= 1, got 'c = 0.9, d = 0.5'"
     assert found["items.jsonl:7:b"] == "expected a number from -1e+06 to 1e+06, got 'nothing'"

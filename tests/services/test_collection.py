@@ -128,7 +128,15 @@ async def test_simulated_examinees_are_left_out_unless_asked_for(services: Servi
     assert (without.sessions, without.left_out) == (0, {"simulated": 1})
     assert taken.sessions == 1
     table = await services.response_sets.matrix("live")
-    assert table.examinees == (f"simulated/{created.id}",)
+    (examinee,) = table.examinees
+    assert examinee.startswith("simulated/")
+    async with running_worker(services):  # the same model again is no second one
+        again = await services.sessions.create(
+            spec(bank=BANK, plan=PLAN, endpoint=scripted(theta=0.5), seed=9)
+        )
+        await until(services, again.id)
+    later = await services.collector.collect("live", simulated)
+    assert (later.sessions, later.new_examinees) == (1, 0)
 
 
 async def test_only_sessions_of_a_version_or_since_a_moment_are_taken(services: Services) -> None:

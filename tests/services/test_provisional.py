@@ -80,7 +80,9 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
 
     offer = await services.offers.look(BANK)
     report = await services.collector.collect("live", Collection(bank=BANK), make=True)
-    record = await services.calibrations.create("live", CalibrationPlan(prior_version_id=version.id))
+    record = await services.calibrations.create(
+        "live", CalibrationPlan(prior_version_id=version.id)
+    )
     record = await driven(services, record.id)
     later = await services.calibrations.publish(record.id, Publication(bank=BANK))
 
@@ -103,9 +105,7 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
     assert (again.n_examinees, again.due) == (30, False)
     assert again.known is not None
     assert again.known.next_examinees == 45
-    after = await services.sessions.create(
-        spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN)
-    )
+    after = await services.sessions.create(spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN))
     assert after.design["selection"]["criterion"] == "maximum_information"
     assert "answers of 30 examinees" in after.provenance["uncertainty"]
     # What was believed before any answer stays where the next calibration starts.

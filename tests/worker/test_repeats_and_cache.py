@@ -10,11 +10,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from app.demo.model_server import create_model_server
 from app.engine.bank import ItemBank
 from app.errors import InvalidInputError
 from app.exchange.item_record import ItemRecord
-from app.items import ItemContent
+from app.items import ItemContent, ScorerSpec
 from app.records.endpoints import Price
 from app.records.sessions import Closing, SessionRecord
 from app.services.banks.imports import BankImport
@@ -22,6 +24,7 @@ from app.services.banks.spec import BankSpec
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from tests.servers import serving
+from tests.services.judged import marker
 from tests.services.sessions import spec, until
 from tests.worker.test_live_sessions import model_at
 
@@ -110,7 +113,8 @@ async def test_the_second_test_makes_no_call_and_finds_the_same(working: Service
     assert usage["cache"]["tokens_in"] == first.summary["usage"]["tokens_in"] == 10 * N_ITEMS
     assert usage["cache"]["usd"] == pytest.approx(first.summary["usage"]["usd"])
     collected = await working.collector.collect("all", Collection(bank="sums"), make=True)
-    assert collected.accepted == 3 * N_ITEMS  # each answer once
+    # One address, model and settings are one examinee, and each item counts once.
+    assert (collected.sessions, collected.accepted) == (4, N_ITEMS)
 
 
 async def test_what_was_asked_of_a_withheld_bank_is_kept_for_that_bank_alone(
@@ -123,6 +127,35 @@ async def test_what_was_asked_of_a_withheld_bank_is_kept_for_that_bank_alone(
         for bank, n_calls in (("secret", 1), ("sums", 2), ("secret", 2), ("sums", 2)):
             await run(working, url, {"cache": True}, bank=bank)
             assert len(model.calls) == n_calls * N_ITEMS
+
+
+async def test_what_judges_said_is_kept_by_the_same_rules(working: Services) -> None:
+    n = 6
+    model, judged = Sampling(seed=2), create_model_server(theta=0, seed=1)
+    calls: list[str] = []
+
+    async def counted(scope: Scope, receive: Receive, send: Send) -> None:
+        calls.append(scope["path"])
+        await judged(scope, receive, send)
+
+    with serving(model.app) as url, serving(counted) as judge_url:
+        await marker(working, f"{judge_url}/v1")
+        await install(
+            working, n=n, default_scorer=ScorerSpec("judge", {"judges": ["judge"], "repeats": 2})
+        )
+        plan = {"cache": True, "repeats": 2}
+        first = await run(working, url, plan, n=n)
+        n_judged = len(calls)
+        second = await run(working, url, plan, n=n)
+        assert len(model.calls) == 2 * n
+        assert n_judged == len(calls) == 4 * n  # each of two judgements of each of two answers
+
+    assert_same_estimate(second, first)
+    saved = second.summary["usage"]["cache"]
+    assert saved["calls"] == 6 * n
+    usage, again = first.summary["usage"], second.summary["usage"]
+    assert saved["usd"] == pytest.approx(usage["usd"] + usage["judge"]["usd"])
+    assert (again["usd"], again["judge"]["calls"], again["judge"]["usd"]) == (0.0, 0, 0.0)
 
 
 async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: Services) -> None:

@@ -131,7 +131,7 @@ class MarkingUsageRead(Output):
 
 
 class CacheRead(Output):
-    """Calls that kept answers saved, and what these took when they were made."""
+    """Calls that kept answers saved, judges' included, and what these took when they were made."""
 
     calls: int
     tokens_in: int | None

@@ -48,10 +48,18 @@ class Cached:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """The kept answer, or else ask."""
-        key = self._key(request, request.repeat)
-        if key is not None and (kept := await self._find(key)) is not None:
-            values = {**kept, "finish": FinishReason(kept["finish"])}
-            return Completion(**values, cached=True)
+        return await self.kept(request, request.repeat) or await self.asked(request, request.repeat)
+
+    async def kept(self, request: CompletionRequest, number: int) -> Completion | None:
+        """The kept answer; `number` tells it from those to the same request before it."""
+        key = self._key(request, number)
+        if key is None or (kept := await self._find(key)) is None:
+            return None
+        return Completion(**{**kept, "finish": FinishReason(kept["finish"])}, cached=True)
+
+    async def asked(self, request: CompletionRequest, number: int) -> Completion:
+        """Ask, and keep the answer."""
+        key = self._key(request, number)
         made = await self._inner.complete(request)
         if key is not None and made.finish in _KEPT and len(made.raw) <= MAX_CHARS:
             await self._keep(key, made)

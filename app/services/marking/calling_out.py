@@ -1,8 +1,9 @@
 """The calls of scorers that call out, within their budgets."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,12 +15,15 @@ from app.calling import GenerationParams
 from app.errors import EndpointRejectedError, ScorerBudgetError
 from app.items import Message
 from app.scorers.calling import Budget, Embedded, Written
+from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited, persist
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.patience import OnWait, once_readable
 
 T = TypeVar("T")
 
+#: More than there are judgements of one answer by one judge.
+_JUDGEMENTS = 1000
 #: Of calls that take no tokens for an answer.
 _NOTHING_WRITTEN = GenerationParams(max_tokens=None)
 
@@ -87,6 +91,18 @@ class _Purse:
         return tokens_known and (budget.usd is None or usd is not None)
 
 
+class Opened(NamedTuple):
+    """A scorer's endpoint, ready to be called.
+
+    Attributes:
+        cache: Where its answers are kept; None where they are not.
+    """
+
+    ready: ReadyEndpoint
+    limited: RateLimited
+    cache: Cached | None
+
+
 class ScorerCalls:
     """What the scorers of one session call, and what that took.
 
@@ -97,6 +113,7 @@ class ScorerCalls:
         seed: For the jitter of waits.
         stored: What earlier answers of the session have stored of their marking: it counts against
             the budgets.
+        keeping: Keeps what models answer to scorers, and gives kept answers in place of calls.
     """
 
     def __init__(
@@ -107,12 +124,14 @@ class ScorerCalls:
         resolved: Mapping[str, str],
         seed: int = 0,
         stored: Iterable[Mapping[str, Any] | None] = (),
+        keeping: Callable[[RateLimited], Cached] | None = None,
     ) -> None:
         self._endpoints = endpoints
         self.transport = transport
         self._resolved = resolved
         self.rng = np.random.default_rng(seed)
-        self._opened: dict[str, tuple[ReadyEndpoint, RateLimited]] = {}
+        self._keeping = keeping
+        self._opened: dict[str, Opened] = {}
         self._purses: dict[str, _Purse] = {}
         self._earlier: dict[str, Spending] = {}
         for marking in stored:
@@ -121,7 +140,12 @@ class ScorerCalls:
                 earlier.add(Spending(**marking["usage"]))
 
     def for_answer(
-        self, name: str, spec_hash: str, budget: Budget | None, on_wait: OnWait | None
+        self,
+        name: str,
+        spec_hash: str,
+        budget: Budget | None,
+        on_wait: OnWait | None,
+        repeat: int = 0,
     ) -> "AnswerCalls":
         """The calls for one answer.
 
@@ -130,17 +154,16 @@ class ScorerCalls:
             spec_hash: By which its spending is known.
             budget: What it may spend in a session.
             on_wait: Told of waits where its endpoint makes us wait.
+            repeat: Which answer to the item it is: each is judged for itself.
         """
         purse = self._purses.get(spec_hash)
         if purse is None:
             purse = _Purse(name, budget)
             purse.spent = self._earlier.get(spec_hash, purse.spent)
             self._purses[spec_hash] = purse
-        return AnswerCalls(self, purse, on_wait)
+        return AnswerCalls(self, purse, on_wait, repeat)
 
-    async def open(
-        self, endpoint: str, on_wait: OnWait | None
-    ) -> tuple[ReadyEndpoint, RateLimited]:
+    async def open(self, endpoint: str, on_wait: OnWait | None) -> Opened:
         """An endpoint as a scorer names it, opened once a session.
 
         Raises:
@@ -150,38 +173,61 @@ class ScorerCalls:
         if found is None:
             endpoint_id = self._resolved.get(endpoint, endpoint)
             ready = await once_readable(lambda: self._endpoints.ready(endpoint_id), on_wait)
-            found = (
-                ready,
-                RateLimited(ready, self._endpoints, self.transport),
-            )
+            limited = RateLimited(ready, self._endpoints, self.transport)
+            found = Opened(ready, limited, self._keeping and self._keeping(limited))
             self._opened[endpoint] = found
         return found
 
 
 class AnswerCalls:
-    """The calls for one answer, counted."""
+    """The calls for one answer, counted.
 
-    def __init__(self, calls: ScorerCalls, purse: _Purse, on_wait: OnWait | None) -> None:
+    Attributes:
+        spent: What they took.
+        saved: What kept answers would have taken.
+    """
+
+    def __init__(
+        self, calls: ScorerCalls, purse: _Purse, on_wait: OnWait | None, repeat: int
+    ) -> None:
         self._calls = calls
         self._purse = purse
         self._on_wait = on_wait
+        self._repeat = repeat
+        self._asked: Counter[tuple[str, tuple[Message, ...]]] = Counter()
         self.spent = Spending()
+        self.saved = Spending()
 
     async def complete(
         self, endpoint: str, messages: tuple[Message, ...], schema: Mapping[str, Any]
     ) -> Written:
         """An answer in the form of `schema`, from an endpoint."""
-        ready, limited = await self._calls.open(endpoint, self._on_wait)
+        ready, limited, cache = await self._calls.open(endpoint, self._on_wait)
         request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
-        written = await self._call(ready, lambda: limited.complete(request))
-        self._settle(ready, written.tokens_in, written.tokens_out)
+        if cache is None:
+            written = await self._call(ready, lambda: limited.complete(request))
+        else:
+            number = self._number(endpoint, messages)
+            if (written := await cache.kept(request, number)) is None:
+                written = await self._call(ready, lambda: cache.asked(request, number))
+        if written.cached:
+            usd = ready.price.usd(written.tokens_in, written.tokens_out)
+            into, out = written.tokens_in or 0, written.tokens_out or 0
+            self.saved.add(Spending(calls=1, tokens_in=into, tokens_out=out, usd=usd))
+        else:
+            self._settle(ready, written.tokens_in, written.tokens_out)
         return Written(
             text=written.text, finish=written.finish, model=written.model or ready.config.model
         )
 
+    def _number(self, endpoint: str, messages: tuple[Message, ...]) -> int:
+        """Tells a judgement from the others that the same request was made for."""
+        self._asked[endpoint, messages] += 1
+        return self._repeat * _JUDGEMENTS + self._asked[endpoint, messages] - 1
+
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
         """Vectors of texts."""
-        ready, limited = await self._calls.open(endpoint, self._on_wait)
+        ready, limited, _ = await self._calls.open(endpoint, self._on_wait)
         size = CompletionRequest(
             messages=tuple(Message("user", text) for text in texts), params=_NOTHING_WRITTEN
         )
@@ -196,7 +242,7 @@ class AnswerCalls:
 
     async def post(self, endpoint: str, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         """What a callback answers."""
-        ready, limited = await self._calls.open(endpoint, self._on_wait)
+        ready, limited, _ = await self._calls.open(endpoint, self._on_wait)
 
         async def send() -> Mapping[str, Any]:
             callback = limited.examinee

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
 from app.scorers.workbench import Kind
 from app.services.banks.loaded import BankItem
+from app.services.endpoints.cached import Cached
+from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
@@ -65,6 +67,7 @@ class AnswerMarker:
         *,
         endpoints: EndpointService,
         transport: Transport,
+        keeping: Callable[[RateLimited], Cached] | None = None,
     ) -> "AnswerMarker":
         """The marker of a session.
 
@@ -73,6 +76,7 @@ class AnswerMarker:
             asked: Items that it has closed: what was spent on marking them counts.
             endpoints: Opens the scorers' endpoints.
             transport: The client that calls them.
+            keeping: Keeps what models answer to scorers.
         """
         calls = ScorerCalls(
             endpoints=endpoints,
@@ -80,13 +84,20 @@ class AnswerMarker:
             resolved=ids_in(session.provenance),
             seed=session.seed,
             stored=[item.closing.marking for item in asked if item.closing],
+            keeping=keeping,
         )
         return cls(calls, owner=session.id)
 
     async def mark(
-        self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None
+        self, item: BankItem, answer: Answer, *, on_wait: OnWait | None = None, repeat: int = 0
     ) -> Marked:
         """Mark `answer` to `item`; told of waits where a scorer's endpoint makes us wait.
+
+        Args:
+            item: What was asked.
+            answer: What was answered.
+            on_wait: Told of waits.
+            repeat: Which answer to the item it is.
 
         Raises:
             BusyError: Too much is being marked, see `app.scorers.mark`.
@@ -97,9 +108,9 @@ class AnswerMarker:
         if not isinstance(scorer, CallingScorer):
             with scorers.working_for(self._owner, kind=self._kind):
                 return storable_mark(await scorers.mark(scorer, item.content, answer), spec_hash)
-        tools = self._calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait)
+        tools = self._calls.for_answer(item.scorer.name, spec_hash, scorer.budget, on_wait, repeat)
         mark = await scorers.mark(scorers.build(item.scorer, tools), item.content, answer)
-        if not tools.spent.calls and mark.evidence is None:
+        if not (tools.spent.calls or tools.saved.calls) and mark.evidence is None:
             return storable_mark(mark, spec_hash)  # settled without a call
         marking = {
             "scorer": item.scorer.name,
@@ -107,6 +118,7 @@ class AnswerMarker:
             "spec_hash": spec_hash,
             **(mark.evidence or {}),
             "usage": asdict(tools.spent),
+            **({"cached": asdict(tools.saved)} if tools.saved.calls else {}),
         }
         return storable_mark(mark, spec_hash, marking)
 
@@ -117,18 +129,19 @@ class AnswerMarker:
         *,
         unparsed_is_wrong: bool,
         on_wait: OnWait | None = None,
+        repeat: int = 0,
     ) -> Closing:
         """Mark `answer` and close the item; what finds no room waits, and in the end is no mark."""
         for pause_s in _BUSY_PAUSES_S:
             try:
-                marked = await self.mark(item, answer, on_wait=on_wait)
+                marked = await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
                 break
             except BusyError:
                 logger.warning("marking_waits", owner=self._owner, retry_in_s=pause_s)
                 await asyncio.sleep(pause_s)
         else:
             try:
-                marked = await self.mark(item, answer, on_wait=on_wait)
+                marked = await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
             except BusyError as error:
                 reason = f"{error.detail} Rescore the session to mark it."
                 marked = storable_mark(

@@ -168,7 +168,7 @@ class Asker:
             finish=completion.finish,
         )
         return replace(
-            await self._marked(item, answer, on_wait),
+            await self._marked(item, answer, on_wait, request.repeat),
             latency_ms=completion.latency_s * 1000,
             attempts=attempts - completion.cached,
             method=spent.method({}),
@@ -218,9 +218,15 @@ class Asker:
             **spent.paid,
         )
 
-    async def _marked(self, item: BankItem, answer: Answer, on_wait: OnWait | None) -> Closing:
+    async def _marked(
+        self, item: BankItem, answer: Answer, on_wait: OnWait | None, repeat: int = 0
+    ) -> Closing:
         return await self.marker.close(
-            item, answer, unparsed_is_wrong=self.unparsed_is_wrong, on_wait=on_wait
+            item,
+            answer,
+            unparsed_is_wrong=self.unparsed_is_wrong,
+            on_wait=on_wait,
+            repeat=repeat,
         )
 
     def _spent(self, found: Sequence[Completion | Likelihood]) -> "_Spent":

@@ -1,8 +1,8 @@
 """An item asked several times: its answers as one, and what they say of chance."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from app.records.sessions import Closing
@@ -61,11 +61,17 @@ def _marking(closings: Sequence[Closing]) -> dict[str, Any] | None:
     found = [closing.marking for closing in closings if closing.marking is not None]
     if not found:
         return None
+    parts = {"usage": _sum([marking["usage"] for marking in found])}
+    if saved := [marking["cached"] for marking in found if "cached" in marking]:
+        parts["cached"] = _sum(saved)
+    return {**found[0], **parts}
+
+
+def _sum(usages: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     spent = Spending()
-    for marking in found:
-        spent.add(Spending(**marking["usage"]))
-    usage = {name: getattr(spent, name) for name in ("calls", "tokens_in", "tokens_out", "usd")}
-    return {**found[0], "usage": usage}
+    for usage in usages:
+        spent.add(Spending(**usage))
+    return asdict(spent)
 
 
 def total(values: Iterable[Any]) -> Any:
@@ -97,9 +103,10 @@ class Answering:
     def take(self, closing: Closing, *, of_test: bool) -> None:
         """Count an item that was closed."""
         method = closing.method or {}
-        if cached := method.get("cached"):
-            before = self._saved or dict.fromkeys(cached, 0)
-            self._saved = {name: total((before[name], cached[name])) for name in cached}
+        for part in (method, closing.marking or {}):
+            if cached := part.get("cached"):
+                before = self._saved or dict.fromkeys(cached, 0)
+                self._saved = {name: total((before[name], cached[name])) for name in cached}
         repeats = method.get("repeats")
         if repeats and of_test:
             self._n = max(self._n, len(repeats))

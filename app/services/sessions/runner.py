@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,6 +181,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                     administrations,
                     endpoints=self._endpoints,
                     transport=self._networks.of(record),
+                    keeping=self._keeping(record, run),
                 ),
                 style=version.prompt_style,
                 unparsed_is_wrong=version.unparsed_policy == "wrong",
@@ -193,10 +194,17 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         self, endpoint: ReadyEndpoint, record: SessionRecord, run: SessionRun
     ) -> RateLimited | Cached:
         calling = RateLimited(endpoint, self._endpoints, self._networks.of(record))
+        keeping = self._keeping(record, run)
+        return calling if keeping is None else keeping(calling)
+
+    def _keeping(
+        self, record: SessionRecord, run: SessionRun
+    ) -> Callable[[RateLimited], Cached] | None:
+        """What keeps the answers to a session's calls; None where they are not kept."""
         if not run.plan.cache:
-            return calling
+            return None
         realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
-        return Cached(calling, self._database, realm)
+        return lambda calling: Cached(calling, self._database, realm)
 
     async def _loop(self, live: LiveSession) -> None:
         run = live.run
