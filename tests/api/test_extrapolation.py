@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from app.services.sessions.opening import open_run
 from fastapi import FastAPI
 
 from app.engine.bank import FloatArray
@@ -15,7 +14,7 @@ from app.engine.prediction.model_error import DEGREES
 from app.engine.stopping import Stop
 from app.records.sessions import Closing
 from app.services.container import Services
-from app.services.sessions.run import SessionRun
+from app.services.sessions.run import SessionRun, open_run
 from tests.api.conftest import Client
 from tests.api.test_calibrations import URL, recorded, run, started
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from app.adapters.base import CompletionRequest
+from app.adapters.base import Completion, CompletionRequest
 from app.adapters.callback import CallbackEndpoint
 from app.adapters.embeddings import embed
 from app.adapters.transport import Transport
@@ -204,12 +204,7 @@ class AnswerCalls:
         """An answer in the form of `schema`, from an endpoint."""
         ready, limited, cache = await self._calls.open(endpoint, self._on_wait)
         request = CompletionRequest(messages=messages, params=ready.config.sampling, schema=schema)
-        if cache is None:
-            written = await self._call(ready, lambda: limited.complete(request))
-        else:
-            number = self._number(endpoint, messages)
-            if (written := await cache.kept(request, number)) is None:
-                written = await self._call(ready, lambda: cache.asked(request, number))
+        written = await self._written(ready, limited, cache, request)
         if written.cached:
             usd = ready.price.usd(written.tokens_in, written.tokens_out)
             into, out = written.tokens_in or 0, written.tokens_out or 0
@@ -220,10 +215,22 @@ class AnswerCalls:
             text=written.text, finish=written.finish, model=written.model or ready.config.model
         )
 
-    def _number(self, endpoint: str, messages: tuple[Message, ...]) -> int:
-        """Tells a judgement from the others that the same request was made for."""
-        self._asked[endpoint, messages] += 1
-        return self._repeat * _JUDGEMENTS + self._asked[endpoint, messages] - 1
+    async def _written(
+        self,
+        ready: ReadyEndpoint,
+        limited: RateLimited,
+        cache: Cached | None,
+        request: CompletionRequest,
+    ) -> Completion:
+        if cache is None:
+            return await self._call(ready, lambda: limited.complete(request))
+        # Judgements that the same request is made for are told apart by their number.
+        asked = (ready.endpoint.id, request.messages)
+        number = self._repeat * _JUDGEMENTS + self._asked[asked]
+        self._asked[asked] += 1
+        if (kept := await cache.kept(request, number)) is not None:
+            return kept
+        return await self._call(ready, lambda: cache.asked(request, number))
 
     async def embed(self, endpoint: str, texts: Sequence[str]) -> Embedded:
         """Vectors of texts."""
