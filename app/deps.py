@@ -1,13 +1,15 @@
 """What a route function can ask for: the services, and who is calling."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
+import structlog
 from fastapi import Depends, Request, Security, params
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
-from app.errors import MissingScopeError, UnauthenticatedError
+from app.acting import DEFAULT_PROJECT, Acting, become
+from app.errors import MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
 from app.services.banks.bundles import Bundles
@@ -27,6 +29,7 @@ from app.services.endpoints.service import EndpointService
 from app.services.event_feed import EventFeed
 from app.services.marker_guard import MarkerGuard
 from app.services.marking.trials import ScorerTrials
+from app.services.projects import ProjectService
 from app.services.rankings.service import RankingService
 from app.services.responses.collection import Collector
 from app.services.responses.service import ResponseSetService
@@ -53,23 +56,40 @@ class Caller:
     Attributes:
         key_id: Id of the API key; `local` when authentication is off.
         scopes: What the key may do; `admin` includes all others.
+        project_id: Whose data the request reads and writes: the key's project, or the one that a
+            key of all projects names.
+        is_over_all: The key is of all projects.
     """
 
     key_id: str
     scopes: frozenset[Scope]
+    project_id: str = DEFAULT_PROJECT
+    is_over_all: bool = False
 
     def may(self, scope: Scope) -> bool:
         """Whether the key covers `scope`."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
+    @property
+    def administered(self) -> str | None:
+        """The project that an admin looks after; None: all of them."""
+        return None if self.is_over_all else self.project_id
+
 
 def caller_of(key: ApiKey) -> Caller:
     """Whoever shows a key."""
-    return Caller(key.id, key.scopes)
+    return Caller(
+        key.id,
+        key.scopes,
+        project_id=key.project_id or DEFAULT_PROJECT,
+        is_over_all=key.project_id is None,
+    )
 
 
 #: Whoever calls where authentication is off.
-LOCAL = Caller("local", frozenset({Scope.ADMIN}))
+LOCAL = Caller("local", frozenset({Scope.ADMIN}), is_over_all=True)
+#: Names the project that a key of all projects works in; without it that is the default one.
+PROJECT_HEADER = "Sextant-Project"
 
 
 async def services(request: Request) -> Services:
@@ -101,6 +121,7 @@ Joins = Annotated[JoinChecks, _service(lambda opened: opened.joins)]
 Leaderboards = Annotated[LeaderboardService, _service(lambda opened: opened.leaderboards)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
 Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
+Projects = Annotated[ProjectService, _service(lambda opened: opened.projects)]
 Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
 Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
 Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
@@ -125,16 +146,24 @@ Feed = Annotated[EventFeed, Depends(_feed)]
 
 
 async def authenticate(request: Request) -> Caller:
-    """Who sends `request`; looked up once a request.
+    """Who sends `request`; looked up once a request, which is its project's from here on.
 
     Raises:
         UnauthenticatedError: No bearer key, or one that is unknown, revoked or expired.
+        NotFoundError: The request names a project that is not the key's.
     """
     known: Caller | None = getattr(request.state, "caller", None)
     if known is None:
         known = await identify(request)
         request.state.caller = known
+    enter_as(known)
     return known
+
+
+def enter_as(known: Caller) -> None:
+    """From here on the request finds what its caller finds, and its log lines name them."""
+    become(Acting(known.project_id, known.key_id))
+    structlog.contextvars.bind_contextvars(key_id=known.key_id, project_id=known.project_id)
 
 
 async def identify(request: Request) -> Caller:
@@ -142,15 +171,27 @@ async def identify(request: Request) -> Caller:
 
     Raises:
         UnauthenticatedError: As for `authenticate`.
+        NotFoundError: As for `authenticate`.
     """
     opened = await services(request)
     if opened.settings.auth == "off":
-        return LOCAL
+        return await _in_project(request, LOCAL)
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
     key = await opened.api_keys.authenticate(secret.strip())
-    return caller_of(key)
+    return await _in_project(request, caller_of(key))
+
+
+async def _in_project(request: Request, found: Caller) -> Caller:
+    """The caller in the project that the request names; its own is the only one most may name."""
+    named = request.headers.get(PROJECT_HEADER)
+    if named is None:
+        return found
+    project = await (await services(request)).projects.recent(named)
+    if project.id != found.project_id and not found.is_over_all:
+        raise NotFoundError("project", named)
+    return replace(found, project_id=project.id)
 
 
 _bearer = HTTPBearer(
@@ -176,6 +217,20 @@ async def _current_caller(
                 f"{', '.join(sorted(found.scopes)) or 'none'}."
             )
     return found
+
+
+async def _over_all(
+    found: Annotated[Caller, Security(_current_caller, scopes=["admin"])],
+) -> Caller:
+    if not found.is_over_all:
+        raise MissingScopeError(
+            "This needs a key with the scope 'admin' of all projects; yours is of one."
+        )
+    return found
+
+
+#: Dependency of a route for admins of all projects: `dependencies=[OVER_ALL]`.
+OVER_ALL: params.Depends = Depends(_over_all)
 
 
 def caller(scope: ScopeName) -> params.Security:

@@ -22,8 +22,9 @@ _MAKE_EMPTYING = """
     DECLARE deletions text;
     BEGIN
         SELECT string_agg(format(
-                'IF EXISTS (SELECT FROM %1$I.%2$I) THEN DELETE FROM %1$I.%2$I; END IF;',
-                schemaname, tablename), ' ')
+                'IF EXISTS (SELECT FROM %1$I.%2$I) THEN DELETE FROM %1$I.%2$I %3$s; END IF;',
+                schemaname, tablename,
+                CASE tablename WHEN 'projects' THEN 'WHERE name <> ''default''' END), ' ')
             INTO deletions FROM pg_tables
             WHERE schemaname IN ('public', 'procrastinate') AND tablename <> 'alembic_version';
         EXECUTE format($make$

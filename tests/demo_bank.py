@@ -14,7 +14,7 @@ _KEEP = """
     DO $$ DECLARE name text; filled bool; BEGIN
         SET LOCAL session_replication_role = replica;
         FOR name IN SELECT tablename FROM pg_tables
-            WHERE schemaname = 'public' AND tablename <> 'alembic_version'
+            WHERE schemaname = 'public' AND tablename NOT IN ('alembic_version', 'projects')
         LOOP
             EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', name) INTO filled;
             CONTINUE WHEN NOT filled;

@@ -10,7 +10,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars, unbind_contextvars
 
+from app.acting import NOBODY, acting_for
 from app.api.errors import HTTP_CODES, internal_error_response, problem_response
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
@@ -44,7 +46,7 @@ class RequestContext:
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with bound_contextvars(request_id=request_id), acting_for(NOBODY):
             try:
                 await self._app(scope, receive, send_with_id)
             except ClientDisconnect:
@@ -57,6 +59,7 @@ class RequestContext:
                 await response(scope, receive, send_with_id)
             finally:
                 _observe(scope, status, time.perf_counter() - started)
+                unbind_contextvars("key_id", "project_id")
 
 
 class BodyLimit:

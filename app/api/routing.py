@@ -104,7 +104,8 @@ class ApiRoute(APIRoute):
                 key = prepared.headers.get("idempotency-key") if self._idempotent else None
                 if key is None:
                     return await run(prepared)
-                return await once(prepared, run, principal=caller.key_id, key=key)
+                principal = f"{caller.key_id}@{caller.project_id}"
+                return await once(prepared, run, principal=principal, key=key)
             finally:
                 body.release()
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Depends, Request, Response
 
-from app.deps import LOCAL, Caller, ScopeName, caller_of, services
+from app.deps import LOCAL, Caller, ScopeName, caller_of, enter_as, services
 from app.errors import InvalidInputError, MissingScopeError, UnauthenticatedError
 from app.records.api_keys import Scope
 from app.services.logins import LASTS
@@ -115,6 +115,8 @@ async def visitor(request: Request) -> Visitor:
             can_leave=opened.settings.auth != "off",
         )
         request.state.visitor = known
+        if known.caller is not None:
+            enter_as(known.caller)
     return known
 
 

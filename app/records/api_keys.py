@@ -23,10 +23,13 @@ class ApiKey:
     """A key without its secret."""
 
     id: str
+    project_id: str | None
+    """Whose data it reaches; None: those of any project that a request names."""
     name: str
     prefix: str
     """First characters of the secret, by which people tell keys apart."""
     scopes: frozenset[Scope]
+    created_by: str | None
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from app.acting import maker, owner
 from app.items import ItemContent, ScorerSpec
 
 ACTIVE, QUARANTINED, PRETEST = "active", "quarantined", "pretest"
@@ -20,6 +21,7 @@ class Bank:
 
     Attributes:
         visibility: `open`, or `withheld`: content and targets stay inside.
+        shared: Other projects may look at it and measure on it.
         default_scorer: Marks the items that name none.
         prompt: Fields of the prompt style: system, prefix, choice_instruction, free_instruction.
         unparsed_policy: What an answer that no extractor can read counts as: `missing` or `wrong`.
@@ -32,12 +34,15 @@ class Bank:
     licence: str | None = None
     source: str | None = None
     visibility: str = "open"
+    shared: bool = False
     default_scorer: ScorerSpec
     prompt: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str = "missing"
     pretest_items: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
     revision: int
+    project_id: str = field(default_factory=owner)
+    created_by: str | None = field(default_factory=maker)
     created_at: datetime
     updated_at: datetime
 

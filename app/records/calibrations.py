@@ -52,6 +52,8 @@ class CalibrationRecord:
     progress: dict[str, Any]
     result: dict[str, Any] | None
     failure: dict[str, Any] | None
+    project_id: str
+    created_by: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

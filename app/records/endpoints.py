@@ -98,6 +98,8 @@ class Endpoint:
     settings: EndpointSettings
     sealed: SealedSecrets
     revision: int
+    project_id: str
+    created_by: str | None
     created_at: datetime
     updated_at: datetime
     archived_at: datetime | None

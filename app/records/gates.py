@@ -41,4 +41,6 @@ class GateRecord(GateSpec):
 
     id: str
     session_id: str
+    project_id: str
+    created_by: str | None
     created_at: datetime

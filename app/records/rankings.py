@@ -37,6 +37,8 @@ class RankingRecord:
     stop_detail: str | None
     failure: dict[str, Any] | None
     event_seq: int
+    project_id: str
+    created_by: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from app.acting import maker, owner
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseSet:
@@ -26,6 +28,8 @@ class ResponseSet:
     outcomes: Mapping[str, int] = field(default_factory=dict)
     imports: Sequence[Mapping[str, Any]] = ()
     revision: int
+    project_id: str = field(default_factory=owner)
+    created_by: str | None = field(default_factory=maker)
     created_at: datetime
     updated_at: datetime
 

@@ -53,6 +53,8 @@ class SessionRecord:
     event_seq: int
     active_s: float
     revision: int
+    project_id: str
+    created_by: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

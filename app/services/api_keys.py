@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from cachetools import TTLCache
 
+from app.acting import DEFAULT_PROJECT
 from app.errors import FieldProblem, InvalidInputError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
 from app.storage.database import Database
@@ -31,9 +32,21 @@ class ApiKeyService:
         self._trusted: TTLCache[str, ApiKey] = TTLCache(_MOST_TRUSTED, _TRUSTED_S)
 
     async def create(
-        self, *, name: str, scopes: Iterable[str], expires_at: datetime | None = None
+        self,
+        *,
+        name: str,
+        scopes: Iterable[str],
+        expires_at: datetime | None = None,
+        project_id: str | None = None,
     ) -> tuple[ApiKey, str]:
         """A new key.
+
+        Args:
+            name: What it is for.
+            scopes: What it may do.
+            expires_at: When it ends.
+            project_id: Whose data it reaches. None: with the scope `admin` those of any project,
+                else the default one's.
 
         Returns:
             The key, and its secret, which nobody can show again.
@@ -41,6 +54,7 @@ class ApiKeyService:
         Raises:
             InvalidInputError: Empty or too long a name, no or unknown scopes, or an end that is
                 past or has no time zone.
+            ConflictError: There is no such project (from the unit of work).
         """
         granted, problems = _checked(name, list(scopes), expires_at)
         if problems:
@@ -49,11 +63,14 @@ class ApiKeyService:
                 + "; ".join(f"{problem.pointer[1:]}: {problem.detail}" for problem in problems),
                 problems=problems,
             )
+        if project_id is None and Scope.ADMIN not in granted:
+            project_id = DEFAULT_PROJECT
         token = secrets.token_urlsafe(_SECRET_BYTES)
         secret = SECRET_PREFIX + token
         async with self._database.unit_of_work() as uow:
             key = await uow.api_keys.add(
                 key_id=new_id("key"),
+                project_id=project_id,
                 name=name,
                 prefix=SECRET_PREFIX + token[:_SHOWN_CHARACTERS],
                 secret_hash=_hash(secret),
@@ -62,23 +79,27 @@ class ApiKeyService:
             )
         return key, secret
 
-    async def page(self, request: PageRequest) -> Page[ApiKey]:
-        """One page of the keys, revoked and expired ones included.
+    async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
+        """One page of the keys, revoked and expired ones included; of one project if so wished.
 
         Raises:
             NotFoundError: `request.after` is no key.
         """
         async with self._database.unit_of_work() as uow:
-            return await uow.api_keys.page(request)
+            return await uow.api_keys.page(request, project_id=project_id)
 
-    async def revoke(self, key_id: str) -> ApiKey:
+    async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey:
         """Make a key useless from now on. Again: it stays revoked as it was.
+
+        Args:
+            key_id: Its id.
+            project_id: Only if it is of this project.
 
         Raises:
             NotFoundError: There is no such key.
         """
         async with self._database.unit_of_work() as uow:
-            key = await uow.api_keys.revoke(key_id)
+            key = await uow.api_keys.revoke(key_id, project_id=project_id)
         self._trusted.clear()
         if key is None:
             raise NotFoundError("API key", key_id)

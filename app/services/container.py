@@ -24,6 +24,7 @@ from app.services.endpoints.service import EndpointService
 from app.services.logins import Logins
 from app.services.marker_guard import MarkerGuard
 from app.services.marking.trials import ScorerTrials
+from app.services.projects import ProjectService
 from app.services.rankings.service import RankingService
 from app.services.responses.collection import Collector
 from app.services.responses.confined_reading import Reader
@@ -56,6 +57,7 @@ class Services:
     transport: Transport
     api_keys: ApiKeyService
     logins: Logins
+    projects: ProjectService
     endpoints: EndpointService
     marker_guard: MarkerGuard
     banks: BankService
@@ -129,6 +131,7 @@ async def open_services(
                 transport=transport,
                 api_keys=api_keys,
                 logins=Logins(database, api_keys),
+                projects=ProjectService(database),
                 endpoints=endpoints,
                 marker_guard=MarkerGuard(database),
                 banks=banks,

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
+from app.acting import EVERYBODY, acting_for
 from app.errors import DatabaseUnavailableError, NotFoundError, TooManyStreamsError
 from app.records.events import StoredEvent
 from app.storage.database import Database
@@ -171,14 +172,15 @@ class EventFeed:
             await asyncio.gather(self.looking, return_exceptions=True)
 
     async def _look_on(self) -> None:
-        """Look again and again, for as long as anything is watched."""
+        """Look again and again, for as long as anything is watched, whosever it is."""
         is_away = False
         try:
             while self._topics:
                 await asyncio.sleep(AWAY_S if is_away else LOOK_S)
                 try:
                     for kind in {kind for kind, _ in self._topics}:
-                        await self._look(kind)
+                        with acting_for(EVERYBODY):
+                            await self._look(kind)
                     is_away = False
                 except DatabaseUnavailableError as error:
                     if not is_away:

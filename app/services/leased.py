@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import structlog
 
+from app.acting import Acting, acting_for
 from app.errors import (
     AlreadyExistsError,
     DatabaseUnavailableError,
@@ -52,6 +53,16 @@ class Claimed(Protocol):
     @property
     def lease_epoch(self) -> int:
         """Number of the lease, which every write names."""
+        ...
+
+    @property
+    def project_id(self) -> str:
+        """Whose it is."""
+        ...
+
+    @property
+    def created_by(self) -> str | None:
+        """The API key that made it."""
         ...
 
     @property
@@ -223,9 +234,18 @@ class LeasedRunner(ABC, Generic[R]):
             )
 
     async def drive(self, record: R) -> None:
-        """Go on with claimed work until it ends, or until the lease is lost."""
+        """Go on with claimed work until it ends, or until the lease is lost.
+
+        It finds what its project finds, and no more.
+        """
         failed = f"{self.kind}_failed"
-        with structlog.contextvars.bound_contextvars(**{f"{self.kind}_id": record.id}):
+        told = {
+            f"{self.kind}_id": record.id,
+            "key_id": record.created_by,
+            "project_id": record.project_id,
+        }
+        acting = Acting(record.project_id, record.created_by)
+        with structlog.contextvars.bound_contextvars(**told), acting_for(acting):
             try:
                 await self._run(record)
             except LeaseLostError:

@@ -20,6 +20,7 @@ from app.errors import (
     DatabaseUnavailableError,
     InvalidInputError,
 )
+from app.storage.scoping import ScopedSession
 from app.storage.unit_of_work import Reading, UnitOfWork
 
 #: The queue's functions name their tables without a schema, so every connection finds both.
@@ -33,6 +34,7 @@ _RECYCLE_S = 1800
 _TRUSTED_S = 1.0
 _LAST_USE = "sextant_last_use"
 # `Key (bank_id, key)=(bnk_1, q7) already exists.`
+_IN_PROJECT = "project_id, "
 _DUPLICATE_KEY = re.compile(r"Key \((?P<columns>.*?)\)=\((?P<values>.*)\) already exists")
 
 
@@ -58,10 +60,14 @@ class Database:
         event.listen(self._engine.sync_engine, "handle_error", _translate)
         event.listen(self._engine.sync_engine, "checkin", _note_use)
         event.listen(self._engine.sync_engine, "checkout", self._ping_after_a_rest)
-        self._sessions = async_sessionmaker(self._engine, expire_on_commit=False)
+        self._sessions = async_sessionmaker(
+            self._engine, expire_on_commit=False, sync_session_class=ScopedSession
+        )
         # The same pool, without BEGIN and COMMIT around each statement.
         self._reading = async_sessionmaker(
-            self._engine.execution_options(isolation_level="AUTOCOMMIT"), expire_on_commit=False
+            self._engine.execution_options(isolation_level="AUTOCOMMIT"),
+            expire_on_commit=False,
+            sync_session_class=ScopedSession,
         )
 
     @property
@@ -167,7 +173,13 @@ def _translate(context: ExceptionContext) -> None:
 def _duplicate(diag: Diagnostic) -> str:
     found = _DUPLICATE_KEY.search(diag.message_detail or "")
     # An expression or a very long value leaves no detail; the constraint's name says it then.
-    what = f"{found['columns']} = {found['values']}" if found else f"this {diag.constraint_name}"
+    what = f"this {diag.constraint_name}"
+    if found:
+        columns, values = found["columns"], found["values"]
+        # A name is taken in one project; whose it is says nothing to those within.
+        if columns.startswith(_IN_PROJECT):
+            columns, values = columns.removeprefix(_IN_PROJECT), values.partition(", ")[2]
+        what = f"{columns} = {values}"
     return f"There is already one with {what} in {diag.table_name}."
 
 

@@ -22,11 +22,13 @@ from app.storage.repositories.idempotency import IdempotencyRepository
 from app.storage.repositories.installations import InstallationRepository
 from app.storage.repositories.items import ItemRepository
 from app.storage.repositories.logins import LoginRepository
+from app.storage.repositories.projects import ProjectRepository
 from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
 from app.storage.repositories.secrets import SecretRepository
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.repositories.versions import VersionRepository
+from app.storage.scoping import of_opened
 
 
 class UnitOfWork:
@@ -68,6 +70,7 @@ class UnitOfWork:
     def _open(self) -> None:
         self.api_keys = ApiKeyRepository(self._db)
         self.logins = LoginRepository(self._db)
+        self.projects = ProjectRepository(self._db)
         self.idempotency = IdempotencyRepository(self._db)
         self.secrets = SecretRepository(self._db)
         self.endpoints = EndpointRepository(self._db)
@@ -90,7 +93,7 @@ class UnitOfWork:
         Raises:
             DatabaseUnavailableError: It gives none.
         """
-        await self._db.execute(select(1))
+        await self._db.execute(select(1).execution_options(**of_opened("no row")))
 
     async def driver_connection(self) -> psycopg.AsyncConnection[Any]:
         """The driver's connection of this transaction, for libraries that bring their own SQL.

@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import Any
 
+from app.acting import EVERYBODY, become
 from app.observability import configure_logging
 from app.services.container import Services, open_services
 from app.settings import Settings
@@ -20,6 +21,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 async def _main(order: dict[str, Any]) -> None:
+    become(EVERYBODY)
     settings = Settings(**order["settings"])
     configure_logging(settings)
     database = Database(str(settings.database_url), pool_size=2)

@@ -19,6 +19,7 @@ import structlog
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Status
 
+from app.acting import EVERYBODY, acting_for
 from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
 from app.services.calibrations.runner import CalibrationRunner
@@ -143,6 +144,12 @@ async def open_runners(
 async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
     alone = partial(run_alone, services)
+    # Who takes work looks at that of all projects; who does it, at its own's alone.
+    with acting_for(EVERYBODY):
+        await _work(services, alone)
+
+
+async def _work(services: Services, alone: Alone) -> None:
     async with open_runners(services, alone=alone) as runners, asyncio.TaskGroup() as tasks:
         n_sessions = services.settings.worker_concurrency
         tasks.create_task(_take_jobs(services, SESSION, runners.sessions, n_sessions))

@@ -65,7 +65,7 @@ class Story:
     async def authenticate(self, secret: str) -> Any:
         if self.closed_to_readers:
             raise UnauthenticatedError("The API key was revoked.")
-        return SimpleNamespace(id=f"key of {secret}", scopes=frozenset())
+        return SimpleNamespace(id=f"key of {secret}", scopes=frozenset(), project_id="prj_1")
 
 
 @pytest.fixture(autouse=True)

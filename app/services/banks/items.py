@@ -51,7 +51,7 @@ class ItemService:
         check_scorers([record], await faults_of([record.scorer]))
         item = new_item(record, new_id("itm"))
         async with self._database.unit_of_work() as uow:
-            found = await uow.banks.find(bank)
+            found = await uow.banks.find(bank, for_update=True)
             await scorer_endpoints(uow, own_scorers([item]))
             await uow.items.add(found.id, [item])
             return await uow.items.find(found.id, item.id)

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from app import adapters
+from app.acting import maker, owner
 from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import require_public_url
 from app.adapters.guard import AddressGuard, literal_address
@@ -322,6 +323,8 @@ class EndpointService:
             settings=replace(spec.settings, limits=Limits()),
             sealed=SealedSecrets(),
             revision=1,
+            project_id=owner(),
+            created_by=maker(),
             created_at=now,
             updated_at=now,
             archived_at=None,

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, func, select, update
+from sqlalchemy import ColumnElement, Row, bindparam, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import made_of
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import ApiKeyRow
+from app.storage.scoping import of_opened
 
 
 class ApiKeyRepository:
@@ -28,10 +29,12 @@ class ApiKeyRepository:
         secret_hash: str,
         scopes: Iterable[Scope],
         expires_at: datetime | None,
+        project_id: str | None = None,
     ) -> ApiKey:
-        """Store a new key."""
+        """Store a new key, of a project or of all of them."""
         row = ApiKeyRow(
             id=key_id,
+            project_id=project_id,
             name=name,
             prefix=prefix,
             secret_hash=secret_hash,
@@ -48,21 +51,31 @@ class ApiKeyRepository:
         row = (await self._db.execute(_BY_SECRET, {"presented": secret_hash})).one_or_none()
         return (_api_key(row), row.secret_hash) if row else None
 
-    async def page(self, request: PageRequest) -> Page[ApiKey]:
+    async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
         """One page of the keys, revoked and expired ones included.
+
+        Args:
+            request: Which page.
+            project_id: Of this project alone.
 
         Raises:
             NotFoundError: `request.after` is no key.
         """
+        found = select(ApiKeyRow).where(_of(project_id))
         return await read_page(
-            self._db, select(ApiKeyRow), request, key=ApiKeyRow.id, kind="API key", read=_api_key
+            self._db, found, request, key=ApiKeyRow.id, kind="API key", read=_api_key
         )
 
-    async def revoke(self, key_id: str) -> ApiKey | None:
-        """Revoke the key, or leave it revoked as it is; None when there is no such key."""
+    async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey | None:
+        """Revoke the key, or leave it revoked as it is; None when there is no such key.
+
+        Args:
+            key_id: Its id.
+            project_id: Only if it is of this project.
+        """
         row = await self._db.scalar(
             update(ApiKeyRow)
-            .where(ApiKeyRow.id == key_id)
+            .where(ApiKeyRow.id == key_id, _of(project_id))
             .values(revoked_at=func.coalesce(ApiKeyRow.revoked_at, func.now()))
             .returning(ApiKeyRow)
         )
@@ -70,7 +83,15 @@ class ApiKeyRepository:
 
 
 # Asked in every call of the API: built once, and columns only.
-_BY_SECRET = select(*ApiKeyRow.__table__.c).where(ApiKeyRow.secret_hash == bindparam("presented"))
+_BY_SECRET = (
+    select(*ApiKeyRow.__table__.c)
+    .where(ApiKeyRow.secret_hash == bindparam("presented"))
+    .execution_options(**of_opened("who has the secret"))
+)
+
+
+def _of(project_id: str | None) -> ColumnElement[bool]:
+    return true() if project_id is None else ApiKeyRow.project_id == project_id
 
 
 def _api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
@@ -14,6 +14,13 @@ from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_rows import bank_values, read_bank
 from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow
+from app.storage.scoping import SEEN, of_opened
+
+_USED_ELSEWHERE = text("""
+    SELECT true FROM sessions s
+    JOIN bank_versions v ON v.id = s.bank_version_id JOIN banks b ON b.id = v.bank_id
+    WHERE b.id = :bank_id AND s.project_id <> b.project_id LIMIT 1
+""").execution_options(**of_opened("the bank"))
 
 
 class BankRepository:
@@ -45,8 +52,11 @@ class BankRepository:
             or_(BankRow.id == id_or_name, BankRow.name == id_or_name),
             BankRow.archived_at.is_(None),
         )
-        # A name may look like another bank's id; the id wins.
-        query = query.order_by((BankRow.id == id_or_name).desc()).limit(1)
+        # A name may look like another bank's id, or be that of another project's shared bank: the
+        # id wins, then one's own.
+        query = query.order_by(
+            (BankRow.id == id_or_name).desc(), (BankRow.project_id == SEEN).desc(), BankRow.id
+        ).limit(1)
         query = query.execution_options(populate_existing=True)
         if for_update:
             query = query.with_for_update()
@@ -95,6 +105,10 @@ class BankRepository:
         await self._db.execute(
             update(BankRow).where(BankRow.id == bank.id).values(archived_at=func.now())
         )
+
+    async def used_elsewhere(self, bank_id: str) -> bool:
+        """Whether another project has measured on a bank."""
+        return await self._db.scalar(_USED_ELSEWHERE, {"bank_id": bank_id}) is not None
 
     async def withheld_scorers(self) -> list[ScorerSpec]:
         """The different scorers of withheld banks and of their items."""

@@ -13,6 +13,7 @@ from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import CollectedSessionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionRow
+from app.storage.scoping import of_opened
 
 _BATCH = 2000
 _WHO = [
@@ -134,7 +135,7 @@ class CollectedRepository:
                 FROM line JOIN sessions AS above ON above.id = line.parent_id
             )
             SELECT session_id, root_id FROM line WHERE parent_id IS NULL
-        """)
+        """).execution_options(**of_opened("the sessions"))
         rows = await self._db.execute(query, {"ids": list(session_ids)})
         return {row.session_id: row.root_id for row in rows}
 

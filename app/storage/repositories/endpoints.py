@@ -21,6 +21,7 @@ from app.records.endpoints import (
 from app.records.fields import made_of
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import EndpointRow
+from app.storage.scoping import of_opened
 
 # GCRA (ITU-T I.371, virtual scheduling) without burst: each call starts where the schedule stands
 # and moves it by its share of a minute. One statement, so that all workers share one schedule.
@@ -38,7 +39,7 @@ _RESERVE = text("""
     RETURNING extract(epoch FROM coalesce(
         e.next_request_at - share.request, e.next_token_at - share.tokens
     ) - share.now)
-""")
+""").execution_options(**of_opened("the endpoint, or that of a session"))
 
 
 class EndpointRepository:
@@ -229,6 +230,8 @@ def _endpoint(row: EndpointRow) -> Endpoint:
             header_names=tuple(row.header_names),
         ),
         revision=row.revision,
+        project_id=row.project_id,
+        created_by=row.created_by,
         created_at=row.created_at,
         updated_at=row.updated_at,
         archived_at=row.archived_at,

@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.events import StoredEvent
 from app.storage.repositories.session_queries import WITHHELD_SQL
+from app.storage.scoping import SEEN, of_opened
 
 Kind = Literal["session", "ranking", "calibration"]
 
@@ -21,8 +22,15 @@ _KINDS: Mapping[Kind, tuple[str, str, str]] = {
     "ranking": ("rankings", "banks.visibility <> 'open'", _BANK.format(table="rankings")),
     "calibration": ("calibrations", "false", ""),
 }
+_SEEN = "(CAST(:seen_project AS text) IS NULL OR {table}.project_id = :seen_project)"
+_NARROWED = of_opened("none: the text itself asks whose it is")
 _NEWEST = {
-    kind: text(f"SELECT id, event_seq FROM {table} WHERE id = ANY(:ids)")  # noqa: S608 (constants)
+    kind: text(f"""
+        SELECT id, event_seq FROM {table}
+        WHERE id = ANY(:ids) AND {_SEEN.format(table=table)}
+    """)  # noqa: S608 (constants)
+    .bindparams(SEEN)
+    .execution_options(**_NARROWED)
     for kind, (table, _, _) in _KINDS.items()
 }
 _SINCE = {
@@ -30,10 +38,12 @@ _SINCE = {
         SELECT e.{kind}_id AS id, e.seq, e.type, e.data, e.created_at, {withheld} AS withheld
         FROM unnest(CAST(:ids AS text[]), CAST(:after AS int[])) AS seen(id, seq)
         JOIN {kind}_events AS e ON e.{kind}_id = seen.id AND e.seq > seen.seq
-        JOIN {table} ON {table}.id = seen.id
+        JOIN {table} ON {table}.id = seen.id AND {_SEEN.format(table=table)}
         {bank}
         ORDER BY e.{kind}_id, e.seq LIMIT :limit
     """)  # noqa: S608 (constants)
+    .bindparams(SEEN)
+    .execution_options(**_NARROWED)
     for kind, (table, withheld, bank) in _KINDS.items()
 }
 

@@ -28,6 +28,8 @@ class InstallationRecord:
     progress: dict[str, Any]
     result: dict[str, Any] | None
     failure: dict[str, Any] | None
+    project_id: str
+    created_by: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

@@ -13,6 +13,7 @@ from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_rows import content_json, read_item, read_scorer, scorer_json
 from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
+from app.storage.scoping import of_opened
 
 _ADD_ITEMS = text("""
     INSERT INTO items (id, bank_id, key, content, scorer, tags, group_key,
@@ -20,7 +21,7 @@ _ADD_ITEMS = text("""
     SELECT * FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
         id text, bank_id text, key text, content jsonb, scorer jsonb, tags text[], group_key text,
         expected_tokens_in int, expected_tokens_out int, content_hash text)
-""")
+""").execution_options(**of_opened("the bank, which is locked"))
 
 #: Whether an item can be asked: others are known by their parameters only.
 HAS_CONTENT = ItemRow.content != literal_column("'{}'::jsonb")

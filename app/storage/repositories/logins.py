@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.records.api_keys import ApiKey, Scope
 from app.records.fields import made_of
 from app.storage.rows.endpoints import ApiKeyRow, LoginRow
+from app.storage.scoping import of_opened
 
 
 class LoginRepository:
@@ -28,6 +29,7 @@ class LoginRepository:
                 select(*ApiKeyRow.__table__.c)
                 .join(LoginRow, LoginRow.key_id == ApiKeyRow.id)
                 .where(LoginRow.token_hash == token_hash, LoginRow.expires_at > func.now())
+                .execution_options(**of_opened("who has the token"))
             )
         ).one_or_none()
         if row is None:

@@ -7,6 +7,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.storage.rows.endpoints import EndpointRow, IdempotencyRow, SecretCanaryRow
+from app.storage.scoping import FOR_ALL
 
 _ONLY = 1
 _BATCH = 100
@@ -60,6 +61,7 @@ class SecretRepository:
             )
             .order_by(EndpointRow.id)
             .limit(_BATCH)
+            .execution_options(**FOR_ALL)
         )
         rows = await self._db.scalars(query.with_for_update() if for_update else query)
         return [
@@ -85,6 +87,7 @@ class SecretRepository:
             update(EndpointRow)
             .where(EndpointRow.id == endpoint_id)
             .values({f"{name}_cipher": cipher for name, cipher in ciphers.items()})
+            .execution_options(**FOR_ALL)
         )
 
     async def answers(

@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from app.records.fields import shallow
 from app.records.sessions import Administration, Advance, Closing
+from app.storage.scoping import of_opened
 
 _CLOSING_TYPES = {
     "outcome": "text",
@@ -92,7 +93,9 @@ ADVANCE = text(f"""
     SELECT step.id, step.epoch, step.stale, lease.id IS NOT NULL AS held,
         (SELECT count(*) FROM closed WHERE closed.session_id = step.id) AS closed
     FROM step LEFT JOIN lease ON lease.id = step.id AND lease.epoch = step.epoch
-""")  # noqa: S608 (built from the constant table above)
+""").execution_options(  # noqa: S608 (built from the constant table above)
+    **of_opened("the sessions, whose lease epochs are named")
+)
 
 
 def step_values(session_id: str, epoch: int, step: Advance) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from app.storage.repositories.session_steps import ADVANCE, as_json, step_values
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
+from app.storage.scoping import of_opened
 
 #: What changes of a session when it comes into other hands, or into none: nobody waits for it now.
 MOVED: Mapping[str, Any] = {
@@ -254,7 +255,7 @@ class SessionRepository(LeasedRepository):
                 INSERT INTO session_events (session_id, seq, type, data)
                 SELECT id, event_seq, 'session.waiting', CAST(:data AS jsonb) FROM lease
                 WHERE :noted = 1
-            """),
+            """).execution_options(**of_opened("the session, whose lease epoch is named")),
             {
                 "id": session_id,
                 "epoch": epoch,
@@ -356,6 +357,7 @@ class SessionRepository(LeasedRepository):
         """Items of a session with step above `after`, in order of asking."""
         query = (
             select(*AdministrationRow.__table__.columns)
+            .execution_options(**of_opened("the session"))
             .where(AdministrationRow.session_id == session_id, AdministrationRow.step > after)
             .order_by(AdministrationRow.step)
             .limit(limit)

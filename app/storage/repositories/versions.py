@@ -31,13 +31,14 @@ from app.storage.repositories.bank_rows import (
 )
 from app.storage.repositories.items import HAS_CONTENT
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.scoping import FOR_USERS, of_opened
 
 _ADD_VERSION_ITEMS = text("""
     INSERT INTO version_items (version_id, position, item_id, a, intercept, c, d, k, status, flags)
     SELECT * FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
         version_id text, position int, item_id text, a float8, intercept float8, c float8,
         d float8, k float8, status text, flags jsonb)
-""")
+""").execution_options(**of_opened("the bank, which is locked"))
 
 _IS_FLAGGED = VersionItemRow.flags != literal_column("'[]'::jsonb")
 
@@ -342,5 +343,6 @@ class VersionRepository:
             update(ItemRow)
             .where(ItemRow.id.in_([row.id for row in drawn]))
             .values(pretest_sessions=ItemRow.pretest_sessions + 1)
+            .execution_options(**FOR_USERS)
         )
         return [row.position for row in drawn]

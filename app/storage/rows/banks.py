@@ -6,17 +6,22 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, OwnedRow
 
 
-class BankRow(Base):
+class BankRow(OwnedRow):
     """A named collection of items with the way they are put and marked."""
 
     __tablename__ = "banks"
     __table_args__ = (
         Index(
-            "uq_banks_name_live", "name", unique=True, postgresql_where=text("archived_at IS NULL")
+            "uq_banks_name_live",
+            "project_id",
+            "name",
+            unique=True,
+            postgresql_where=text("archived_at IS NULL"),
         ),
+        Index(None, "shared", postgresql_where=text("shared")),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
@@ -25,6 +30,8 @@ class BankRow(Base):
     licence: Mapped[str | None]
     source: Mapped[str | None]
     visibility: Mapped[str] = mapped_column(server_default="open")
+    #: Whether other projects may look at it and measure on it.
+    shared: Mapped[bool] = mapped_column(server_default=text("false"))
     default_scorer: Mapped[Json]
     prompt: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     unparsed_policy: Mapped[str] = mapped_column(server_default="missing")

@@ -3,9 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import DateTime, LargeBinary, MetaData, Text, func, text
+from sqlalchemy import DateTime, ForeignKey, LargeBinary, MetaData, Text, func, text
 from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from app.acting import maker, owner
 
 Json = dict[str, Any]
 
@@ -34,7 +36,17 @@ class Base(DeclarativeBase):
     }
 
 
-class LeasedRow(Base):
+class OwnedRow(Base):
+    """What belongs to a project; nobody else finds it, see `app.storage.scoping`."""
+
+    __abstract__ = True
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), default=owner)
+    #: The API key that made it, which may be gone by now; null: the command line.
+    created_by: Mapped[str | None] = mapped_column(default=maker)
+
+
+class LeasedRow(OwnedRow):
     """Work that one worker runs at a time: where it stands, and who has it."""
 
     __abstract__ = True

@@ -6,16 +6,17 @@ from typing import Any
 from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow
+from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow, OwnedRow
 
 
-class ResponseSetRow(Base):
+class ResponseSetRow(OwnedRow):
     """Recorded answers of many examinees to many items, with the figures that lists show."""
 
     __tablename__ = "response_sets"
+    __table_args__ = (UniqueConstraint("project_id", "name", name="uq_response_sets_name"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    name: Mapped[str] = mapped_column(unique=True)
+    name: Mapped[str]
     description: Mapped[str] = mapped_column(server_default="")
     details: Mapped[Json] = mapped_column("metadata", server_default=EMPTY_OBJECT)
     n_examinees: Mapped[int] = mapped_column(server_default=text("0"))
@@ -82,6 +83,7 @@ class CalibrationRow(LeasedRow):
             "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
         ),
         Index(None, "status", "lease_expires_at"),
+        Index(None, "project_id", "id"),
     )
 
     #: A set in use stays: without its answers nobody could tell where the parameters come from.

@@ -5,7 +5,8 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
+from app.acting import maker
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, OwnedRow
 
 
 class ApiKeyRow(Base):
@@ -14,6 +15,11 @@ class ApiKeyRow(Base):
     __tablename__ = "api_keys"
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    #: Null: the key is of no project and may name any.
+    project_id: Mapped[str | None] = mapped_column(
+        ForeignKey("projects.id", ondelete="CASCADE"), index=True
+    )
+    created_by: Mapped[str | None] = mapped_column(default=maker)
     name: Mapped[str]
     prefix: Mapped[str]
     secret_hash: Mapped[str] = mapped_column(unique=True)
@@ -34,13 +40,14 @@ class LoginRow(Base):
     expires_at: Mapped[datetime]
 
 
-class EndpointRow(Base):
+class EndpointRow(OwnedRow):
     """A language model that can be called. Secrets are stored encrypted."""
 
     __tablename__ = "endpoints"
     __table_args__ = (
         Index(
             "uq_endpoints_name_live",
+            "project_id",
             "name",
             unique=True,
             postgresql_where=text("name IS NOT NULL AND archived_at IS NULL"),

@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow
+from app.storage.rows.base import EMPTY_OBJECT, Base, Json, LeasedRow, OwnedRow
 
 
 class SessionRow(LeasedRow):
@@ -19,6 +19,7 @@ class SessionRow(LeasedRow):
             name="status",
         ),
         Index(None, "status", "lease_expires_at"),
+        Index(None, "project_id", "id"),
         Index(None, "created_at", "id"),
     )
 
@@ -61,6 +62,7 @@ class RankingRow(LeasedRow):
             "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
         ),
         Index(None, "status", "lease_expires_at"),
+        Index(None, "project_id", "id"),
     )
 
     bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
@@ -152,7 +154,7 @@ class SessionEventRow(Base):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
-class GateRow(Base):
+class GateRow(OwnedRow):
     """A session held against a threshold; the outcome follows from the session."""
 
     __tablename__ = "gates"

@@ -1,0 +1,82 @@
+"""For whom the present task works: the one value by which storage tells projects apart.
+
+It belongs to the context, as `asyncio` hands it on from task to task, so that no call can forget
+to pass it: whatever is read or written in a request is its caller's project's and no other's. A
+request begins as `NOBODY`, who sees nothing, until its key is known; a command of the terminal is
+the default project's; a worker looks after all projects (`EVERYBODY`), and runs each piece of work
+as the project that it belongs to.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+#: The project that always exists, and all there is to know of projects where one is enough.
+DEFAULT_PROJECT: Final = "prj_00000000000000000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """Whose data are seen, and who sees them.
+
+    Attributes:
+        project_id: The project; None: all of them. No project has the empty id.
+        key_id: The API key; `local` where authentication is off, None for the command line.
+    """
+
+    project_id: str | None
+    key_id: str | None = None
+
+
+NOBODY: Final = Acting("")
+EVERYBODY: Final = Acting(None)
+
+_BY_DEFAULT: Final = Acting(DEFAULT_PROJECT)
+_present: ContextVar[Acting] = ContextVar("acting", default=_BY_DEFAULT)
+
+
+def present() -> Acting:
+    """For whom this task works."""
+    return _present.get()
+
+
+@contextmanager
+def acting_for(acting: Acting) -> Iterator[None]:
+    """Work for somebody until the block ends."""
+    token = _present.set(acting)
+    try:
+        yield
+    finally:
+        _present.reset(token)
+
+
+def become(acting: Acting) -> None:
+    """Work for somebody until the enclosing `acting_for` ends, as a request once its key is known.
+
+    Only for what runs inside such a block.
+    """
+    _present.set(acting)
+
+
+def seen_project() -> str | None:
+    """Id of the project whose data are seen, for statements; None where all are."""
+    return _present.get().project_id
+
+
+def owner() -> str:
+    """Id of the project to which belongs what is made now.
+
+    Raises:
+        RuntimeError: Nobody said whose it is: a fault in the code.
+    """
+    project_id = _present.get().project_id
+    if not project_id:
+        raise RuntimeError("what is made belongs to a project: act for one")
+    return project_id
+
+
+def maker() -> str | None:
+    """Id of the API key that makes what is made now; None for the command line."""
+    return _present.get().key_id

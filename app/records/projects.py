@@ -1,0 +1,59 @@
+"""Projects as stored: whose something is, what they may use, how long it stays."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What may be used; None: as much as there is.
+
+    Attributes:
+        requests_per_s: Requests a second, on average over ten.
+        running_sessions: Live sessions that are worked on at a time, members of rankings too; the
+            others wait.
+        open_sessions: Sessions that have not ended, those that wait included.
+        event_streams: Event streams that are open at a time in one process.
+        stored_bytes: Of answers, items, response sets and events.
+        usd_per_day: Spent on calls of endpoints in 24 hours, scorers' calls too.
+        tokens_per_day: Read and written by endpoints in 24 hours.
+    """
+
+    requests_per_s: float | None = None
+    running_sessions: int | None = None
+    open_sessions: int | None = None
+    event_streams: int | None = None
+    stored_bytes: int | None = None
+    usd_per_day: float | None = None
+    tokens_per_day: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """For how many days something stays; None: until it is deleted.
+
+    Attributes:
+        sessions_days: Ended sessions, rankings among them, with all that belongs to them.
+        texts_days: What endpoints wrote: answers, raw texts, reasoning. Marks and figures stay.
+        events_days: Events of what has ended.
+        audit_days: Entries of the audit trail.
+    """
+
+    sessions_days: int | None = None
+    texts_days: int | None = None
+    events_days: int | None = None
+    audit_days: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """Whose banks, endpoints, sessions and all else there is."""
+
+    id: str
+    name: str
+    description: str = ""
+    limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
+    revision: int = 1
+    created_at: datetime
+    updated_at: datetime

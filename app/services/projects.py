@@ -1,0 +1,113 @@
+"""Projects: made, looked up, changed, removed."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from cachetools import TTLCache
+
+from app.acting import DEFAULT_PROJECT
+from app.records.projects import Limits, Project, Retention
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
+
+#: For so long a project that was seen is not looked up again, seconds; so many at most.
+_KEPT_S, _MOST_KEPT = 1.0, 1000
+
+
+class ProjectService:
+    """Use cases of projects.
+
+    Args:
+        database: Where they are.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._seen: TTLCache[str, Project] = TTLCache(_MOST_KEPT, _KEPT_S)
+
+    async def create(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        limits: Limits | None = None,
+        retention: Retention | None = None,
+    ) -> Project:
+        """A new project, which holds nothing.
+
+        Raises:
+            AlreadyExistsError: Its name is taken.
+        """
+        now = datetime.now(UTC)
+        project = Project(
+            id=new_id("prj"),
+            name=name,
+            description=description,
+            limits=limits or Limits(),
+            retention=retention or Retention(),
+            created_at=now,
+            updated_at=now,
+        )
+        async with self._database.unit_of_work() as uow:
+            return await uow.projects.add(project)
+
+    async def find(self, id_or_name: str = DEFAULT_PROJECT) -> Project:
+        """A project by its id or its name.
+
+        Raises:
+            NotFoundError: No such project.
+        """
+        async with self._database.reading() as uow:
+            return await uow.projects.find(id_or_name)
+
+    async def recent(self, id_or_name: str) -> Project:
+        """As `find`, as it was a moment ago: for what asks in every request.
+
+        Raises:
+            NotFoundError: No such project.
+        """
+        known = self._seen.get(id_or_name)
+        if known is None:
+            known = self._seen[id_or_name] = await self.find(id_or_name)
+        return known
+
+    async def page(self, request: PageRequest) -> Page[Project]:
+        """One page of the projects.
+
+        Raises:
+            NotFoundError: `request.after` is no project.
+        """
+        async with self._database.reading() as uow:
+            return await uow.projects.page(request)
+
+    async def update(self, project: str, revision: int, changes: Mapping[str, Any]) -> Project:
+        """Change fields of a project.
+
+        Args:
+            project: Id or name.
+            revision: What the change is based on.
+            changes: `name`, `description`, `limits`, `retention`.
+
+        Raises:
+            NotFoundError: No such project.
+            PreconditionFailedError: It has changed since.
+            AlreadyExistsError: The new name is taken.
+        """
+        async with self._database.unit_of_work() as uow:
+            updated = await uow.projects.update(project, revision, changes)
+        self._seen.clear()
+        return updated
+
+    async def delete(self, project: str, revision: int) -> None:
+        """Remove a project that holds nothing, with its keys.
+
+        Raises:
+            NotFoundError: No such project.
+            PreconditionFailedError: It has changed since.
+            InvalidStateError: It holds something, or is the one that always exists.
+        """
+        async with self._database.unit_of_work() as uow:
+            await uow.projects.delete(project, revision)
+        self._seen.clear()

@@ -1,0 +1,136 @@
+"""Projects. They are the operator's: whoever is no admin over all meets their own alone."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import delete, func, or_, select, text, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.acting import DEFAULT_PROJECT
+from app.errors import InvalidStateError, NotFoundError
+from app.records.fields import made_of
+from app.records.projects import Limits, Project, Retention
+from app.storage.paging import Page, PageRequest, read_page
+from app.storage.revisions import require_revision
+from app.storage.rows.projects import ProjectRow
+from app.storage.scoping import of_opened
+
+#: Tables of what belongs to a project, and what people call one row.
+_HELD = {
+    "sessions": "session",
+    "rankings": "ranking",
+    "calibrations": "calibration",
+    "response_sets": "response set",
+    "banks": "bank",
+    "endpoints": "endpoint",
+    "installations": "installation",
+    "gates": "gate",
+}
+_COUNTS = text(
+    " UNION ALL ".join(
+        f"SELECT '{table}', count(*) FROM {table} WHERE project_id = :id"  # noqa: S608 (above)
+        for table in _HELD
+    )
+).execution_options(**of_opened("the project"))
+
+
+class ProjectRepository:
+    """Questions and changes about projects, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def add(self, project: Project) -> Project:
+        """Store a new project.
+
+        Raises:
+            AlreadyExistsError: Its name is taken (from the unit of work).
+        """
+        values = asdict(project)
+        values["limits"], values["retention"] = _said(project.limits), _said(project.retention)
+        self._db.add(ProjectRow(**values))
+        await self._db.flush()
+        return await self.find(project.id)
+
+    async def find(self, id_or_name: str, *, for_update: bool = False) -> Project:
+        """A project by its id or its name.
+
+        Raises:
+            NotFoundError: No such project.
+        """
+        query = (
+            select(ProjectRow)
+            .where(or_(ProjectRow.id == id_or_name, ProjectRow.name == id_or_name))
+            .order_by((ProjectRow.id == id_or_name).desc())
+            .limit(1)
+            .execution_options(populate_existing=True)
+        )
+        row = await self._db.scalar(query.with_for_update() if for_update else query)
+        if row is None:
+            raise NotFoundError("project", id_or_name)
+        return _read(row)
+
+    async def page(self, request: PageRequest) -> Page[Project]:
+        """One page of the projects.
+
+        Raises:
+            NotFoundError: `request.after` is no project.
+        """
+        return await read_page(
+            self._db, select(ProjectRow), request, key=ProjectRow.id, kind="project", read=_read
+        )
+
+    async def update(self, project_id: str, revision: int, changes: Mapping[str, Any]) -> Project:
+        """Change fields of a project that is still at `revision`.
+
+        Raises:
+            NotFoundError: No such project.
+            PreconditionFailedError: It has changed since.
+            AlreadyExistsError: The new name is taken (from the unit of work).
+        """
+        project = await self.find(project_id, for_update=True)
+        require_revision(f"Project {project.name!r}", project.revision, revision)
+        values = dict(changes)
+        for name in ("limits", "retention"):
+            if name in values:
+                values[name] = _said(values[name])
+        await self._db.execute(
+            update(ProjectRow)
+            .where(ProjectRow.id == project.id)
+            .values(**values, revision=revision + 1, updated_at=func.now())
+        )
+        return await self.find(project.id)
+
+    async def delete(self, project_id: str, revision: int) -> None:
+        """Remove a project that holds nothing, with its keys.
+
+        Raises:
+            NotFoundError: No such project.
+            PreconditionFailedError: It is not at `revision` any more.
+            InvalidStateError: It holds something, or is the one that always exists.
+        """
+        project = await self.find(project_id, for_update=True)
+        require_revision(f"Project {project.name!r}", project.revision, revision)
+        if project.id == DEFAULT_PROJECT:
+            raise InvalidStateError(f"Project {project.name!r} always exists.")
+        held = await self.holds(project.id)
+        if held:
+            what = ", ".join(f"{count} {noun}{'s' * (count > 1)}" for noun, count in held.items())
+            raise InvalidStateError(
+                f"Project {project.name!r} holds {what}: delete what it holds first."
+            )
+        await self._db.execute(delete(ProjectRow).where(ProjectRow.id == project.id))
+
+    async def holds(self, project_id: str) -> dict[str, int]:
+        """What a project holds: how many of each kind, archived ones included."""
+        rows = await self._db.execute(_COUNTS, {"id": project_id})
+        return {_HELD[table]: count for table, count in rows if count}
+
+
+def _said(value: Limits | Retention) -> dict[str, Any]:
+    return {name: given for name, given in asdict(value).items() if given is not None}
+
+
+def _read(row: ProjectRow) -> Project:
+    return made_of(Project, row, limits=Limits(**row.limits), retention=Retention(**row.retention))

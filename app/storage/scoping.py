@@ -1,0 +1,155 @@
+"""Whose rows a statement finds: the one place where projects are kept apart.
+
+Every statement of an ORM class gets the condition of that class before it is sent, wherever the
+class stands in it, by `app.acting.present()`. So no repository can forget a filter. What is not a
+statement of such classes (a text, or a table's bare columns) says by `of_opened` which row, found
+under these conditions before, tells whose it is; without that it is refused.
+"""
+
+from typing import Any, ClassVar, Final
+
+from sqlalchemy import Boolean, ColumnElement, String, bindparam, event
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session, with_loader_criteria
+from sqlalchemy.orm.util import LoaderCriteriaOption
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.visitors import InternalTraversal
+
+from app.acting import seen_project
+from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.calibrations import (
+    AnswerSheetRow,
+    CalibrationEventRow,
+    CalibrationRow,
+    CollectedSessionRow,
+    ResponseItemRow,
+    ResponseSetRow,
+)
+from app.storage.rows.catalog import InstallationRow
+from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.sessions import (
+    AdministrationRow,
+    GateRow,
+    RankingEventRow,
+    RankingRow,
+    SessionEventRow,
+    SessionRow,
+)
+
+#: Of a statement that changes something of a bank for whoever uses it, such as how often its
+#: items were drawn: it finds what may be read.
+FOR_USERS: Final = {"for_users": True}
+#: Of a statement about all projects, whoever acts: keys that encrypt are the whole database's.
+FOR_ALL: Final = {"for_all": True}
+
+
+def of_opened(what: str) -> dict[str, Any]:
+    """Execution options of a statement that no condition can be added to.
+
+    Args:
+        what: The row that was found before and to which all belongs that the statement touches.
+    """
+    return {"of_opened": what}
+
+
+SEEN: Final = bindparam("seen_project", callable_=seen_project, type_=String())
+
+
+class _Under(ColumnElement[bool]):
+    """Whether a column names a row of a query on `:seen`; cheap to build and to look up."""
+
+    type = Boolean()
+    _traverse_internals: ClassVar[list[tuple[str, InternalTraversal]]] = [
+        ("column", InternalTraversal.dp_clauseelement),
+        ("seen", InternalTraversal.dp_clauseelement),
+        ("ids", InternalTraversal.dp_string),
+    ]
+
+    def __init__(self, column: Any, ids: str) -> None:
+        self.column = column
+        self.seen = SEEN
+        self.ids = ids
+
+
+@compiles(_Under)
+def _under(element: _Under, compiler: SQLCompiler, **options: Any) -> str:
+    column = compiler.process(element.column, **options)
+    seen = compiler.process(element.seen, **options)
+    return f"{column} IN ({element.ids.replace(':seen', seen)})"
+
+
+_OWNED: Final = (
+    EndpointRow,
+    SessionRow,
+    RankingRow,
+    GateRow,
+    ResponseSetRow,
+    CalibrationRow,
+    InstallationRow,
+)
+_OF_OWNED: Final = {
+    AdministrationRow.session_id: "sessions",
+    SessionEventRow.session_id: "sessions",
+    RankingEventRow.ranking_id: "rankings",
+    ResponseItemRow.set_id: "response_sets",
+    AnswerSheetRow.set_id: "response_sets",
+    CollectedSessionRow.set_id: "response_sets",
+    CalibrationEventRow.calibration_id: "calibrations",
+}
+
+
+_BANKS = "SELECT b.id FROM banks b WHERE b.project_id = :seen"
+_VERSIONS = """
+    SELECT v.id FROM bank_versions v JOIN banks b ON b.id = v.bank_id WHERE b.project_id = :seen
+"""
+_OR_SHARED = " OR b.shared"
+
+
+def _bank_conditions(*, shared: bool) -> list[LoaderCriteriaOption]:
+    rest = _OR_SHARED if shared else ""
+    own = BankRow.project_id == SEEN
+    return [
+        _condition(BankRow, (own | BankRow.shared) if shared else own),
+        _condition(ItemRow, _Under(ItemRow.bank_id, _BANKS + rest)),
+        _condition(BankVersionRow, _Under(BankVersionRow.bank_id, _BANKS + rest)),
+        _condition(VersionItemRow, _Under(VersionItemRow.version_id, _VERSIONS + rest)),
+    ]
+
+
+def _condition(row: Any, condition: ColumnElement[bool]) -> LoaderCriteriaOption:
+    return with_loader_criteria(row, condition, include_aliases=True)
+
+
+def _parent(column: InstrumentedAttribute[str], table: str) -> LoaderCriteriaOption:
+    ids = f"SELECT o.id FROM {table} o WHERE o.project_id = :seen"  # noqa: S608 (names above)
+    return _condition(column.class_, _Under(column, ids))
+
+
+_ALIKE: Final = [
+    *(_condition(row, row.project_id == SEEN) for row in _OWNED),
+    *(_parent(column, table) for column, table in _OF_OWNED.items()),
+]
+#: What may be looked at, and what may be changed: of shared banks only their own project's.
+_READING: Final = (*_ALIKE, *_bank_conditions(shared=True))
+_WRITING: Final = (*_ALIKE, *_bank_conditions(shared=False))
+
+
+class ScopedSession(Session):
+    """A session whose statements find the rows of the present project alone."""
+
+
+@event.listens_for(ScopedSession, "do_orm_execute")
+def _scope(state: ORMExecuteState) -> None:
+    options = state.execution_options
+    if seen_project() is None or state.is_insert or "for_all" in options:
+        return
+    if not state.is_orm_statement:
+        if "of_opened" not in options:
+            raise RuntimeError(
+                "a statement that is none of ORM classes must say whose rows it finds: of_opened"
+            )
+        return
+    locked = getattr(state.statement, "_for_update_arg", None)
+    locks_all = locked is not None and not locked.key_share and locked.of is None
+    changes = (state.is_update or state.is_delete or locks_all) and "for_users" not in options
+    state.statement = state.statement.options(*(_WRITING if changes else _READING))
