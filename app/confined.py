@@ -3,7 +3,8 @@
 Files and patterns from outside may take any amount of memory and time, and a library that reads
 them may crash. So a function of ours does that in a child that is killed when it goes beyond its
 limits, when the task that waits for it is cancelled, or when this process ends. Children are forked
-from a helper process that has loaded what they need: one costs milliseconds.
+from a helper process that has loaded what they need, at the latest with the first of their kind:
+one costs milliseconds.
 
 A child that has read hostile bytes is not trusted: what it gives back is JSON and plain bytes.
 """
@@ -49,6 +50,8 @@ _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "1",
 }
 _CHUNK = 1 << 16
+#: What the helper is told with each job: the module of its function, filled up with blanks.
+MODULE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +242,8 @@ class Confinement:
                 with self._lock:
                     control = self._started()
                     try:
-                        socket.send_fds(control, [b"j"], descriptors)
+                        module = header["module"].encode().ljust(MODULE_BYTES)
+                        socket.send_fds(control, [module], descriptors)
                     except OSError:
                         self._stop()
                         if last_try:

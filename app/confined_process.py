@@ -1,10 +1,10 @@
 """The program that forks a child for each piece of confined work; see `app.confined`.
 
-It has one thread of its own and has imported beforehand what the work needs, so that a child costs
-milliseconds. Each job comes over the control socket as one byte with three descriptors: a socket to
-reply on, a file with the job, a file for what is made. The child replies with one JSON line; when
-it has ended, this process adds another with how. A closed reply socket means that the work is no
-longer wanted, and a closed control socket that nobody is left to work for.
+It has one thread of its own and imports what the work needs before it forks, so that a child costs
+milliseconds. Each job comes over the control socket as the name of a module with three descriptors:
+a socket to reply on, a file with the job, a file for what is made. The child replies with one JSON
+line; when it has ended, this process adds another with how. A closed reply socket means that the
+work is no longer wanted, and a closed control socket that nobody is left to work for.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from typing import Any, BinaryIO, NoReturn
 from typing_extensions import override
 
 from app import errors
+from app.confined import MODULE_BYTES
 from app.errors import InvalidInputError, SextantError
 
 _N_DESCRIPTORS = 3
@@ -66,7 +67,8 @@ class _Children:
                     self._selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)
 
-    def _start(self, reply: socket.socket, job: int, made: int) -> None:
+    def _start(self, module: str, reply: socket.socket, job: int, made: int) -> None:
+        _load(module)
         parent = os.getpid()
         try:
             pid = os.fork()
@@ -116,12 +118,23 @@ class _Children:
         os._exit(0)
 
 
-def _receive(control: socket.socket) -> tuple[socket.socket, int, int] | None:
-    _, descriptors, _, _ = socket.recv_fds(control, 1, _N_DESCRIPTORS)
+def _receive(control: socket.socket) -> tuple[str, socket.socket, int, int] | None:
+    module, descriptors, _, _ = socket.recv_fds(control, MODULE_BYTES, _N_DESCRIPTORS)
     if len(descriptors) < _N_DESCRIPTORS:
         return None
     reply, job, made = descriptors
-    return socket.socket(fileno=reply), job, made
+    return module.decode().strip(), socket.socket(fileno=reply), job, made
+
+
+def _load(*modules: str) -> None:
+    """Import what children run, once for all of them; a fault is the child's to tell."""
+    new = [module for module in modules if module not in sys.modules]
+    for module in new:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+    if new:
+        gc.collect()
+        gc.freeze()  # or every child would copy the pages of all that is loaded
 
 
 def _send(reply: socket.socket, message: dict[str, Any]) -> None:
@@ -216,10 +229,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     sys.meta_path.insert(0, _WithoutPandas())
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
-    gc.collect()
-    gc.freeze()  # or every child would copy the pages of all that is loaded
+    _load(*sys.argv[2:])
     with socket.socket(fileno=int(sys.argv[1])) as control:
         _Children(control).serve()
 

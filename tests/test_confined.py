@@ -23,6 +23,8 @@ from app.errors import (
 )
 
 MB = 2**20
+#: Who imported this module.
+IMPORTER = os.getpid()
 
 
 def echo(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
@@ -114,6 +116,18 @@ async def test_a_value_and_a_file_come_back_from_another_process(cells: Confinem
         assert output.read() == b"onetwo"
     assert value["pid"] not in {os.getpid(), cells.helper_pid}
     await is_gone(value["pid"])
+
+
+def importer(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> int:
+    return IMPORTER
+
+
+async def test_what_was_not_preloaded_is_imported_once_for_all_children() -> None:
+    cells = Confinement(preloaded=[])
+    try:
+        assert {await run(cells, importer) for _ in range(2)} == {cells.helper_pid}
+    finally:
+        cells.close()
 
 
 @pytest.mark.parametrize(
