@@ -11,7 +11,7 @@ from app.scorers.calling import CallingScorer, Tools
 from app.scorers.marking import check, examples, mark
 from app.scorers.reference import reference_answers
 from app.scorers.registry import default_registry
-from app.scorers.workbench import aclose, working_for
+from app.scorers.turns import aclose, working_for
 
 __all__ = [
     "CallingScorer",

@@ -15,7 +15,8 @@ from app.scorers.calling import CallingScorer, Equipped
 from app.scorers.registry import default_registry
 from app.scorers.remote import mark_of, sent
 from app.scorers.text import is_blank
-from app.scorers.workbench import Failed, current_bench
+from app.scorers.turns import current_bench
+from app.scorers.workbench import Failed
 
 #: Characters up to which texts are read on the spot.
 MAX_CHARS_HERE = 1_500

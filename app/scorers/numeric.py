@@ -17,7 +17,8 @@ from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import WORK_S, Mark, NotScored, Scored, ScorerParams
 from app.scorers.numbers import Number, numbers_in, prepare, whole_number
 from app.scorers.text import last_boxed, last_line, no_answer, sole_emphasis, statements
-from app.scorers.workbench import Failed, current_bench
+from app.scorers.turns import current_bench
+from app.scorers.workbench import Failed
 
 _EQUALS = re.compile(r"=|≈|≃|\\approx|:=")
 _SENTENCE_END = re.compile(r"(?<=[^\s])[.;!?](?:\s|$)")

@@ -11,7 +11,8 @@ from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
 from app.scorers.base import Mark, NotScored, Scored, ScorerParams
 from app.scorers.text import MAX_CHARS, is_refusal, no_answer
-from app.scorers.workbench import Failed, current_bench
+from app.scorers.turns import current_bench
+from app.scorers.workbench import Failed
 
 #: Seconds; an honest pattern is compiled in thousandths.
 _COMPILE_TIMEOUT_S = 2.0

@@ -123,9 +123,9 @@ def _latex(text: str) -> str:
 
 def _load_scorers() -> Any:
     """The scorers themselves, whose work is done right here from now on."""
-    from app.scorers import remote, workbench
+    from app.scorers import remote, turns
 
-    workbench.work_here(_Here())
+    turns.work_here(_Here())
     return remote
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sqlalchemy import ColumnElement, Select, case, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.errors import LeaseLostError
 from app.storage.rows.base import LeasedRow
 
 #: So often in a row a lease may run out without a step; then the work is done once more, alone.
@@ -23,11 +24,13 @@ class LeasedRepository(ABC):
 
     Attributes:
         row: The table.
+        kind: What stands in it, for people.
         claimable: States in which a worker may hold it.
         held: Those in which one does.
     """
 
     row: ClassVar[type[LeasedRow]]
+    kind: ClassVar[str]
     claimable: ClassVar[Sequence[str]] = ("queued", "running")
     held: ClassVar[Sequence[str]] = ("running",)
 
@@ -122,6 +125,32 @@ class LeasedRepository(ABC):
         if ids:
             await self._db.execute(update(row).where(row.id.in_(ids)).values(**values))
         return ids
+
+    async def _write(self, resource_id: str, epoch: int, **values: Any) -> None:
+        """Write columns, as far as the lease `epoch` is still the present one.
+
+        Raises:
+            LeaseLostError: It was cancelled, or another worker has it.
+        """
+        written = await self._db.execute(
+            update(self.row)
+            .where(self.row.id.in_(self._ours({resource_id: epoch})))
+            .values(**values)
+            .returning(self.row.id)
+        )
+        if written.one_or_none() is None:
+            raise LeaseLostError(
+                f"{self.kind} {resource_id} was cancelled, or another worker has it."
+            )
+
+    def _taken_away(self) -> dict[str, Any]:
+        """Columns of what is ended from outside: whoever runs it writes nothing more."""
+        return {
+            "lease_epoch": self.row.lease_epoch + 1,
+            "lease_expires_at": None,
+            "worker_id": None,
+            "finished_at": func.now(),
+        }
 
     def _ours(self, leases: Mapping[str, int]) -> Select[str]:
         """Ids of the leases that are still ours, locked in order, so that nobody deadlocks."""

@@ -1,6 +1,6 @@
 """Cursor pages over tables whose ids sort by time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -11,7 +11,6 @@ from sqlalchemy.orm import InstrumentedAttribute
 from app.errors import NotFoundError
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +38,22 @@ class Page(Generic[T]):
 
 async def read_page(
     db: AsyncSession,
-    statement: Select[R],
+    statement: Select[Any],
     request: PageRequest,
     *,
     key: InstrumentedAttribute[str],
     kind: str,
-    read: Callable[[R], T],
+    read: Callable[[Any], T],
 ) -> Page[T]:
     """Run `statement` for one page.
 
     Args:
         db: Open session.
-        statement: Selects one ORM class, filters applied, not ordered.
+        statement: Selects one ORM class, or columns; filters applied, not ordered.
         request: Which page.
         key: Column of the ids, by which the list is ordered.
         kind: What the list holds, for the error.
-        read: Row to domain value.
+        read: An ORM row, or a mapping of columns, to the domain's value.
 
     Raises:
         NotFoundError: Nothing has the id `after`. An entry that merely left the filter is fine.
@@ -66,7 +65,9 @@ async def read_page(
             key < request.after if request.descending else key > request.after
         )
     order: Any = key.desc() if request.descending else key.asc()
-    rows = (await db.scalars(statement.order_by(order).limit(request.limit + 1))).all()
+    found = await db.execute(statement.order_by(order).limit(request.limit + 1))
+    is_one = len(statement.column_descriptions) == 1
+    rows: Sequence[Any] = found.scalars().all() if is_one else found.mappings().all()
     return Page(
         items=tuple(read(row) for row in rows[: request.limit]),
         has_more=len(rows) > request.limit,

@@ -14,7 +14,8 @@ import pytest
 from app.errors import BusyError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, aclose, build, mark
-from app.scorers.workbench import Failed, Workbench, workbench
+from app.scorers.turns import workbench
+from app.scorers.workbench import Failed, Workbench
 
 HANGING: dict[str, Any] = {
     "pattern": r"^(a+)+$",
@@ -151,7 +152,7 @@ SCRIPT = """
 import asyncio, os, sys
 from app.items import Answer, ItemContent, ScorerSpec
 from app.scorers import build, mark
-from app.scorers.workbench import workbench
+from app.scorers.turns import workbench
 
 async def main():
     scorer = build(ScorerSpec("pattern", {"pattern": "b", "timeout_s": 60}))

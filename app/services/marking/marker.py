@@ -16,7 +16,7 @@ from app.items import Answer, Outcome, ScorerSpec
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.scorers.base import Mark, NotScored, Scored
 from app.scorers.calling import CallingScorer
-from app.scorers.workbench import Kind
+from app.scorers.turns import Kind
 from app.services.banks.loaded import BankItem
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited

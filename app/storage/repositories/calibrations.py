@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, delete, func, insert, select, update
 from sqlalchemy.orm import aliased
 from typing_extensions import override
 
-from app.errors import InvalidStateError, LeaseLostError, NotFoundError
+from app.errors import InvalidStateError, NotFoundError
 from app.records.calibrations import (
     COLUMNS,
     UNDERWAY,
@@ -27,6 +27,7 @@ class CalibrationRepository(LeasedRepository):
     """Questions and changes about calibrations, within one transaction."""
 
     row = CalibrationRow
+    kind = "Calibration"
 
     @override
     def _ready(self) -> Sequence[ColumnElement[bool]]:
@@ -167,8 +168,8 @@ class CalibrationRepository(LeasedRepository):
         Raises:
             LeaseLostError: It was cancelled, or another worker has it.
         """
-        is_part = await self._write(calibration_id, epoch, progress=dict(progress), lapses=0)
-        if not is_part:
+        await self._write(calibration_id, epoch, progress=dict(progress), lapses=0)
+        if await self._parent_of(calibration_id) is None:
             await self._note(calibration_id, "progress", progress)
 
     async def complete(
@@ -288,40 +289,21 @@ class CalibrationRepository(LeasedRepository):
             )
         await self._db.execute(delete(CalibrationRow).where(CalibrationRow.id == calibration_id))
 
-    async def _write(self, calibration_id: str, epoch: int, **values: Any) -> bool:
-        """Write what the lease allows; whether it is a part."""
-        written = await self._db.execute(
-            update(CalibrationRow)
-            .where(CalibrationRow.id.in_(self._ours({calibration_id: epoch})))
-            .values(**values)
-            .returning(CalibrationRow.parent_id)
-        )
-        row = written.one_or_none()
-        if row is None:
-            raise LeaseLostError(
-                f"Calibration {calibration_id} was cancelled, or another worker has it."
-            )
-        return row.parent_id is not None
-
     async def _end(self, which: ColumnElement[bool], status: str, **values: Any) -> None:
         """End what has not ended, and take its lease away."""
         await self._db.execute(
             update(CalibrationRow)
             .where(which, CalibrationRow.status.in_(UNDERWAY))
-            .values(
-                status=status,
-                lease_epoch=CalibrationRow.lease_epoch + 1,
-                lease_expires_at=None,
-                worker_id=None,
-                finished_at=func.now(),
-                **values,
-            )
+            .values(self._taken_away() | {"status": status, **values})
         )
+
+    async def _parent_of(self, calibration_id: str) -> str | None:
+        query = select(CalibrationRow.parent_id).where(CalibrationRow.id == calibration_id)
+        return (await self._db.scalars(query)).one_or_none()
 
     async def _lock_parent(self, calibration_id: str) -> str | None:
         """Lock the calibration that this is a part of, always before the part: no deadlocks."""
-        query = select(CalibrationRow.parent_id).where(CalibrationRow.id == calibration_id)
-        parent_id = (await self._db.scalars(query)).one_or_none()
+        parent_id = await self._parent_of(calibration_id)
         if parent_id is not None:
             row = select(CalibrationRow.id).where(CalibrationRow.id == parent_id)
             await self._db.execute(row.with_for_update())

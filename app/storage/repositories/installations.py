@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import func, select, update
 
-from app.errors import InvalidStateError, LeaseLostError, NotFoundError
+from app.errors import InvalidStateError, NotFoundError
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.catalog import InstallationRow
@@ -39,6 +39,7 @@ class InstallationRepository(LeasedRepository):
     """Questions and changes about installations, within one transaction."""
 
     row = InstallationRow
+    kind = "Installation"
 
     async def add(self, installation_id: str, entry: str) -> InstallationRecord:
         """Store a new installation, queued."""
@@ -129,13 +130,7 @@ class InstallationRepository(LeasedRepository):
         await self._db.execute(
             update(InstallationRow)
             .where(InstallationRow.id == installation_id)
-            .values(
-                status="cancelled",
-                lease_epoch=InstallationRow.lease_epoch + 1,
-                lease_expires_at=None,
-                worker_id=None,
-                finished_at=func.now(),
-            )
+            .values(self._taken_away() | {"status": "cancelled"})
         )
         return await self.get(installation_id)
 
@@ -148,18 +143,6 @@ class InstallationRepository(LeasedRepository):
             worker_id=None,
             finished_at=func.now(),
         )
-
-    async def _write(self, installation_id: str, epoch: int, **values: Any) -> None:
-        written = await self._db.execute(
-            update(InstallationRow)
-            .where(InstallationRow.id.in_(self._ours({installation_id: epoch})))
-            .values(**values)
-            .returning(InstallationRow.id)
-        )
-        if written.one_or_none() is None:
-            raise LeaseLostError(
-                f"Installation {installation_id} was cancelled, or another worker has it."
-            )
 
 
 def _read(row: InstallationRow) -> InstallationRecord:

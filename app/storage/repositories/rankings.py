@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
 
-from app.errors import InvalidStateError, LeaseLostError, NotFoundError
+from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
 from app.records.rankings import UNDERWAY, RankingEnd, RankingRecord
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent, SessionRecord
 from app.storage.leased import LeasedRepository
-from app.storage.paging import Page, PageRequest
+from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.sessions import MOVED, SessionRepository
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import RankingEventRow, RankingRow, SessionEventRow, SessionRow
@@ -23,6 +23,7 @@ class RankingRepository(LeasedRepository):
     """Questions and changes about rankings, within one transaction."""
 
     row = RankingRow
+    kind = "Ranking"
 
     async def add(
         self,
@@ -63,7 +64,7 @@ class RankingRepository(LeasedRepository):
         row = (await self._db.execute(query)).mappings().one_or_none()
         if row is None:
             raise NotFoundError("ranking", ranking_id)
-        return RankingRecord(**row)
+        return _read(row)
 
     async def list_page(
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
@@ -78,17 +79,9 @@ class RankingRepository(LeasedRepository):
             query = query.where(RankingRow.status == status)
         if bank_id is not None:
             query = query.where(BankVersionRow.bank_id == bank_id)
-        if request.after is not None:
-            await self.get(request.after)
-            query = query.where(
-                RankingRow.id < request.after
-                if request.descending
-                else RankingRow.id > request.after
-            )
-        order = RankingRow.id.desc() if request.descending else RankingRow.id.asc()
-        rows = await self._db.execute(query.order_by(order).limit(request.limit + 1))
-        records = [RankingRecord(**row) for row in rows.mappings()]
-        return Page(items=tuple(records[: request.limit]), has_more=len(records) > request.limit)
+        return await read_page(
+            self._db, query, request, key=RankingRow.id, kind="ranking", read=_read
+        )
 
     async def members(self, ranking_id: str) -> list[SessionRecord]:
         """The sessions of its endpoints, in the order in which they were given."""
@@ -135,14 +128,7 @@ class RankingRepository(LeasedRepository):
         if end is not None:
             values |= {f.name: getattr(end, f.name) for f in fields(end)}
             values |= {"lease_expires_at": None, "finished_at": func.now()}
-        written = await self._db.execute(
-            update(RankingRow)
-            .where(RankingRow.id.in_(self._ours({ranking_id: epoch})))
-            .values(**values)
-            .returning(RankingRow.id)
-        )
-        if written.one_or_none() is None:
-            raise LeaseLostError(f"Ranking {ranking_id} is no longer run under lease {epoch}.")
+        await self._write(ranking_id, epoch, **values)
         await self._note(ranking_id, events)
 
     async def reopen(
@@ -179,13 +165,7 @@ class RankingRepository(LeasedRepository):
         await self._db.execute(
             update(RankingRow)
             .where(RankingRow.id == ranking_id)
-            .values(
-                **stopped,
-                lease_epoch=epoch,
-                lease_expires_at=None,
-                worker_id=None,
-                finished_at=func.now(),
-            )
+            .values(self._taken_away() | stopped)
         )
         members = await self._db.execute(
             update(SessionRow)
@@ -271,6 +251,10 @@ _RANKINGS = (
     .join(BankVersionRow, BankVersionRow.id == RankingRow.bank_version_id)
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
 )
+
+
+def _read(row: Mapping[Any, Any]) -> RankingRecord:
+    return RankingRecord(**row)
 
 
 def _live_members(ranking_id: str) -> ColumnElement[bool]:

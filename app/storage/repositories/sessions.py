@@ -33,7 +33,7 @@ from app.records.sessions import (
     SessionRecord,
 )
 from app.storage.leased import LeasedRepository
-from app.storage.paging import Page, PageRequest
+from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.session_queries import LOCKED_SESSION, SESSION, SESSIONS, WITH_AWAITED
 from app.storage.repositories.session_steps import ADVANCE, as_json, step_values, taken_over
 from app.storage.rows.banks import BankRow, BankVersionRow
@@ -53,6 +53,7 @@ class SessionRepository(LeasedRepository):
     """Questions and changes about sessions, within one transaction."""
 
     row = SessionRow
+    kind = "Session"
     claimable = UNDERWAY
     held = ("running", "waiting")
 
@@ -108,7 +109,7 @@ class SessionRepository(LeasedRepository):
         row = (await self._db.execute(query, {"wanted": session_id})).mappings().one_or_none()
         if row is None:
             raise NotFoundError("session", session_id)
-        return SessionRecord(**row)
+        return _read(row)
 
     async def with_awaited(self, session_id: str) -> tuple[SessionRecord, Administration | None]:
         """One session, and the first of its items whose answer is awaited.
@@ -146,24 +147,15 @@ class SessionRepository(LeasedRepository):
         for column, wanted in filters:
             if wanted is not None:
                 query = query.where(column == wanted)
-        if request.after is not None:
-            if await self._db.get(SessionRow, request.after) is None:
-                raise NotFoundError("session", request.after)
-            query = query.where(
-                SessionRow.id < request.after
-                if request.descending
-                else SessionRow.id > request.after
-            )
-        order = SessionRow.id.desc() if request.descending else SessionRow.id.asc()
-        rows = await self._db.execute(query.order_by(order).limit(request.limit + 1))
-        records = [SessionRecord(**row) for row in rows.mappings()]
-        return Page(items=tuple(records[: request.limit]), has_more=len(records) > request.limit)
+        return await read_page(
+            self._db, query, request, key=SessionRow.id, kind="session", read=_read
+        )
 
     async def of_ranking(self, ranking_id: str) -> list[SessionRecord]:
         """The members of a ranking, in the order in which they were given."""
         query = SESSIONS.where(SessionRow.ranking_id == ranking_id)
         rows = await self._db.execute(query.order_by(SessionRow.ranking_member))
-        return [SessionRecord(**row) for row in rows.mappings()]
+        return [_read(row) for row in rows.mappings()]
 
     async def latest_results(self, bank_id: str) -> list[SessionRecord]:
         """The newest completed session of each endpoint on each scale of a bank.
@@ -185,7 +177,7 @@ class SessionRepository(LeasedRepository):
             .ext(distinct_on(scale, EndpointRow.kind, who))
             .order_by(scale, EndpointRow.kind, who, SessionRow.finished_at.desc())
         )
-        return [SessionRecord(**row) for row in (await self._db.execute(query)).mappings()]
+        return [_read(row) for row in (await self._db.execute(query)).mappings()]
 
     async def claim(
         self, session_id: str, *, worker_id: str, lease: timedelta
@@ -377,6 +369,10 @@ def _refusal(row: Any, epoch: int, step: Advance) -> LeaseLostError | StaleStepE
     if not row.held:
         return LeaseLostError(f"Session {row.id} is no longer run under lease {epoch}.")
     return None
+
+
+def _read(row: Mapping[Any, Any]) -> SessionRecord:
+    return SessionRecord(**row)
 
 
 def _require_own(record: SessionRecord) -> None:
