@@ -53,6 +53,11 @@ class Visitor:
         return self.caller.key_id if self.caller else "nobody"
 
     @property
+    def project(self) -> str:
+        """Whose tests they find."""
+        return "all"
+
+    @property
     def sight(self) -> Sight:
         """What they see of withheld banks."""
         return Sight(is_whole=self.may("banks:write"))

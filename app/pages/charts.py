@@ -6,14 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.api.schemas.leaderboards import LeaderboardEntry
+from app.api.schemas.rankings import RankedRead
+from app.engine.estimation.estimators import Z_95
+from app.pages.rendering import short
+from app.records.item_uses import ItemAnswer
 from app.reports.charts import Line, line_chart
 from app.reports.markup import Markup
-from app.reports.parts import percent, signed
-from app.reports.session.charts import trace_chart
+from app.reports.parts import count, percent, signed
+from app.reports.session.charts import Bar, interval_chart, trace_chart
 from app.services.banks.loaded import LoadedVersion
 
 _GRID = np.linspace(-4, 4, 65)
 _WIDEST = 10.0
+#: Groups of examinees on the picture of an item, and rows of a board's picture.
+_GROUPS, _ROWS = 8, 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,101 @@ def step_chart(version: LoadedVersion, position: int, theta: float | None) -> Cu
     )
     marks = range(0, len(values), 8)
     return Curve(picture, [(float(grid[at]), values[at]) for at in marks], here)
+
+
+def item_chart(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -> Curve:
+    """The curve of an item, and the mean scores of examinees of similar ability.
+
+    Args:
+        version: What the item is of.
+        position: Of the item.
+        answers: To it, with the abilities that the tests told.
+    """
+    if version.is_pretest(position):
+        return Curve(None)
+    values = version.bank.expected_score(_GRID, [position])[:, 0].tolist()
+    points = observed(answers)
+    seen = f"; {len(points)} points show what tests saw" if points else ""
+    picture = line_chart(
+        _GRID.tolist(),
+        [Line(values=values)],
+        title="Expected score by ability",
+        description=f"The curve of the item{seen}.",
+        x_label="ability (theta)",
+        y_label="expected score",
+        top=1.0,
+        points=points,
+    )
+    marks = range(0, len(values), 8)
+    return Curve(picture, [(float(_GRID[at]), values[at]) for at in marks])
+
+
+def observed(answers: Sequence[ItemAnswer]) -> list[tuple[float, float]]:
+    """Mean ability and mean score of groups of answers, the least able first."""
+    known = sorted(
+        (answer.theta, answer.score)
+        for answer in answers
+        if answer.theta is not None and answer.score is not None
+    )
+    if not known:
+        return []
+    parts = np.array_split(np.asarray(known), min(_GROUPS, len(known)))
+    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
+
+
+def board_chart(entries: Sequence[LeaderboardEntry], scale: str) -> Markup | None:
+    """Results one below the other with their intervals: a forest plot."""
+    shown = [entry for entry in entries[:_ROWS] if None not in entry.ci]
+    if not shown:
+        return None
+    bars = [
+        Bar(
+            label=f"{entry.rank_lo}. {entry.endpoint.name or entry.endpoint.model}"
+            if entry.rank_lo == entry.rank_hi
+            else f"{entry.rank_lo}-{entry.rank_hi}. {entry.endpoint.name or entry.endpoint.model}",
+            note=f"{signed(entry.theta, 2)} ({signed(entry.ci[0] or 0.0, 2)} to "
+            f"{signed(entry.ci[1] or 0.0, 2)})",
+            value=entry.theta,
+            lo=entry.ci[0] or 0.0,
+            hi=entry.ci[1] or 0.0,
+        )
+        for entry in shown
+    ]
+    return _forest(bars, f"Abilities on scale {short(scale)}, with their 95\u00a0% intervals")
+
+
+def _forest(bars: Sequence[Bar], title: str) -> Markup:
+    lo = math.floor(max(min(bar.lo for bar in bars), -_WIDEST))
+    hi = max(math.ceil(min(max(bar.hi for bar in bars), _WIDEST)), lo + 1)
+    step = max(1, (hi - lo) // 6)
+    return interval_chart(
+        bars,
+        (float(lo), float(hi)),
+        [float(tick) for tick in range(lo, hi + 1, step)],
+        title=title,
+        description=f"{count(len(bars), 'result')}, the best first.",
+        show=lambda tick: signed(tick, 0),
+        entries=[("dot", "ability"), ("one", "95\u00a0% interval")],
+    )
+
+
+def ranking_chart(order: Sequence[RankedRead]) -> Markup | None:
+    """The endpoints of a ranking one below the other, as far as they have a place."""
+    bars = [
+        Bar(
+            label=f"{place}. {one.name or one.model}",
+            note=f"{signed(one.theta, 2)} ± {one.se:.2f}",
+            value=one.theta,
+            lo=one.theta - Z_95 * one.se,
+            hi=one.theta + Z_95 * one.se,
+        )
+        for one in order[:_ROWS]
+        if one.theta is not None and one.se is not None
+        for place in (
+            [str(one.rank_lo)] if one.rank_lo == one.rank_hi else [f"{one.rank_lo}-{one.rank_hi}"]
+        )
+    ]
+    return _forest(bars, "Abilities by now, with their 95\u00a0% intervals") if bars else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def environment() -> Environment:
         "link": link,
         "changed": lambda query, **new: {**query, **new},
         "without": lambda query, name: {key: query[key] for key in query if key != name},
-        "version": version("sextant"),
+        "sextant_version": version("sextant"),
         "now": lambda: datetime.now(UTC),
     }
     return made

@@ -8,11 +8,14 @@ from cachetools import TTLCache
 from app.records.sessions import SessionRecord
 from app.reports.markup import Markup, join
 from app.reports.session.page import sections as sections_of_session
+from app.reports.version.page import sections as sections_of_version
+from app.services.banks.report import VersionReports
 from app.services.sessions.report import SessionReports
 
 #: Reports that are kept, and seconds: a link that was sent is opened by many.
 _KEPT, _KEPT_S = 32, 30.0
 _sessions: Final[TTLCache[tuple[str, int, bool, bool], Markup]] = TTLCache(_KEPT, _KEPT_S)
+_versions: Final[TTLCache[str, Markup]] = TTLCache(_KEPT, _KEPT_S)
 
 
 async def session_sections(
@@ -25,4 +28,14 @@ async def session_sections(
         report = await reports.report(record.id, reveal=reveal)
         found = await asyncio.to_thread(lambda: join(*sections_of_session(report)))
         _sessions[key] = found
+    return found
+
+
+async def version_sections(reports: VersionReports, bank_id: str, version_id: str) -> Markup:
+    """The report of a version, without its heading; it tells no item's text."""
+    found = _versions.get(version_id)
+    if found is None:
+        report = await reports.report(bank_id, version_id)
+        found = await asyncio.to_thread(lambda: join(*sections_of_version(report)))
+        _versions[version_id] = found
     return found

@@ -46,6 +46,7 @@ def line_chart(
     y_label: str,
     top: float | None = None,
     band: tuple[float, float] | None = None,
+    points: Sequence[tuple[float, float]] = (),
 ) -> Markup:
     """Curves over one axis that starts at 0.
 
@@ -58,6 +59,7 @@ def line_chart(
         y_label: Beside it.
         top: Upper end of the axis; by default what the values need.
         band: A range of x that is shaded.
+        points: What was seen, beside the curves; x and value.
     """
     axes = _Axes((x[0], x[-1]), (0.0, top or _round_up(max(max(one.values) for one in lines))))
     shapes = [_frame(axes, x_label, y_label)]
@@ -75,11 +77,16 @@ def line_chart(
             ),
         )
     for one in lines:
-        points = " ".join(
+        path = " ".join(
             f"{place(axes.px(at))},{place(axes.py(min(value, axes.y[1])))}"
             for at, value in zip(x, one.values, strict=True)
         )
-        shapes.append(el("polyline", class_=f"line {one.style}", points=points))
+        shapes.append(el("polyline", class_=f"line {one.style}", points=path))
+    for at, value in points:
+        if axes.x[0] <= at <= axes.x[1]:
+            shapes.append(
+                el("circle", class_="point", cx=place(axes.px(at)), cy=place(axes.py(value)), r=5)
+            )
     return join(
         svg(title, description, *shapes),
         legend([(one.style, one.label) for one in lines if one.label]),

@@ -16,6 +16,7 @@ from app.services.banks.joins import JoinChecks
 from app.services.banks.offers import Offers
 from app.services.banks.report import VersionReports
 from app.services.banks.service import BankService
+from app.services.banks.uses import ItemUses
 from app.services.banks.versions import VersionService
 from app.services.calibrations.drift import DriftService
 from app.services.calibrations.service import CalibrationService
@@ -63,6 +64,7 @@ class Services:
     banks: BankService
     items: ItemService
     versions: VersionService
+    item_uses: ItemUses
     bank_exports: BankExports
     bundles: Bundles
     catalog: CatalogService
@@ -137,6 +139,7 @@ async def open_services(
                 banks=banks,
                 items=ItemService(database, reader),
                 versions=versions,
+                item_uses=ItemUses(database),
                 bank_exports=BankExports(database, versions),
                 bundles=Bundles(database, banks, versions, settings.import_memory_bytes),
                 catalog=CatalogService(

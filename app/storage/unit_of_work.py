@@ -20,6 +20,7 @@ from app.storage.repositories.events import EventRepository
 from app.storage.repositories.gates import GateRepository
 from app.storage.repositories.idempotency import IdempotencyRepository
 from app.storage.repositories.installations import InstallationRepository
+from app.storage.repositories.item_uses import ItemUseRepository
 from app.storage.repositories.items import ItemRepository
 from app.storage.repositories.logins import LoginRepository
 from app.storage.repositories.projects import ProjectRepository
@@ -83,6 +84,7 @@ class UnitOfWork:
         self.response_sets = ResponseSetRepository(self._db)
         self.collected = CollectedRepository(self._db)
         self.calibrations = CalibrationRepository(self._db)
+        self.item_uses = ItemUseRepository(self._db)
         self.answers = AnswerRepository(self._db)
         self.events = EventRepository(self._db)
         self.installations = InstallationRepository(self._db)

@@ -1,13 +1,28 @@
 """All pages, in the order in which a path is looked for."""
 
 from app.pages import static
-from app.pages.routers import endpoints, home, new_session, sessions, sign_in
-
-ROUTERS = (
-    home.router,
-    sign_in.router,
-    new_session.router,
-    sessions.router,
-    endpoints.router,
-    static.router,
+from app.pages.routers import (
+    banks,
+    calibrations,
+    endpoints,
+    home,
+    keys,
+    new_session,
+    results,
+    sessions,
+    sign_in,
 )
+
+_MODULES = (
+    home,
+    sign_in,
+    new_session,  # before what takes any id
+    sessions,
+    banks,
+    results,
+    calibrations,
+    endpoints,
+    keys,
+    static,
+)
+ROUTERS = tuple(module.router for module in _MODULES)

@@ -26,6 +26,13 @@ def render(report: VersionReport) -> str:
         title,
         f"Bank report: {title}",
         "Sextant bank report",
+        *sections(report),
+    )
+
+
+def sections(report: VersionReport) -> list[Node]:
+    """What stands below the heading."""
+    return [
         _summary(report),
         _precision(report),
         _targeting(report),
@@ -37,7 +44,7 @@ def render(report: VersionReport) -> str:
         _drift(report),
         _provenance(report),
         _glossary(),
-    )
+    ]
 
 
 def _summary(report: VersionReport) -> Markup:

@@ -20,6 +20,7 @@ from app.services.sessions.result import Result, result_of, score_in
 from app.services.sessions.service import SessionService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
+from app.storage.paging import Page, PageRequest
 from app.storage.unit_of_work import UnitOfWork
 
 
@@ -91,6 +92,17 @@ class GateService:
         """
         async with self._database.reading() as uow:
             return await _decided(await uow.gates.get(gate_id), uow)
+
+    async def list_page(self, request: PageRequest) -> Page[Gate]:
+        """One page of gates, each decided if its session has ended.
+
+        Raises:
+            NotFoundError: `request.after` is no gate.
+        """
+        async with self._database.reading() as uow:
+            found = await uow.gates.list_page(request)
+            gates = [await _decided(record, uow) for record in found.items]
+        return Page(tuple(gates), found.has_more)
 
 
 def _check_tag(version: LoadedVersion, tag: str | None) -> None:

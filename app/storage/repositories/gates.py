@@ -1,10 +1,12 @@
 """Gates: a session held against a threshold."""
 
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
 from app.records.fields import made_of, shallow
 from app.records.gates import GateRecord, GateSpec
+from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.sessions import GateRow
 
 
@@ -32,3 +34,18 @@ class GateRepository:
         if row is None:
             raise NotFoundError("gate", gate_id)
         return made_of(GateRecord, row)
+
+    async def list_page(self, request: PageRequest) -> Page[GateRecord]:
+        """One page of gates.
+
+        Raises:
+            NotFoundError: `request.after` is no gate.
+        """
+        return await read_page(
+            self._db,
+            select(GateRow),
+            request,
+            key=GateRow.id,
+            kind="gate",
+            read=lambda row: made_of(GateRecord, row),
+        )

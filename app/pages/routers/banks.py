@@ -1,0 +1,200 @@
+"""Banks, their versions, the items of a version, one item, and who is ahead on a bank."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from fastapi import Path, Query, Request, Response
+
+from app.api.references import BankRef, VersionRef
+from app.api.schemas.banks import BankRead
+from app.api.schemas.items import ItemRead
+from app.api.schemas.leaderboards import LeaderboardRead
+from app.api.schemas.versions import VersionItemRead, VersionRead
+from app.deps import AllServices, Banks, Leaderboards, Reports, Versions
+from app.errors import NotFoundError
+from app.pages.access import Visit
+from app.pages.charts import board_chart, item_chart
+from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, flag_counts, items_of
+from app.pages.rendering import page
+from app.pages.reports import version_sections
+from app.pages.routing import router as make_router
+from app.reports.version.words import FLAG_WORDS
+from app.storage.paging import PageRequest
+
+router = make_router()
+
+_LISTED = 50
+#: Answers that the page of an item shows.
+_ANSWERS = 200
+ItemId = Annotated[str, Path(min_length=1, max_length=64)]
+After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
+Word = Annotated[str | None, Query(max_length=512)]
+ItemStatus = Literal["", "active", "quarantined", "pretest"]
+
+
+@router.get("/banks")
+async def bank_list(request: Request, visit: Visit, banks: Banks, after: After = None) -> Response:
+    """Banks, the newest first."""
+    visit.require("read")
+    found = await banks.list_banks(PageRequest(limit=_LISTED, after=after))
+    rows = [BankRead.of(overview, visit.sight) for overview in found.items]
+    return await page(request, "banks.html", rows=rows, more=found.has_more)
+
+
+@router.get("/banks/{bank}")
+async def bank_page(
+    bank: BankRef, request: Request, visit: Visit, banks: Banks, versions: Versions
+) -> Response:
+    """One bank: how it is asked, and its versions."""
+    visit.require("read")
+    shown = BankRead.of(await banks.get_bank(bank), visit.sight)
+    found = await versions.list_page(bank, PageRequest(limit=_LISTED))
+    rows = [VersionRead.read(version) for version in found.items]
+    return await page(request, "bank.html", bank=shown, versions=rows)
+
+
+@router.get("/banks/{bank}/versions/{version}")
+async def version_page(
+    bank: BankRef,
+    version: VersionRef,
+    request: Request,
+    visit: Visit,
+    versions: Versions,
+    banks: Banks,
+    reports: Reports,
+) -> Response:
+    """One version: what it can do and what is wrong with it."""
+    visit.require("read")
+    found = await versions.get(bank, version)
+    return await page(
+        request,
+        "version.html",
+        bank=BankRead.of(await banks.get_bank(bank), visit.sight),
+        version=VersionRead.read(found),
+        sections=await version_sections(reports, found.bank_id, found.id),
+    )
+
+
+@router.get("/banks/{bank}/versions/{version}/items")
+async def item_list(
+    bank: BankRef,
+    version: VersionRef,
+    request: Request,
+    visit: Visit,
+    opened: AllServices,
+    sort: Column = "position",
+    order: Literal["asc", "desc"] = "asc",
+    status: ItemStatus = "",
+    tag: Word = None,
+    flag: Word = None,
+    text: Annotated[str | None, Query(max_length=200)] = None,
+    number: Annotated[int, Query(ge=1, le=100_000, alias="page")] = 1,
+) -> Response:
+    """The items of a version: sorted, filtered, a page at a time."""
+    visit.require("read")
+    found = await opened.versions.get(bank, version)
+    loaded = await opened.versions.load(found.id)
+    items = await items_of(opened.versions, opened.item_uses, found, loaded, seen_by=visit.project)
+    wanted = Wanted(sort, order == "desc", status or None, tag or None, flag or None, text, number)
+    rows = await asyncio.to_thread(chosen, items, wanted)
+    template = "parts/items.html" if "hx-request" in request.headers else "items.html"
+    return await page(
+        request,
+        template,
+        version=VersionRead.read(found),
+        bank_name=loaded.bank_name,
+        rows=rows[PER_PAGE * (number - 1) : PER_PAGE * number],
+        total=len(rows),
+        n_tests=items.n_tests,
+        flags=flag_counts(items),
+        tags=sorted(loaded.tag_counts, key=lambda name: -loaded.tag_counts[name])[:200],
+        wanted=wanted,
+        pages=max(1, -(-len(rows) // PER_PAGE)),
+        flag_words=FLAG_WORDS,
+    )
+
+
+@router.get("/banks/{bank}/versions/{version}/items/{item}")
+async def item_page(
+    bank: BankRef,
+    version: VersionRef,
+    item: ItemId,
+    request: Request,
+    visit: Visit,
+    opened: AllServices,
+) -> Response:
+    """One item: its text, its curve beside what tests saw, and all answers to it."""
+    visit.require("read")
+    found = await opened.versions.get(bank, version)
+    loaded = await opened.versions.load(found.id)
+    stored = await opened.items.get(bank, item, reveal=visit.sight.is_whole)
+    items = await items_of(opened.versions, opened.item_uses, found, loaded, seen_by=visit.project)
+    row = next((row for row in items.rows if row.item.item_id == stored.id), None)
+    if row is None:
+        raise NotFoundError("item in this version:", item)
+    answers = await opened.item_uses.answers(found.id, row.item.position, limit=_ANSWERS)
+    chart = await asyncio.to_thread(item_chart, loaded, row.item.position, answers)
+    return await page(
+        request,
+        "item.html",
+        version=VersionRead.read(found),
+        bank_name=loaded.bank_name,
+        item=ItemRead.of(stored),
+        row=row,
+        parameters=_parameters(row.item),
+        n_tests=items.n_tests,
+        answers=answers,
+        chart=chart,
+        flag_words=FLAG_WORDS,
+    )
+
+
+@router.get("/banks/{bank}/leaderboard")
+async def leaderboard(
+    bank: BankRef,
+    request: Request,
+    visit: Visit,
+    boards: Leaderboards,
+    confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
+    name: Word = None,
+    value: Word = None,
+) -> Response:
+    """Who is ahead on a bank: the latest result of each endpoint, ties as ties."""
+    visit.require("read")
+    found = await boards.of_bank(bank, confidence=confidence)
+    shown = [found.board, *found.others]
+    sessions = [entry.session for one in shown for entry in one.entries]
+    sessions += [entry.session for one in shown for entry in one.unranked]
+    kept = {session.id for session in sessions if _has(session.metadata, name, value)}
+    known = sorted({key for session in sessions for key in session.metadata})
+    board = LeaderboardRead.of_bank(found)
+    boards_shown = [
+        (one, [entry for entry in one.data if entry.session_id in kept])
+        for one in (board, *board.other_scales)
+    ]
+    return await page(
+        request,
+        "leaderboard.html",
+        board=board,
+        boards=[(one, entries, board_chart(entries, one.scale)) for one, entries in boards_shown],
+        metadata=known,
+        kept=kept,
+    )
+
+
+def _has(metadata: Mapping[str, str], name: str | None, value: str | None) -> bool:
+    """Whether a test's metadata pass the filter; without a value the name is enough."""
+    return not name or (name in metadata and value in (None, "", metadata[name]))
+
+
+def _parameters(item: VersionItemRead) -> list[tuple[str, float, str]]:
+    meanings = {
+        "b": "difficulty, logits",
+        "a": "discrimination: how sharply it tells models apart",
+        "c": "lower asymptote: what guessing gets",
+        "d": "upper asymptote: what the ablest get",
+        "k": "dispersion of its scores",
+    }
+    found = [(name, getattr(item, name), told) for name, told in meanings.items()]
+    return [(name, value, told) for name, value, told in found if value is not None]

@@ -1,0 +1,75 @@
+"""API keys: made, listed, revoked."""
+
+import json
+from typing import Annotated
+
+from fastapi import Path, Query, Request, Response
+from pydantic import ValidationError
+
+from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
+from app.deps import ApiKeys
+from app.errors import SextantError
+from app.pages.access import Form, Visit
+from app.pages.forms import Faults, faults_in
+from app.pages.rendering import page
+from app.pages.routing import router as make_router
+from app.pages.routing import see
+from app.records.api_keys import Scope
+from app.services.api_keys import ApiKeyService
+from app.storage.paging import PageRequest
+
+router = make_router()
+
+_LISTED = 50
+KeyPath = Annotated[str, Path(pattern=r"^key_[0-9a-z]{26}$")]
+After = Annotated[str | None, Query(pattern=r"^key_[0-9a-z]{26}$")]
+
+
+@router.get("/keys")
+async def key_list(request: Request, visit: Visit, keys: ApiKeys, after: After = None) -> Response:
+    """All keys, revoked ones included."""
+    visit.require("admin")
+    return await _list(request, keys, after)
+
+
+@router.post("/keys")
+async def create(request: Request, visit: Visit, form: Form, keys: ApiKeys) -> Response:
+    """Makes a key; its secret is shown this once."""
+    visit.require("admin")
+    scopes = [scope.value for scope in Scope if f"scope-{scope.value}" in form]
+    try:
+        given = {"name": form.get("name", ""), "scopes": scopes}
+        body = ApiKeyCreate.model_validate_json(json.dumps(given))
+        _, secret = await keys.create(name=body.name, scopes=body.scopes)
+    except (ValidationError, SextantError) as error:
+        return await _list(request, keys, None, problem=faults_in(error))
+    return await _list(request, keys, None, secret=secret)
+
+
+@router.post("/keys/{key_id}/revoke")
+async def revoke(key_id: KeyPath, request: Request, visit: Visit, keys: ApiKeys) -> Response:
+    """Makes a key useless from now on."""
+    visit.require("admin")
+    await keys.revoke(key_id)
+    return see(request, "/keys")
+
+
+async def _list(
+    request: Request,
+    keys: ApiKeyService,
+    after: str | None,
+    *,
+    secret: str | None = None,
+    problem: Faults | None = None,
+) -> Response:
+    found = await keys.page(PageRequest(limit=_LISTED, after=after))
+    return await page(
+        request,
+        "keys.html",
+        status=422 if problem else 200,
+        rows=[ApiKeyRead.read(key) for key in found.items],
+        more=found.has_more,
+        secret=secret,
+        problem=problem,
+        scopes=[scope.value for scope in Scope],
+    )

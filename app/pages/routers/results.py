@@ -1,0 +1,180 @@
+"""Results beside each other: two tests, rankings, gates."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import Path, Query, Request, Response
+from pydantic import ValidationError
+
+from app.api.routers.rankings import RankingId
+from app.api.schemas.comparisons import ComparisonRead
+from app.api.schemas.gates import GateCreate, GateRead
+from app.api.schemas.rankings import RankingRead
+from app.api.schemas.sessions import SessionRead
+from app.deps import Comparisons, Gates, Rankings, Sessions
+from app.errors import SextantError
+from app.pages.access import Form, Visit
+from app.pages.charts import ranking_chart
+from app.pages.forms import Faults, faults_in, numbers_in
+from app.pages.rendering import page
+from app.pages.routing import router as make_router
+from app.pages.routing import see
+from app.records.sessions import ENDED
+from app.services.results.gates import GateService
+from app.services.sessions.service import SessionService
+from app.storage.paging import PageRequest
+
+router = make_router()
+
+_LISTED, _DIFFERING = 50, 200
+SessionName = Annotated[str | None, Query(pattern=r"^(ses_[0-9a-z]{26})?$")]
+GateId = Annotated[str, Path(pattern=r"^gat_[0-9a-z]{26}$")]
+After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
+
+
+@router.get("/compare")
+async def compare(
+    request: Request,
+    visit: Visit,
+    sessions: Sessions,
+    comparisons: Comparisons,
+    first: SessionName = None,
+    second: SessionName = None,
+    confidence: Annotated[float, Query(ge=0.5, lt=1)] = 0.95,
+) -> Response:
+    """Two tests: how far apart they are, and on which questions they differ."""
+    visit.require("read")
+    shown: dict[str, Any] = {"comparison": None, "problem": None, "differing": [], "others": []}
+    named = [
+        None if not name else SessionRead.of(await sessions.get(name), visit.sight)
+        for name in (first, second)
+    ]
+    if first and second:
+        try:
+            found = await comparisons.sessions(first, second, confidence=confidence)
+            shown["comparison"] = ComparisonRead.read(found)
+            shown["differing"] = await _differing(sessions, first, second)
+        except SextantError as error:
+            shown["problem"] = faults_in(error)
+    elif named[0] is not None:
+        others = await sessions.list_page(
+            PageRequest(limit=_LISTED), status="completed", bank_id=named[0].bank.id
+        )
+        shown["others"] = [
+            SessionRead.of(record, visit.sight) for record in others.items if record.id != first
+        ]
+    return await page(
+        request, "compare.html", first=named[0], second=named[1], confidence=confidence, **shown
+    )
+
+
+async def _differing(
+    sessions: SessionService, first: str, second: str
+) -> list[tuple[str, tuple[int, float], tuple[int, float]]]:
+    """Key, and of both sides step and score, of the questions that were marked differently."""
+    marks = []
+    for name in (first, second):
+        asked = await sessions.responses(name)
+        marks.append(
+            {
+                one.item_key: (one.step, one.closing.score)
+                for one in asked
+                if one.closing is not None and one.closing.score is not None
+            }
+        )
+    mine, theirs = marks
+    return [
+        (key, mine[key], theirs[key])
+        for key in mine
+        if key in theirs and mine[key][1] != theirs[key][1]
+    ][:_DIFFERING]
+
+
+@router.get("/rankings")
+async def ranking_list(
+    request: Request, visit: Visit, rankings: Rankings, after: After = None
+) -> Response:
+    """Rankings, the newest first."""
+    visit.require("read")
+    found = await rankings.list_page(PageRequest(limit=_LISTED, after=after))
+    rows = [RankingRead.of(record, visit.sight) for record in found.items]
+    return await page(request, "rankings.html", rows=rows, more=found.has_more)
+
+
+@router.get("/rankings/{ranking_id}")
+async def ranking_page(
+    ranking_id: RankingId, request: Request, visit: Visit, rankings: Rankings
+) -> Response:
+    """One ranking: the order as it is known by now; while it runs, anew every second."""
+    visit.require("read")
+    shown = RankingRead.of(await rankings.get(ranking_id), visit.sight)
+    names = {one.endpoint_id: one.name or one.model for one in shown.order}
+    template = "parts/ranking.html" if "hx-request" in request.headers else "ranking.html"
+    return await page(
+        request,
+        template,
+        ranking=shown,
+        names=names,
+        chart=ranking_chart(shown.order),
+        running=shown.status not in ENDED,
+    )
+
+
+@router.post("/rankings/{ranking_id}/cancel")
+async def cancel_ranking(
+    ranking_id: RankingId, request: Request, visit: Visit, rankings: Rankings
+) -> Response:
+    """Ends a ranking where it stands."""
+    visit.require("run")
+    await rankings.cancel(ranking_id)
+    return see(request, f"/rankings/{ranking_id}")
+
+
+@router.get("/gates")
+async def gate_list(request: Request, visit: Visit, gates: Gates, after: After = None) -> Response:
+    """Gates and what they said, the newest first."""
+    visit.require("read")
+    return await _gates(request, visit, gates, after, {}, None)
+
+
+@router.post("/gates")
+async def create_gate(request: Request, visit: Visit, form: Form, gates: Gates) -> Response:
+    """Holds a test against a threshold."""
+    visit.require("run")
+    try:
+        given: dict[str, str] = {
+            name: form[name] for name in ("threshold", "confidence") if name in form
+        }
+        plain = {name: form[name] for name in ("session_id", "metric", "direction") if name in form}
+        body = GateCreate.model_validate_json(json.dumps({**plain, **numbers_in(given)}))
+        made = await gates.create(body.to_domain(), body.session_id or "")
+    except (ValidationError, SextantError) as error:
+        return await _gates(request, visit, gates, None, form, faults_in(error))
+    return see(request, f"/gates/{made.record.id}")
+
+
+@router.get("/gates/{gate_id}")
+async def gate_page(gate_id: GateId, request: Request, visit: Visit, gates: Gates) -> Response:
+    """One gate."""
+    visit.require("read")
+    return await page(request, "gate.html", gate=GateRead.of(await gates.get(gate_id), visit.sight))
+
+
+async def _gates(
+    request: Request,
+    visit: Visit,
+    gates: GateService,
+    after: str | None,
+    values: dict[str, str],
+    problem: Faults | None,
+) -> Response:
+    found = await gates.list_page(PageRequest(limit=_LISTED, after=after))
+    return await page(
+        request,
+        "gates.html",
+        status=422 if problem else 200,
+        rows=[GateRead.of(gate, visit.sight) for gate in found.items],
+        more=found.has_more,
+        values=values or dict(request.query_params),
+        problem=problem,
+    )
