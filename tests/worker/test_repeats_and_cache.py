@@ -169,6 +169,8 @@ async def test_repeats_enter_as_their_mean_and_tell_how_much_is_chance(working: 
     found = await closings(working, ended)
     figures = ended.summary["repeats"]
     assert (figures["n"], figures["items"]) == (3, n)
+    assert 1.0 < figures["estimate"]["answers_per_item"] < 3.0
+    assert figures["estimate"]["se"] < ended.summary["estimate"]["se"]
     p = np.array([chance(key) for key in found])
     # Of a mean of n sample variances of three draws each; 4 of its standard errors.
     assert figures["within_item_variance"] == pytest.approx((p * (1 - p)).mean(), abs=0.08)

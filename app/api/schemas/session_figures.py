@@ -139,6 +139,18 @@ class CacheRead(Output):
     usd: float | None
 
 
+class RepeatsEstimate(Output):
+    """Theta where each item counts as more than one answer."""
+
+    theta: float | None
+    se: float | None
+    ci: list[float | None]
+    answers_per_item: float = Field(
+        description="What the answers to an item count as: 1 where they never differ, n where "
+        "chance alone makes them."
+    )
+
+
 class RepeatsRead(Output):
     """Items asked several times, over the items of the test: it picks those near the ability."""
 
@@ -151,6 +163,10 @@ class RepeatsRead(Output):
     pass_k: list[float | None] = Field(
         description="pass^k for k from 1 to n: chance that k answers to an item are all right "
         "(score 1)."
+    )
+    estimate: RepeatsEstimate | None = Field(
+        description="Theta with all answers counted, as far as they differ within items; null: no "
+        "result yet, or several abilities. The session's own takes each item for one answer."
     )
 
 

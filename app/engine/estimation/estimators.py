@@ -202,6 +202,22 @@ class GridEstimator:
             belief = self.update(bank, belief, response)
         return belief.estimate()
 
+    def weighted(self, bank: ItemBank, belief: GridBelief, answers: float) -> GridBelief:
+        """The belief if each score counted as so many answers; all but an EAP keep their theta."""
+        items, scores = _arrays(belief.responses)
+
+        def evidence(nodes: FloatArray) -> FloatArray:
+            return answers * evidence_of(bank, items, scores, nodes)
+
+        posterior = Posterior.on(belief.posterior.grid, evidence(belief.nodes))
+        if not posterior.fits():
+            posterior = posterior.laid_anew(evidence, self.prior)
+        point = Point(belief.theta, belief.method, belief.at_bound)
+        if belief.method is EstimatorName.EAP:
+            point = point._replace(theta=posterior.mean)
+        information = answers * float(bank.information(point.theta, items).sum())
+        return self.conclude(point, information, posterior, belief.responses)
+
     def prior_in(self, bank: ItemBank) -> tuple[float, float] | None:  # noqa: ARG002  # the estimators' common face; a grid's prior is of no bank
         """Mean and standard deviation of the prior in theta and its standard error, if any."""
         of_answers = self.method in (EstimatorName.MLE, EstimatorName.WLE)

@@ -5,8 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from app.engine.adaptive import AdaptiveTest
+from app.engine.estimation.estimators import GridBelief, GridEstimator
+from app.engine.estimation.repeats import effective_answers
+from app.engine.state import CatState
 from app.records.sessions import Closing
 from app.services.marking.calling_out import Spending
+from app.services.sessions.headlines import no_result
 
 #: Times that one item may be asked.
 MAX_REPEATS = 32
@@ -96,40 +101,63 @@ class Answering:
     """
 
     def __init__(self) -> None:
-        self._scores: list[list[float]] = []
+        self._scores: dict[int, list[float]] = {}
         self._n = 1
         self._saved: dict[str, Any] | None = None
 
-    def take(self, closing: Closing, *, of_test: bool) -> None:
-        """Count an item that was closed."""
+    def take(self, closing: Closing, item: int | None) -> None:
+        """Count an item that was closed; `item` is its position, None if it is not of the test."""
         method = closing.method or {}
         for part in (method, closing.marking or {}):
             if cached := part.get("cached"):
                 before = self._saved or dict.fromkeys(cached, 0)
                 self._saved = {name: total((before[name], cached[name])) for name in cached}
         repeats = method.get("repeats")
-        if repeats and of_test:
+        if repeats and item is not None:
             self._n = max(self._n, len(repeats))
             scores = [each["score"] for each in repeats if each["score"] is not None]
             if scores:
-                self._scores.append(scores)
+                self._scores[item] = scores
 
     @property
     def saved(self) -> dict[str, Any] | None:
         """Calls that the cache saved, and what they would have taken."""
         return self._saved
 
-    def repeats(self) -> dict[str, Any] | None:
+    def repeats(self, test: AdaptiveTest, state: CatState) -> dict[str, Any] | None:
         """Figures of repeated items, JSON-able; None where none was repeated."""
         if self._n == 1:
             return None
-        several = [scores for scores in self._scores if len(scores) > 1]
+        given = list(self._scores.values())
+        several = [scores for scores in given if len(scores) > 1]
         return {
             "n": self._n,
-            "items": len(self._scores),
+            "items": len(given),
             "within_item_variance": _mean([_variance(scores) for scores in several]),
-            "pass_k": [_mean(_passed(self._scores, k)) for k in range(1, self._n + 1)],
+            "pass_k": [_mean(_passed(given, k)) for k in range(1, self._n + 1)],
+            "estimate": self._estimate(test, state),
         }
+
+    def _estimate(self, test: AdaptiveTest, state: CatState) -> dict[str, Any] | None:
+        """Theta where each item counts as the answers that it got, as far as these differ."""
+        estimator, belief = test.estimator, state.belief
+        if not isinstance(estimator, GridEstimator) or not isinstance(belief, GridBelief):
+            return None
+        if no_result(state.n_scored) is not None:
+            return None
+        answers = effective_answers(test.bank, belief.theta, self._scores)
+        counted = replace(state, belief=estimator.weighted(test.bank, belief, answers))
+        found = test.estimate(counted)
+        return {
+            "theta": _finite(found.theta),
+            "se": _finite(found.se),
+            "ci": [_finite(found.lo), _finite(found.hi)],
+            "answers_per_item": answers,
+        }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -238,7 +238,7 @@ class SessionRun:
                 "expected_items": self._closed if final else self._expected_items(),
             },
             "usage": {**self._meter.figures(elapsed_s), "cache": self._answering.saved},
-            "repeats": self._answering.repeats(),
+            "repeats": self._answering.repeats(self._test, self._state),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
             "pretest": self._pretest.figures(),
         }
@@ -341,7 +341,7 @@ class SessionRun:
         else:
             self._absorb_of_test(item, closing, usage)
         self._meter.take(closing)
-        self._answering.take(closing, of_test=not self._version.is_pretest(item))
+        self._answering.take(closing, None if self._version.is_pretest(item) else int(item))
 
     def _absorb_of_test(self, item: ItemIndex, closing: Closing, usage: Usage) -> None:
         if closing.score is None:
