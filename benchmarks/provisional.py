@@ -96,7 +96,8 @@ def main() -> None:
             table[:, 3].mean(),
         ]
         seconds = time.process_time() - started
-        print(f"{name:30}" + "".join(f"{x:10.3f}" for x in shown) + f"   {seconds:5.0f} s")
+        figures = "".join(f"{x:10.3f}" for x in shown)
+        print(f"{name:30}{figures}   {seconds:5.0f} s", flush=True)
 
 
 def drawn(kind: Kind, seed: int) -> list[float]:
