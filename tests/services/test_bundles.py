@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
@@ -15,10 +16,15 @@ from app.exchange.item_record import parse_item
 from app.items import ScorerSpec
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
-from app.services.container import Services
+from app.services.calibrations.service import Publication
+from app.services.container import Services, open_services
 from app.services.responses.confined_reading import SentFile
 from app.settings import Settings
 from app.storage.database import Database
+from app.storage.embedded import EmbeddedPostgres
+from app.storage.migrate import upgrade
+from app.worker.queue import JobQueue
+from tests.services.calibrations import answers, completed, csv_of, imported
 from tests.services.sessions import opened
 
 SPEC = BankSpec(
@@ -158,3 +164,36 @@ async def test_a_withheld_bank_gives_none(services: Services) -> None:
     await services.banks.update_bank("whole", overview.bank.revision, {"visibility": "withheld"})
     with pytest.raises(InvalidStateError, match="'whole' is withheld: a bundle would give"):
         await services.bundles.export("whole")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fits_here")
+async def test_another_server_gets_the_same_version_and_shows_its_report_card(
+    services: Services, scratch: Path, tmp_path: Path
+) -> None:
+    await imported(services, csv_of(answers(80)))
+    record = await completed(services, CalibrationPlan(report_card=True), imports=False)
+    before = await services.calibrations.publish(record.id, Publication(bank="whole"))
+    shown = await services.version_reports.report("whole")
+    content = await bundle_of(services)
+
+    with EmbeddedPostgres(scratch / "other", durable=False) as server:
+        upgrade(server.url)
+        settings = Settings(database_url=server.url, data_dir=tmp_path)
+        other = Database(server.url)
+        async with open_services(settings, other, JobQueue(other)) as others:
+            imported_there = await others.bundles.import_file(SentFile("x", content))
+            report = await others.version_reports.report("whole")
+            again = await bundle_of(others)
+        await other.dispose()
+
+    assert imported_there.version is not None
+    assert imported_there.version.parameters_hash == before.parameters_hash
+    assert again == content
+    assert shown.simulated is not None
+    assert report.simulated == shown.simulated
+    assert report.correction == shown.correction
+    assert report.calibration is not None
+    assert shown.calibration is not None
+    assert report.calibration.n_examinees == 80
+    assert report.calibration.fit == shown.calibration.fit

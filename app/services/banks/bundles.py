@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
+from app.calibration.logistic.beliefs import ItemBeliefs
 from app.confined import Limits, confinement
 from app.engine.lint import OF_ANSWERS, Finding
 from app.engine.multidimensional.curve_knowledge import curves_of
@@ -15,18 +16,16 @@ from app.exchange.bank_files import item_line
 from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import OPEN, Bank, BankVersion, Item, VersionItem
+from app.records.provisional import PROVISIONAL, Provisional
 from app.services.banks.draft import parameters_hash
 from app.services.banks.export import BankFile
 from app.services.banks.imports import BankImport, item_fields, parameters_of
+from app.services.banks.report import ORIGIN, card_of, made_elsewhere
 from app.services.banks.service import BankService, ImportReport
 from app.services.banks.spec import BankSpec
 from app.services.banks.versions import VersionService
 from app.services.responses.confined_reading import DEFAULT_MEMORY, SentFile
 from app.storage.database import Database
-
-#: Part of an imported version's knowledge: the calibration that its parameters come from, as the
-#: database that made it had it.
-ORIGIN = "origin"
 
 _PAGE = 1000
 _SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pretest_items")
@@ -175,6 +174,12 @@ def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[Ba
         VersionLearning.from_dict(knowledge)
         targets_of(whole, knowledge, tuple(record.tags for record in records if record.parameters))
         curves_of(whole, knowledge)
+        made_elsewhere(knowledge, whole.item_ids)
+        card_of(knowledge)
+        if Provisional.of(knowledge) is not None:
+            ItemBeliefs.from_dict(knowledge[PROVISIONAL]["beliefs"])
+    except InvalidInputError as exc:
+        raise FileFormatError(f"{name}: what it knows of the version: {exc.detail}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
         raise FileFormatError(
             f"{name}: what it knows of the version cannot be read: {exc!r:.200}."

@@ -31,6 +31,11 @@ from app.services.banks.offers import Offers
 from app.services.banks.versions import VersionService
 from app.storage.database import Database
 
+#: Part of an imported version's knowledge: the calibration that its parameters come from, as the
+#: database that made it had it.
+ORIGIN = "origin"
+_COLUMNS = ("a", "intercept", "se_a", "se_b", "s_x2_p", "s_x2_rmsea")
+
 
 class VersionReports:
     """Tells what is known of a stored version.
@@ -93,14 +98,37 @@ class VersionReports:
                 loaded.bank,
                 loaded.active,
                 [Finding(item_id=key, **flag) for key, flag in flags],
-                calibration=None if record is None or fitted is None else _stored(record, fitted),
+                calibration=made_elsewhere(found.knowledge, loaded.keys)
+                if record is None or fitted is None
+                else _stored(record, fitted),
                 abilities=_abilities(found.knowledge),
-                simulated=None
+                simulated=card_of(found.knowledge)
                 if record is None
                 else _simulated(Figures.model_validate(record.result)),
                 correction=VersionLearning.from_dict(found.knowledge).interval_correction,
                 join=join,
             )
+
+
+def made_elsewhere(knowledge: Mapping[str, Any], keys: Sequence[str]) -> CalibrationFacts | None:
+    """The calibration behind a version that came in a bundle, as far as that tells it.
+
+    Raises:
+        ValueError: It cannot be read (also KeyError, TypeError).
+    """
+    if (origin := knowledge.get(ORIGIN)) is None:
+        return None
+    result, unknown = origin["result"], np.full(len(keys), np.nan)
+    columns = dict.fromkeys(_COLUMNS, unknown)
+    n_examinees = int(result["kept"]["examinees"])
+    figures = Figures.model_validate(result)
+    return _facts(figures, str(origin["model"]), n_examinees, keys, columns, ({}, {}))
+
+
+def card_of(knowledge: Mapping[str, Any]) -> SimulatedTests | None:
+    """The report card of a version that came in a bundle; raises as `made_elsewhere`."""
+    origin = knowledge.get(ORIGIN)
+    return None if origin is None else _simulated(Figures.model_validate(origin["result"]))
 
 
 def file_report(
@@ -226,8 +254,7 @@ def _correction(calibration: CalibrationFile) -> IntervalCorrection | None:
 
 
 def _columns(calibration: CalibrationFile) -> dict[str, FloatArray]:
-    names = ("a", "intercept", "se_a", "se_b", "s_x2_p", "s_x2_rmsea")
-    return {name: calibration.column(name) for name in names}
+    return {name: calibration.column(name) for name in _COLUMNS}
 
 
 def _stored(record: CalibrationRecord, fitted: FittedItems) -> CalibrationFacts:
