@@ -22,6 +22,7 @@ from app.services.banks.report import VersionReports
 from app.services.banks.service import BankService
 from app.services.banks.versions import VersionService
 from app.services.calibrations.drift import DriftService
+from app.services.calibrations.from_results import ResultBanks
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.container import Services
@@ -124,6 +125,7 @@ Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
 Projects = Annotated[ProjectService, _service(lambda opened: opened.projects)]
 Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
 Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]
+ResultBanksDep = Annotated[ResultBanks, _service(lambda opened: opened.result_banks)]
 Rankings = Annotated[RankingService, _service(lambda opened: opened.rankings)]
 SessionReportsDep = Annotated[SessionReports, _service(lambda opened: opened.session_reports)]
 PreviewsDep = Annotated[Previews, _service(lambda opened: opened.previews)]

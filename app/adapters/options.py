@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.adapters.prompting import PromptStyle, build_messages, flatten, join_turns
+from app.adapters.prompting import Normalise, PromptStyle, build_messages, flatten, join_turns
 from app.errors import InvalidInputError
 from app.items import ItemContent, Message, choice_letter
 
@@ -15,12 +15,22 @@ class OptionText:
     Attributes:
         context: What it is to be likely after.
         continuation: What is to be likely.
-        n_bytes: Length of the option without the gap before it, in UTF-8.
+        compared: What its likelihood is divided by the length of: the option without the gap.
     """
 
     context: str
     continuation: str
-    n_bytes: int
+    compared: str
+
+    @property
+    def n_bytes(self) -> int:
+        """Length in UTF-8."""
+        return len(self.compared.encode())
+
+    def divisor(self, normalise: Normalise) -> int:
+        """What the sum of its log-probabilities is divided by."""
+        lengths = {"none": 1, "bytes": self.n_bytes, "characters": len(self.compared)}
+        return lengths[normalise]
 
 
 def option_texts(item: ItemContent, style: PromptStyle) -> tuple[OptionText, ...]:
@@ -35,8 +45,7 @@ def option_texts(item: ItemContent, style: PromptStyle) -> tuple[OptionText, ...
     if not style.blank:
         context = flatten(messages, style.layout)
         return tuple(
-            OptionText(context, style.layout.gap + option, len(option.encode()))
-            for option in item.choices
+            OptionText(context, style.layout.gap + option, option) for option in item.choices
         )
     before, mark, after = messages[-1].content.partition(style.blank)
     if not mark or not after.strip():
@@ -49,7 +58,7 @@ def option_texts(item: ItemContent, style: PromptStyle) -> tuple[OptionText, ...
         OptionText(
             join_turns([*shots, Message("user", before + option)], style.layout),
             after,
-            len(after.strip().encode()),
+            after.strip(),
         )
         for option in item.choices
     )

@@ -17,12 +17,13 @@ FREE_INSTRUCTION: Final = (
     "Give the final answer on the last line, in the form `Answer: ...`, with nothing after it."
 )
 Mode = Literal["generate", "loglikelihood"]
-Normalise = Literal["bytes", "none"]
+Normalise = Literal["bytes", "characters", "none"]
 GENERATE: Final = "generate"
 LOGLIKELIHOOD: Final = "loglikelihood"
 
 _ROLES: Final = ("system", "user", "assistant")
 _MAX_STOPS: Final = 16
+MAX_ITEM_SHOTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,13 @@ class PromptStyle:
         free_instruction: Follows the prompt of a free-answer item; may be empty.
         mode: `generate`: an answer is written and read; `loglikelihood`: the options of a
             multiple-choice item are compared by how likely the endpoint finds them.
-        normalise: Likelihoods are divided by the options' lengths in bytes, or compared as they
-            are.
+        normalise: Likelihoods are divided by the options' lengths in bytes or characters, or
+            compared as they are.
         blank: A mark in the question that each option is put in place of; what follows it is what
             is compared then. Empty: the options themselves are.
         stop: Where answers end, beside the endpoint's own stop sequences.
         layout: How turns become one text.
+        item_shots: Examples that each item has in its own text.
     """
 
     system: str = ""
@@ -79,6 +81,7 @@ class PromptStyle:
     blank: str = ""
     stop: tuple[str, ...] = ()
     layout: Layout = LAYOUT
+    item_shots: int = 0
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "PromptStyle":
@@ -131,6 +134,10 @@ class PromptStyle:
             for i, turn in enumerate(turns)
             if not _is_turn(turn)
         ]
+        item_shots = data.get("item_shots", 0)
+        if type(item_shots) is not int or not 0 <= item_shots <= MAX_ITEM_SHOTS:
+            expected = f"Expected a whole number from 0 to {MAX_ITEM_SHOTS}."
+            problems.append(FieldProblem("/item_shots", expected))
         if problems:
             raise InvalidInputError("The prompt style cannot be used.", problems=problems)
         return cls(
@@ -139,6 +146,7 @@ class PromptStyle:
             prefix=tuple(Message(t["role"], t["content"]) for t in turns),
             stop=stops or (),
             layout=Layout(**parts),
+            item_shots=item_shots,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,19 +156,28 @@ class PromptStyle:
             "prefix": [{"role": turn.role, "content": turn.content} for turn in self.prefix],
             "stop": list(self.stop),
             "layout": asdict(self.layout),
+            "item_shots": self.item_shots,
         }
 
     @property
     def shots(self) -> int:
         """How many examples stand before each item."""
-        return sum(turn.role == "assistant" for turn in self.prefix)
+        return self.item_shots + sum(turn.role == "assistant" for turn in self.prefix)
 
     def with_shots(self, shots: int) -> "PromptStyle":
         """The same with the first so many of its examples.
 
         Raises:
-            InvalidInputError: It has fewer.
+            InvalidInputError: It has fewer, or they are in the items' own text.
         """
+        if self.item_shots and shots != self.shots:
+            detail = (
+                f"expected {self.shots} or nothing, got {shots}: the bank's items have their "
+                f"{self.item_shots} examples in their own text, as they were recorded"
+            )
+            raise InvalidInputError(
+                f"shots: {detail}.", problems=[FieldProblem("/prompt/shots", detail)]
+            )
         if shots > self.shots:
             detail = f"expected at most the {self.shots} examples of the bank's prompt, got {shots}"
             raise InvalidInputError(
@@ -168,7 +185,7 @@ class PromptStyle:
             )
         kept: list[Message] = []
         for turn in self.prefix:
-            if sum(each.role == "assistant" for each in kept) == shots:
+            if sum(each.role == "assistant" for each in kept) == shots - self.item_shots:
                 break
             kept.append(turn)
         return replace(self, prefix=tuple(kept))

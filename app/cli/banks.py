@@ -7,7 +7,7 @@ from typing import Annotated, Any, BinaryIO, Literal, Protocol, TypeVar
 
 import typer
 
-from app.cli import bank_list, catalog, preview, recalibration
+from app.cli import bank_list, catalog, from_results, preview, recalibration
 from app.cli.console import err, fail_clearly, out
 from app.cli.files import write_async_blocks
 from app.cli.options import DryRunOption, file_option
@@ -259,6 +259,7 @@ def export(
 app.command("list")(bank_list.list_banks)
 app.command("catalog")(catalog.catalog)
 app.command("install")(catalog.install)
+app.command("from-results")(from_results.from_results)
 app.command("preview")(preview.preview)
 app.command("check-join")(recalibration.check_join)
 app.command("drift")(recalibration.drift)

@@ -5,7 +5,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -27,11 +27,15 @@ from app.exchange.recorded import (
     score_or_reason,
     text_of,
 )
+from app.exchange.results.asked_item import Seen
 from app.items import Outcome
 
 MAX_ENTRY_BYTES = 64 * 2**20
 MAX_UNPACKED_BYTES = 2**30
 MAX_ENTRIES = 200_000
+
+#: Is shown a sample that is taken.
+Saw = Callable[[Seen], None]
 
 _ZSTD = 93
 _LOCAL_HEADER_BYTES = 30
@@ -41,8 +45,10 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _CUT_OFF = frozenset({"max_tokens", "model_length"})
 
 
-def read_inspect_json(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
-    """Answers of a `.json` log; one sample at a time is decoded.
+def read_inspect_json(
+    source: Source, choices: Choices, saw: Saw | None = None
+) -> Iterator[Recorded | LeftOut]:
+    """Answers of a `.json` log; one sample at a time is decoded, and shown to `saw`.
 
     Raises:
         FileFormatError: Not such a log; several scorers and none chosen.
@@ -53,7 +59,7 @@ def read_inspect_json(source: Source, choices: Choices) -> Iterator[Recorded | L
     row = 0
     for key, value in document.members(streamed="samples"):
         if key == "eval":
-            log = _log(value, choices, source.name)
+            log = _log(value, choices, source, saw)
         elif key == "samples" and isinstance(value, dict):
             if log is None:
                 raise FileFormatError(f"{source.name}: expected `eval` before `samples`.")
@@ -63,8 +69,12 @@ def read_inspect_json(source: Source, choices: Choices) -> Iterator[Recorded | L
         raise FileFormatError(f"{source.name}: expected an inspect log, found no `eval`.")
 
 
-def read_inspect_eval(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
-    """Answers of an `.eval` log. A crashed run has no `header.json`; its journal stands in.
+def read_inspect_eval(
+    source: Source, choices: Choices, saw: Saw | None = None
+) -> Iterator[Recorded | LeftOut]:
+    """Answers of an `.eval` log; `saw` is shown each sample.
+
+    A crashed run has no `header.json`; its journal stands in.
 
     Raises:
         FileFormatError: Not such a log, an entry that is broken or too large; several scorers and
@@ -78,7 +88,8 @@ def read_inspect_eval(source: Source, choices: Choices) -> Iterator[Recorded | L
                 f"{source.name}: expected header.json or _journal/start.json, found neither."
             )
         header = archive.json(start)
-        log = _log(header.get("eval") if isinstance(header, dict) else None, choices, source.name)
+        eval_of = header.get("eval") if isinstance(header, dict) else None
+        log = _log(eval_of, choices, source, saw)
         for row, sample in enumerate(_samples(archive), start=1):
             if isinstance(sample, dict):
                 yield from log.answers(sample, row)
@@ -105,9 +116,13 @@ class _Log:
     examinee: str
     task: str
     choices: Choices
-    name: str
+    source: Source
+    header: Mapping[str, Any]
+    saw: Saw | None
 
     def answers(self, sample: Mapping[str, Any], row: int) -> Iterator[Recorded | LeftOut]:
+        if not self.choices.takes(self.task):
+            return
         if "id" not in sample:
             yield LeftOut(row, "unreadable", "expected a sample with an id")
             return
@@ -117,8 +132,12 @@ class _Log:
             yield LeftOut(row, "unreadable", f"expected a whole epoch, got {epoch!r:.80}")
             return
         outcome = _failure(sample)
+        values = _values(sample.get("scores"))
+        scorer = self._scorer(sample, values)
+        if self.saw is not None:
+            self._show(sample, item, row, scorer, values, outcome)
         if outcome is None:
-            value = self._value(sample, row)
+            value = values[scorer] if scorer is not None else self._unscored(row)
             if value != _NO_ANSWER or not self.choices.refused_no_answer:
                 score = value if isinstance(value, LeftOut) else self._score(value, row)
                 yield from answered(self.examinee, item, epoch, score, row)
@@ -126,12 +145,44 @@ class _Log:
             outcome = Outcome.REFUSED
         yield Recorded(self.examinee, item, epoch, None, outcome, row)
 
-    def _value(self, sample: Mapping[str, Any], row: int) -> Any:
-        values = _values(sample.get("scores"))
+    def _show(
+        self,
+        sample: Mapping[str, Any],
+        item: str,
+        row: int,
+        scorer: str | None,
+        values: Mapping[str, Any],
+        outcome: Outcome | None,
+    ) -> None:
+        if self.saw is None or scorer is None:
+            return
+        score = None if outcome is not None else self._score(values[scorer], row)
+        self.saw(
+            Seen(
+                tool="inspect",
+                source=self.source,
+                task=self.task,
+                item=item,
+                examinee=self.examinee,
+                metric=scorer,
+                offered=tuple(values),
+                score=score if isinstance(score, float) else None,
+                row=sample,
+                header=self.header,
+            )
+        )
+
+    def _scorer(self, sample: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
+        """Whose value counts; None where the sample has no scores."""
         if not values:
-            return LeftOut(row, "not_scored", "the sample has no scores")
-        place = f"{self.name}: sample {sample['id']!r}"
-        return values[choose("scorer", values, self.choices.scorers, place)]
+            return None
+        place = f"{self.source.name}: sample {sample['id']!r}"
+        usual = () if self.choices.take_first else None
+        return choose("scorer", values, self.choices.scorers, place, usual)
+
+    @staticmethod
+    def _unscored(row: int) -> LeftOut:
+        return LeftOut(row, "not_scored", "the sample has no scores")
 
     def _score(self, value: Any, row: int) -> float | LeftOut:
         if isinstance(value, str):
@@ -152,14 +203,17 @@ class _Log:
         return score_or_reason(value, row, self.choices)
 
 
-def _log(header: Any, choices: Choices, name: str) -> _Log:
+def _log(header: Any, choices: Choices, source: Source, saw: Saw | None) -> _Log:
+    name = source.name
     if not isinstance(header, Mapping):
         raise FileFormatError(f"{name}: expected an inspect log, its `eval` is no object.")
     return _Log(
         examinee=required_name(choices.examinee or text_of(header, "model"), "model", name),
         task=required_name(text_of(header, "task"), "task", name),
         choices=choices,
-        name=name,
+        source=source,
+        header=header,
+        saw=saw,
     )
 
 

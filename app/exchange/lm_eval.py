@@ -7,13 +7,14 @@ An item is known by its task and `doc_hash`, because `doc_id` shifts with `--lim
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from app.exchange.json_text import json_lines, small_json
 from app.exchange.recorded import (
     FIRST_TRIAL,
+    OTHER_FILTER,
     Choices,
     LeftOut,
     Recorded,
@@ -25,11 +26,14 @@ from app.exchange.recorded import (
     score_or_reason,
     text_of,
 )
+from app.exchange.results.asked_item import Seen
 from app.items import Outcome
 
 _FILE = re.compile(r"samples_(?P<task>.+)_(?P<date>\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(\.\d+)?)\.jsonl")
 #: The filter of tasks that filter nothing; also what rows from before the field are.
 _NO_FILTER = "none"
+#: Of several metrics, that by which a task is told as a rule.
+USUAL_METRICS = ("acc_norm", "acc", "exact_match")
 _PRETRAINED = re.compile(r"(?:^|,)(?:pretrained|model)=([^,]+)")
 _ROW_FIELDS = frozenset({
     "doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics",
@@ -42,8 +46,10 @@ def is_sample(row: Mapping[str, Any]) -> bool:
     return "doc_id" in row and ("resps" in row or "filtered_resps" in row)
 
 
-def read_lm_eval(source: Source, choices: Choices) -> Iterator[Recorded | LeftOut]:
-    """Answers of a sample file.
+def read_lm_eval(
+    source: Source, choices: Choices, saw: Callable[[Seen], None] | None = None
+) -> Iterator[Recorded | LeftOut]:
+    """Answers of a sample file; `saw` is shown each row that is taken.
 
     The examinee is the one chosen, else the model that the `results_*.json` beside the file names,
     else the file's folder. An empty response is an API's null that lm-eval filled in and
@@ -55,17 +61,26 @@ def read_lm_eval(source: Source, choices: Choices) -> Iterator[Recorded | LeftOu
     file = source.file
     named = _FILE.fullmatch(file.path.name.removesuffix(".gz"))
     task = named["task"] if named else file.path.stem
+    if not choices.takes(task):
+        return
     examinee = choices.examinee or _model(source, named["date"] if named else "*")
-    filters = _Filters(choices.filters)
+    filters = _Filters(choices.filters, take_first=choices.take_first)
     for row, sample in json_lines(file):
         if isinstance(sample, LeftOut):
             yield sample
         elif not is_sample(sample):
             yield LeftOut(row, "unreadable", "expected doc_id and resps")
         elif filters.take(str(sample.get("filter", _NO_FILTER))):
-            yield from _answers(sample, examinee, task, choices, f"{file.name}:{row}", row)
+            place = f"{file.name}:{row}"
+            offered = _metrics(sample)
+            usual = USUAL_METRICS if choices.take_first else None
+            metric = choose("metric", offered, choices.metrics, place, usual)
+            answers = list(_answers(sample, examinee, task, choices, metric, row))
+            if saw is not None:
+                saw(_seen(answers, source, sample, task, examinee, metric, offered))
+            yield from answers
         else:
-            yield LeftOut(row, "other_filter", repr(sample.get("filter")))
+            yield LeftOut(row, OTHER_FILTER, str(sample.get("filter"))[:100])
     filters.require_one(file.name)
 
 
@@ -75,9 +90,12 @@ class _Filters:
 
     wanted: tuple[str, ...]
     seen: dict[str, bool] = field(default_factory=dict)
+    take_first: bool = False
 
     def take(self, name: str) -> bool:
         fits = not self.wanted or name in self.wanted or name == _NO_FILTER
+        if self.take_first and not self.wanted:
+            fits = name == next(iter(self.seen), name)
         return self.seen.setdefault(name, fits)
 
     def require_one(self, place: str) -> None:
@@ -89,12 +107,34 @@ class _Filters:
             raise choice_error("filter", list(self.seen), self.wanted, place)
 
 
+def _seen(
+    answers: Sequence[Recorded | LeftOut],
+    source: Source,
+    sample: Mapping[str, Any],
+    task: str,
+    examinee: str,
+    metric: str,
+    offered: Sequence[str],
+) -> Seen:
+    first = answers[0] if answers else None
+    return Seen(
+        tool="lm-eval",
+        source=source,
+        task=task,
+        item=f"{task}/{_doc_hash(sample)}",
+        examinee=examinee,
+        metric=metric,
+        offered=offered,
+        score=first.score if isinstance(first, Recorded) else None,
+        row=sample,
+    )
+
+
 def _answers(
-    sample: Mapping[str, Any], examinee: str, task: str, choices: Choices, place: str, row: int
+    sample: Mapping[str, Any], examinee: str, task: str, choices: Choices, metric: str, row: int
 ) -> Iterator[Recorded | LeftOut]:
     item = f"{task}/{_doc_hash(sample)}"
     responses = sample.get("resps", sample.get("filtered_resps"))
-    metric = choose("metric", _metrics(sample), choices.metrics, place)
     value = sample.get(metric)
     repeats = responses[0] if isinstance(responses, list) and responses else responses
     if (

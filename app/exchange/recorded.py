@@ -14,6 +14,8 @@ from app.exchange.files import MAX_TEXT_BYTES, shortened, unpacked
 from app.items import Outcome
 
 FIRST_TRIAL = 1
+#: Why a row gives no answer: another filter was taken than that of its detail.
+OTHER_FILTER = "other_filter"
 
 
 class Recorded(NamedTuple):
@@ -130,6 +132,9 @@ class Choices:
             `missing`; None takes what the format is known for. No score is changed by it.
         asked: How the answers were obtained, as a bank version's knowledge has it; None where
             nobody knows.
+        tasks: Shell patterns of the tasks to take; empty: all.
+        take_first: Of several filters, metrics or scorers of which none is chosen, take the usual
+            one, else the first; without it, they are a fault.
 
     Raises:
         InvalidInputError: The range is none.
@@ -143,6 +148,12 @@ class Choices:
     score_range: tuple[float, float] = (0.0, 1.0)
     unparsed_policy: str | None = None
     asked: Mapping[str, Any] | None = None
+    tasks: tuple[str, ...] = ()
+    take_first: bool = False
+
+    def takes(self, task: str) -> bool:
+        """Whether answers of a task are wanted."""
+        return not self.tasks or any(fnmatchcase(task, pattern) for pattern in self.tasks)
 
     def __post_init__(self) -> None:
         lo, hi = self.score_range
@@ -152,8 +163,21 @@ class Choices:
             )
 
 
-def choose(what: str, offered: Iterable[str], wanted: Sequence[str], place: str) -> str:
+def choose(
+    what: str,
+    offered: Iterable[str],
+    wanted: Sequence[str],
+    place: str,
+    usual: Sequence[str] | None = None,
+) -> str:
     """The one of `offered` that counts: the only one, or the first that is wanted.
+
+    Args:
+        what: What it is, for faults.
+        offered: What there is.
+        wanted: What was chosen.
+        place: Where, for faults.
+        usual: Of several and none chosen, the first of these, else of those offered; None: a fault.
 
     Raises:
         FileFormatError: Several and none wanted, or a wanted one that is not there; lists them.
@@ -162,8 +186,8 @@ def choose(what: str, offered: Iterable[str], wanted: Sequence[str], place: str)
     for name in wanted:
         if name in names:
             return name
-    if len(names) == 1 and not wanted:
-        return names[0]
+    if names and not wanted and (len(names) == 1 or usual is not None):
+        return next((name for name in usual or () if name in names), names[0])
     raise choice_error(what, names, wanted, place)
 
 

@@ -11,7 +11,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -23,6 +23,7 @@ from app.exchange.json_text import MAX_LINE_BYTES
 from app.exchange.lm_eval import is_sample, read_lm_eval
 from app.exchange.py_irt import is_examinee, read_py_irt
 from app.exchange.recorded import Choices, Part, Source, SourceFile, TrialTable, open_text
+from app.exchange.results.asked_item import Seen
 
 _HEAD_BYTES = 1 << 20
 _ZIP = b"PK\x03\x04"
@@ -165,15 +166,26 @@ def _first_row(file: SourceFile) -> dict[str, object] | None:
     return row if isinstance(row, dict) else None
 
 
-def read_answers(file_format: ResponseFormat, source: Source, choices: Choices) -> Iterator[Part]:
+def read_answers(
+    file_format: ResponseFormat,
+    source: Source,
+    choices: Choices,
+    saw: Callable[[Seen], None] | None = None,
+) -> Iterator[Part]:
     """The answers of one file as they come.
+
+    Args:
+        file_format: Of the file.
+        source: The file.
+        choices: What it does not settle by itself.
+        saw: Is shown each row of a format that says what was asked: lm-eval, inspect.
 
     Raises:
         FileFormatError: The file as a whole cannot be read, or needs a choice.
     """
     match file_format:
         case ResponseFormat.LM_EVAL:
-            yield from read_lm_eval(source, choices)
+            yield from read_lm_eval(source, choices, saw)
         case ResponseFormat.HELM:
             yield from read_helm(source, choices)
         case ResponseFormat.PY_IRT:
@@ -184,7 +196,7 @@ def read_answers(file_format: ResponseFormat, source: Source, choices: Choices) 
             with source.file.open() as stream:
                 is_archive = stream.read(4) == _ZIP
             reader = read_inspect_eval if is_archive else read_inspect_json
-            yield from reader(source, choices)
+            yield from reader(source, choices, saw)
         case ResponseFormat.TABLE:
             from app.exchange.responses import read_parts
 

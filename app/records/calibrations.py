@@ -46,6 +46,8 @@ class CalibrationRecord:
     bank_id: str | None
     bank_version_id: str | None
     settings: dict[str, Any]
+    publication: dict[str, Any] | None
+    publication_failure: dict[str, Any] | None
     status: str
     lease_epoch: int
     lapses: int

@@ -77,9 +77,9 @@ def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) 
         said.append(
             "likelihoods were divided by the lengths of the options when the bank was calibrated, "
             "and are not here"
-            if when_calibrated["normalise"] == "bytes"
-            else "likelihoods are divided by the lengths of the options here, and were not when "
-            "the bank was calibrated"
+            if asked.get("normalise") == "none"
+            else "likelihoods are divided by the lengths of the options here, and were not, or by "
+            "other lengths, when the bank was calibrated"
         )
     if "shots" in differing:
         said.append(

@@ -15,8 +15,9 @@ from app.scorers.turns import current_bench
 from app.scorers.workbench import Failed
 
 #: Seconds; an honest pattern is compiled in thousandths.
-_COMPILE_TIMEOUT_S = 2.0
-_PHRASINGS = ("{}", "The answer is {}.", "The answer is {}", "Answer: {}", "#### {}", "({})")
+COMPILE_TIMEOUT_S = 2.0
+#: How answers are stated, where one is made up that a pattern matches.
+PHRASINGS = ("{}", "The answer is {}.", "The answer is {}", "Answer: {}", "#### {}", "({})")
 
 
 class Pattern(ScorerParams):
@@ -44,7 +45,7 @@ class Pattern(ScorerParams):
 
     @override
     async def check(self) -> None:
-        result = await current_bench().run("compile", timeout_s=_COMPILE_TIMEOUT_S, **self._asked())
+        result = await current_bench().run("compile", timeout_s=COMPILE_TIMEOUT_S, **self._asked())
         if isinstance(result, Failed):
             raise ValueError(f"pattern cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
         if "fault" in result:
@@ -91,9 +92,9 @@ class Pattern(ScorerParams):
         """A target in a phrasing that the pattern matches, and one that it does not accept."""
         accepted = [self._fold(target) for target in item.target]
         noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
-        wrongs = (*(stem for t in item.target for stem in _altered(t)), noise, "0", "-1", "?")
-        rights = [phrase.format(stem) for stem in item.target for phrase in _PHRASINGS]
-        others = [phrase.format(stem) for stem in wrongs for phrase in _PHRASINGS]
+        wrongs = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?")
+        rights = [phrase.format(stem) for stem in item.target for phrase in PHRASINGS]
+        others = [phrase.format(stem) for stem in wrongs for phrase in PHRASINGS]
         result = current_bench().ask(
             "search", timeout_s=self.timeout_s, **self._search([*rights, *others])
         )
@@ -118,7 +119,7 @@ class Pattern(ScorerParams):
         return right[0], wrong[0]
 
 
-def _altered(target: str) -> tuple[str, ...]:
+def altered(target: str) -> tuple[str, ...]:
     """Texts of the same kind as `target` that differ from it."""
     digits = re.sub(r"\d", lambda m: str((int(m[0]) + 1) % 10), target)
     letters = "".join(chr(ord(c) + 1) if c.isalpha() and c not in "zZ" else c for c in target)

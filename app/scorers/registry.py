@@ -140,6 +140,7 @@ def default_registry() -> ScorerRegistry:
     from app.scorers.differential import Differential
     from app.scorers.embedding import Embedding
     from app.scorers.exact import Exact
+    from app.scorers.extract import Extract
     from app.scorers.includes import Includes
     from app.scorers.judge import Judge
     from app.scorers.numeric import Numeric
@@ -156,6 +157,7 @@ def default_registry() -> ScorerRegistry:
             "differential": Differential,
             "embedding": Embedding,
             "exact": Exact,
+            "extract": Extract,
             "includes": Includes,
             "judge": Judge,
             "numeric": Numeric,

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import signal
+import string
 import sys
 import warnings
 from collections.abc import Callable
@@ -54,6 +55,41 @@ def load_compile() -> Callable[[Job], Job]:
         return {"groups": compiled.groups, "names": list(compiled.groupindex)}
 
     return compile_pattern
+
+
+def load_extract() -> Callable[[Job], Job]:
+    """What `pattern` finds in each of `texts`, and whether it is one of `targets`."""
+
+    def extract(job: Job) -> Job:
+        pattern = None if job["pattern"] is None else re.compile(job["pattern"])
+        removed = [re.compile(each) for each in job["remove"]]
+        dropped = "" if not job["ignore_punctuation"] else string.punctuation
+        table = str.maketrans("", "", dropped + (string.digits if job["ignore_numbers"] else ""))
+
+        def stated(text: str) -> str | None:
+            if pattern is None:
+                return text.strip()
+            found = pattern.findall(text)
+            if not -len(found) <= job["match"] < len(found):
+                return None
+            match = found[job["match"]]
+            if isinstance(match, tuple):
+                match = next(filter(None, match), None)
+            return None if match is None else match.strip()
+
+        def bare(text: str) -> str:
+            for each in removed:
+                text = each.sub("", text)
+            return (text.lower() if job["ignore_case"] else text).translate(table)
+
+        accepted = {bare(target) for target in job["targets"]}
+        found = [stated(text) for text in job["texts"]]
+        return {
+            "stated": found,
+            "right": [text is not None and bare(text) in accepted for text in found],
+        }
+
+    return extract
 
 
 def _compiled(job: Job) -> re.Pattern[str]:
@@ -142,6 +178,7 @@ class _Here:
 LOADERS: dict[str, Callable[[], Callable[[Job], Job]]] = {
     "search": load_search,
     "compile": load_compile,
+    "extract": load_extract,
     "compare": load_compare,
     "mark": lambda: _load_scorers().mark,
     "examples": lambda: _load_scorers().examples,

@@ -19,6 +19,7 @@ from app.services.banks.service import BankService
 from app.services.banks.uses import ItemUses
 from app.services.banks.versions import VersionService
 from app.services.calibrations.drift import DriftService
+from app.services.calibrations.from_results import ResultBanks
 from app.services.calibrations.service import CalibrationService
 from app.services.catalog.service import CatalogService
 from app.services.endpoints.service import EndpointService
@@ -77,6 +78,7 @@ class Services:
     drift: DriftService
     collector: Collector
     calibrations: CalibrationService
+    result_banks: ResultBanks
     sessions: SessionService
     derived_sessions: DerivedSessions
     mark_checks: MarkChecks
@@ -124,6 +126,13 @@ async def open_services(
             queue=queue,
             private_endpoints=settings.is_loopback,
         )
+        calibrations = CalibrationService(
+            database=database,
+            response_sets=response_sets,
+            banks=banks,
+            versions=versions,
+            queue=queue,
+        )
         try:
             yield Services(
                 settings=settings,
@@ -157,12 +166,9 @@ async def open_services(
                 response_sets=response_sets,
                 collector=Collector(database),
                 drift=DriftService(versions=versions, response_sets=response_sets),
-                calibrations=CalibrationService(
-                    database=database,
-                    response_sets=response_sets,
-                    banks=banks,
-                    versions=versions,
-                    queue=queue,
+                calibrations=calibrations,
+                result_banks=ResultBanks(
+                    database=database, reader=reader, banks=banks, calibrations=calibrations
                 ),
                 sessions=sessions,
                 derived_sessions=DerivedSessions(

@@ -19,8 +19,8 @@ def test_options_follow_the_open_answer_and_are_not_listed() -> None:
         "Question: Which is a colour?\nAnswer:"
     )
     assert option_texts(COLOURS, style) == (
-        OptionText(context, " seven", 5),
-        OptionText(context, " größer", 8),
+        OptionText(context, " seven", "seven"),
+        OptionText(context, " größer", "größer"),
     )
 
 
@@ -38,8 +38,8 @@ def test_an_option_in_the_blank_makes_the_rest_of_the_sentence_more_or_less_like
     )
     start = "He ate the pie with joy.\n\nThe cup did not fit the box, for the "
     assert option_texts(item, style) == (
-        OptionText(f"{start}cup", " was too big.", 12),
-        OptionText(f"{start}box", " was too big.", 12),
+        OptionText(f"{start}cup", " was too big.", "was too big."),
+        OptionText(f"{start}box", " was too big.", "was too big."),
     )
 
 

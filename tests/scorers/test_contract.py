@@ -43,6 +43,14 @@ class TestPattern(ScorerContract):
     item: ClassVar[ItemContent] = ItemContent(prompt="A capital?", target=("London",))
 
 
+class TestExtract(ScorerContract):
+    spec: ClassVar[ScorerSpec] = ScorerSpec(
+        "extract",
+        {"pattern": r"#### (\-?[0-9\.\,]+)", "remove": [",", r"(?s).*#### "], "ignore_case": True},
+    )
+    item: ClassVar[ItemContent] = ItemContent(prompt="2 + 1?", target=("2+1=3\n#### 3",))
+
+
 SUMMARY = ItemContent(
     prompt="Sum it up.",
     target=("The council approved the new bridge on Monday.", "A new bridge was approved."),

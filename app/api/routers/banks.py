@@ -1,5 +1,8 @@
 """Banks and imports into them."""
 
+import asyncio
+from typing import Annotated
+
 from fastapi import Request, Response
 
 from app.api.bodies import LARGE, up_to
@@ -19,7 +22,8 @@ from app.api.schemas.banks import (
     ImportRead,
 )
 from app.api.schemas.common import ListRead
-from app.deps import Banks, BundlesDep, Seen, caller
+from app.api.schemas.from_results import FromResultsCreate, FromResultsRead
+from app.deps import Banks, BundlesDep, Caller, ResultBanksDep, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -108,6 +112,34 @@ async def import_bundle(body: BundleCreate, response: Response, bundles: Bundles
     if report.version is not None:
         response.headers["Location"] = f"/v1/banks/{report.bank.id}/versions/{report.version.id}"
     return ImportRead.read(report)
+
+
+@router.post(
+    ":from-results",
+    status_code=202,
+    dependencies=[IDEMPOTENT],
+    responses=errors(ConflictError, FileFormatError, UnknownNameError),
+    openapi_extra=up_to(LARGE),
+)
+async def make_from_results(
+    body: FromResultsCreate,
+    response: Response,
+    results: ResultBanksDep,
+    sight: Seen,
+    who: Annotated[Caller, caller("banks:write")],
+) -> FromResultsRead:
+    """Make a bank of recorded results: questions as they were asked, answers, calibration, version.
+
+    Questions and answers are stored at once, all of them or none. The calibration runs in a worker,
+    which publishes it: poll it, or cancel it, at the place that `Location` names. From too few
+    models nothing is calibrated, and `stopped` says what is needed; what was read stays, and the
+    same call with more files goes on from there.
+    """
+    wanted = await asyncio.to_thread(body.to_domain)
+    begun = await results.begin(wanted, owner=who.key_id)
+    if begun.calibration is not None:
+        response.headers["Location"] = f"/v1/calibrations/{begun.calibration.id}"
+    return FromResultsRead.of(begun, sight)
 
 
 @router.post(

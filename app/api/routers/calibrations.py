@@ -59,7 +59,8 @@ async def create_calibration(
     Answers that cannot be calibrated are refused at once; the rest runs in a worker. Poll the
     calibration: its `progress` moves every second or so.
     """
-    created = await calibrations.create(body.response_set, body.to_domain())
+    publication = None if body.publish is None else body.publish.to_domain()
+    created = await calibrations.create(body.response_set, body.to_domain(), publication)
     response.headers["Location"] = f"/v1/calibrations/{created.id}"
     return CalibrationRead.read(created)
 
@@ -178,7 +179,10 @@ async def publish_calibration(
     response: Response,
     calibrations: Calibrations,
 ) -> VersionRead:
-    """Make a bank version of a completed calibration: all of it, or nothing. Once only."""
+    """Make a bank version of a completed calibration: all of it, or nothing.
+
+    As often as you like, and in as many banks: their versions are on one scale.
+    """
     version = await calibrations.publish(calibration_id, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"
     return VersionRead.read(version)

@@ -9,6 +9,7 @@ from app.adapters.prompting import (
     CHOICE_INSTRUCTION,
     FREE_INSTRUCTION,
     LAYOUT,
+    MAX_ITEM_SHOTS,
     Mode,
     Normalise,
 )
@@ -107,7 +108,9 @@ class PromptModel(Input):
         "says so.",
     )
     normalise: Normalise = Field(
-        default="bytes", description="Log-likelihoods are divided by the options' lengths, or not."
+        default="bytes",
+        description="Log-likelihoods are divided by the options' lengths in UTF-8 or in "
+        "characters, or not.",
     )
     blank: LongText = Field(
         default="",
@@ -119,6 +122,9 @@ class PromptModel(Input):
         Field(max_length=16),
     ] = Field(default_factory=list, description="Where answers end, beside the endpoint's own.")
     layout: LayoutModel = Field(default_factory=LayoutModel)
+    item_shots: Annotated[int, Field(ge=0, le=MAX_ITEM_SHOTS)] = Field(
+        default=0, description="Examples that each item has in its own text."
+    )
 
 
 class BankCreate(Input):

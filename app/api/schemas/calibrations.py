@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 
 from app.api.schemas.calibration_results import CalibrationResult
 from app.api.schemas.common import FieldError, Input, Int32, Name, Output, Text
@@ -83,6 +83,40 @@ class LinkCreate(Input):
         return made_of(LinkPlan, self, anchors=tuple(self.anchors))
 
 
+class PublicationCreate(Input):
+    """The bank version that is made of a calibration."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"bank": "arc", "notes": "November 2026, 3,467 models."}]}
+    )
+
+    bank: Reference = Field(
+        description="Id or name; a bank of a new name is made, of items without text."
+    )
+    notes: LongText = ""
+    allow: AllowedCodes = Field(default_factory=list)
+    keep: KeptKeys = Field(default_factory=list)
+    unparsed_policy: UnparsedPolicy | None = Field(
+        default=None,
+        description="How answers that could not be read counted; null: as the response set says.",
+    )
+    asked: AskedModel = Field(
+        default_factory=AskedModel,
+        description="How the answers were obtained; what is null is as the response set says.",
+    )
+    allow_unconverged: bool = Field(
+        default=False, description="Publish it even though it did not converge."
+    )
+    carry_over: bool = Field(
+        default=False,
+        description="Items that only the version it is linked to has keep their parameters.",
+    )
+
+    def to_domain(self) -> Publication:
+        """The same for the service."""
+        return Publication(**self.model_dump())
+
+
 class CalibrationCreate(Input):
     """What is calibrated, and how."""
 
@@ -143,6 +177,11 @@ class CalibrationCreate(Input):
         "what stands before the first / of a name.",
     )
     filters: FilterCreate = Field(default_factory=FilterCreate)
+    publish: PublicationCreate | None = Field(
+        default=None,
+        description="Make this version as soon as it is completed, as `:publish` does; null: "
+        "nothing is published.",
+    )
     link: LinkCreate | None = Field(
         default=None, description="Onto the scale of this version; null: onto a new scale."
     )
@@ -160,45 +199,11 @@ class CalibrationCreate(Input):
             InvalidInputError: Settings that exclude each other.
         """
         return CalibrationPlan(
-            **self.model_dump(exclude={"response_set", "compare", "filters", "link"}),
+            **self.model_dump(exclude={"response_set", "compare", "filters", "link", "publish"}),
             compare=tuple(self.compare),
             filters=FilterSettings(**self.filters.model_dump()),
             link=None if self.link is None else self.link.to_domain(),
         )
-
-
-class PublicationCreate(Input):
-    """The bank version that is made of a calibration."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"bank": "arc", "notes": "November 2026, 3,467 models."}]}
-    )
-
-    bank: Reference = Field(
-        description="Id or name; a bank of a new name is made, of items without text."
-    )
-    notes: LongText = ""
-    allow: AllowedCodes = Field(default_factory=list)
-    keep: KeptKeys = Field(default_factory=list)
-    unparsed_policy: UnparsedPolicy | None = Field(
-        default=None,
-        description="How answers that could not be read counted; null: as the response set says.",
-    )
-    asked: AskedModel = Field(
-        default_factory=AskedModel,
-        description="How the answers were obtained; what is null is as the response set says.",
-    )
-    allow_unconverged: bool = Field(
-        default=False, description="Publish it even though it did not converge."
-    )
-    carry_over: bool = Field(
-        default=False,
-        description="Items that only the version it is linked to has keep their parameters.",
-    )
-
-    def to_domain(self) -> Publication:
-        """The same for the service."""
-        return Publication(**self.model_dump())
 
 
 class CalibrationProgressRead(Output):
@@ -240,7 +245,15 @@ class CalibrationRead(Output):
     result: CalibrationResult | None
     failure: CalibrationFailure | None
     bank_id: str | None
-    bank_version_id: str | None = Field(description="What it was published as.")
+    bank_version_id: str | None = Field(description="What it was published as, last.")
+    publishes: str | None = Field(
+        default=None,
+        validation_alias=AliasPath("publication", "bank"),
+        description="Bank of which a version is made as soon as it is completed.",
+    )
+    publication_failure: CalibrationFailure | None = Field(
+        default=None, description="Why no version was made: put it right and `:publish`."
+    )
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

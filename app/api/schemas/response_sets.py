@@ -29,8 +29,8 @@ SetName = Annotated[
     ),
     Field(description="Unique; stands in URLs, so without `/` and `:`."),
 ]
-_Choice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
-_Choices = Annotated[list[_Choice], Field(max_length=20)]
+AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]
+AnswerChoices = Annotated[list[AnswerChoice], Field(max_length=20)]
 FormatName = Annotated[
     Literal["lm-eval", "inspect", "helm", "py-irt", "table"],
     Field(description="Of the files; by default each one's content tells."),
@@ -179,14 +179,14 @@ class AnswerImportCreate(Input):
 
     files: Annotated[list[AnswerFile], Field(min_length=1, max_length=1000, fail_fast=True)]
     format: FormatName | None = None
-    filters: _Choices = Field(default_factory=list, description="lm-eval filters to take.")
-    metrics: _Choices = Field(
+    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
+    metrics: AnswerChoices = Field(
         default_factory=list, description="The first of these that a row has is its score."
     )
-    scorers: _Choices = Field(
+    scorers: AnswerChoices = Field(
         default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
     )
-    examinee: _Choice | None = Field(
+    examinee: AnswerChoice | None = Field(
         default=None, description="Who answered, for files of one examinee."
     )
     no_answer: Literal["wrong", "refused"] = Field(

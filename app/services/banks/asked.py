@@ -16,7 +16,7 @@ class Asked:
 
     Attributes:
         mode: `generate` or `loglikelihood`.
-        normalise: Of likelihoods: `bytes` or `none`.
+        normalise: Of likelihoods: `bytes`, `characters` or `none`.
         shots: Examples before each item.
         template_hash: Of the prompt around the items, see `PromptStyle.template_hash`.
         scorer: Name of the scorer that marked.

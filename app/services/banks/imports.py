@@ -140,10 +140,25 @@ class MatchedParameters:
     renamed: tuple[Renamed, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """What the records of an import are to a bank.
+
+    Attributes:
+        added: Items that it does not have yet.
+        filled: Those that it knows by their parameters alone, with the text that they get.
+        tally: What became of the records.
+    """
+
+    added: list[NewItem]
+    filled: list[NewItem]
+    tally: Tally
+
+
 def new_items(
     existing: Mapping[str, ItemOutline], records: Sequence[ItemRecord], faults: Faults
-) -> tuple[list[NewItem], Tally]:
-    """The records that the bank does not have yet; `faults` are those of their scorers.
+) -> Incoming:
+    """What the records are to the bank; `faults` are those of their scorers.
 
     Raises:
         ConflictError: A record's key is taken by an item that differs.
@@ -151,6 +166,7 @@ def new_items(
     """
     check_scorers(records, faults)
     added: list[NewItem] = []
+    filled: list[NewItem] = []
     unchanged: list[str] = []
     problems: list[FieldProblem] = []
     for record in records:
@@ -159,17 +175,22 @@ def new_items(
             added.append(new_item(record, new_id("itm")))
         elif _same(old, record):
             unchanged.append(record.key)
+        elif not old.has_content:
+            filled.append(new_item(record, old.id))
         else:
             detail = f"expected a new key or the item as it is, got another item {record.key!r}"
             problems.append(FieldProblem(f"items:{record.row}:key", detail))
     if problems:
         raise ConflictError(
-            f"{len(problems)} items have the key of an item of the bank but differ from it. Change"
-            f" the stored items, or use other keys. First: {problems[0].detail}.",
+            f"{len(problems)} items have the key of an item of the bank but ask something else. Use"
+            " other keys, or another bank: what was measured with an item holds for its text."
+            f" First: {problems[0].detail}.",
             problems=problems[:MAX_PROBLEMS],
         )
     skipped = _skipped({"unchanged": unchanged})
-    return added, Tally(rows_read=len(records), accepted=len(added), skipped=skipped)
+    n_taken = len(added) + len(filled)
+    tally = Tally(rows_read=len(records), accepted=n_taken, skipped=skipped)
+    return Incoming(added=added, filled=filled, tally=tally)
 
 
 def new_item(record: ItemRecord, item_id: str) -> NewItem:
@@ -195,7 +216,12 @@ def batch_line(row: ItemRow, existing: Mapping[str, Item], faults: Faults) -> Ba
             new = new_item(row.record, new_id("itm"))
             return BatchLine(row.row, "created", key=new.key, item_id=new.id, new=new)
         if not _same(outline(old), row.record):
-            raise AlreadyExistsError(f"The bank has another item with the key {old.key!r}.")
+            raise AlreadyExistsError(
+                f"The bank has another item with the key {old.key!r}."
+                if old.content != ItemContent()
+                else f"The bank knows {old.key!r} by its parameters alone: an import of items "
+                "gives it its text."
+            )
         return BatchLine(row.row, "unchanged", key=old.key, item_id=old.id)
     except SextantError as error:
         key = None if row.record is None else row.record.key

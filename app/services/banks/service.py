@@ -10,9 +10,10 @@ from typing import Any
 
 from app.confined import Lane
 from app.demo.bank import demo_bank
-from app.engine.lint import OF_ANSWERS, Finding
+from app.engine.lint import Finding
 from app.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from app.records.banks import Bank, BankVersion
+from app.services.banks.before import asking_as, from_version, with_texts
 from app.services.banks.draft import (
     VersionDraft,
     content_findings,
@@ -31,7 +32,6 @@ from app.services.banks.imports import (
     own_scorers,
     parameters_of,
 )
-from app.services.banks.loaded import LoadedVersion
 from app.services.banks.overviews import BankOverview, list_banks, overviews
 from app.services.banks.provisional import with_guesses
 from app.services.banks.scorer_checks import Faults, faults_of, require_usable
@@ -257,6 +257,30 @@ class BankService:
             await uow.banks.add(bank)
         return _made(await self._import(uow, bank, request, {}, dry_run=False))
 
+    async def bring_in(self, uow: UnitOfWork, spec: BankSpec, request: BankImport) -> ImportReport:
+        """Import items within the caller's transaction, into a bank that is made if need be.
+
+        A bank of which no item has a text asks as `spec` says from now on.
+
+        Args:
+            uow: Open; commits what belongs together with the items.
+            spec: Of the bank; its default scorer has been looked at.
+            request: Items without scorers of their own.
+
+        Raises:
+            InvalidInputError: As for `import_into`.
+            ConflictError: As for `import_into`, or a bank of that name asks otherwise.
+        """
+        try:
+            bank = await uow.banks.find(spec.name, for_update=True)
+        except NotFoundError:
+            bank = new_bank(spec)
+            await uow.banks.add(bank)
+        else:
+            bank = await asking_as(uow, bank, spec)
+        await scorer_endpoints(uow, [bank.default_scorer])
+        return await self._import(uow, bank, request, {}, dry_run=False)
+
     async def ensure_demo_bank(self) -> BankVersion:
         """The latest version of the bundled bank, which is installed if it is not there.
 
@@ -305,7 +329,7 @@ class BankService:
         dry_run: bool,
     ) -> ImportReport:
         if request.from_version is not None:
-            request = await _from_version(uow, bank, request)
+            request = await from_version(uow, bank, request)
         table = await asyncio.to_thread(parameters_of, request)
         guesses = request.provisional and table is None
         guessed = any(record.difficulty is not None for record in request.items)
@@ -318,10 +342,16 @@ class BankService:
             raise InvalidInputError("Expected items or parameters to import, got neither.")
         outlines = await uow.items.outlines(bank.id)
         existing = {item.key: item for item in outlines}
-        added, items = await asyncio.to_thread(new_items, existing, request.items, faults)
-        await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added))
+        coming = await asyncio.to_thread(new_items, existing, request.items, faults)
+        added, items = coming.added, coming.tally
+        await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added + coming.filled))
+        if coming.filled and table is None:
+            # Lint has not seen these texts: the version that had none of them is made anew.
+            request, table = await with_texts(uow, bank, request)
         if table is not None and not outlines and not added:
             added = await asyncio.to_thread(bare_items, table)
+        texts = {item.key: outline(item) for item in coming.filled}
+        outlines = [texts.get(item.key, item) for item in outlines]
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
         if guesses:
             request = await asyncio.to_thread(with_guesses, request, outlines)
@@ -341,6 +371,7 @@ class BankService:
             version = _version_of(bank, number, draft, request)
         if not dry_run:
             await uow.items.add(bank.id, added)
+            await uow.items.fill(bank.id, coming.filled)
             if version is not None and draft is not None:
                 await uow.versions.add(version, draft.items)
         return ImportReport(
@@ -352,34 +383,6 @@ class BankService:
             renamed=renamed,
             findings=findings,
         )
-
-
-async def _from_version(uow: UnitOfWork, bank: Bank, request: BankImport) -> BankImport:
-    """The import with all that a version of the bank has instead of new parameters."""
-    version = await uow.versions.find(bank, request.from_version)
-    if parameters_of(request) is not None or request.scale or request.response_model:
-        raise InvalidInputError(
-            f"Version {version.number} brings its parameters, scale and response model along: give "
-            "from_version, or others, not both."
-        )
-    columns = await uow.versions.columns(version.id)
-    flags = await uow.versions.flags(version.id)
-    loaded = await asyncio.to_thread(LoadedVersion.of, bank, version, columns)
-    return replace(
-        request,
-        parameters=loaded.bank,
-        scale=version.scale,
-        response_model=version.response_model,
-        provisional=request.provisional or version.provisional,
-        allow={*request.allow, *version.lint["allow"]},
-        keep={*request.keep, *version.lint["keep"]},
-        # What parameters and texts show is found again; what answers have shown is carried on.
-        findings=[
-            Finding(item_id=key, **flag) for key, flag in flags if flag["code"] in OF_ANSWERS
-        ],
-        calibration=version.calibration,
-        knowledge=version.knowledge,
-    )
 
 
 async def _overview(uow: UnitOfWork, bank: Bank) -> BankOverview:

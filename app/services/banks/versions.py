@@ -204,6 +204,9 @@ class VersionService:
         # A hundred sessions that start at once load it once.
         async with self._loading:
             kept = self._versions.get(version_id)
+            if kept is not None and kept.n_without_content and kept.bank_revision != found.revision:
+                kept = None  # its items may have been given their texts
+                self._forget_items(version_id)
             if kept is None:
                 async with self._database.unit_of_work() as uow:
                     version = await uow.versions.get(version_id)
@@ -322,6 +325,10 @@ class VersionService:
             position: item.under(version.default_scorer, version.prompt_style)
             for position, item in found.items()
         }
+
+    def _forget_items(self, version_id: str) -> None:
+        for name in [name for name in self._items if name[0] == version_id]:
+            del self._items[name]
 
     def _kept_items(self, version_id: str, positions: Sequence[int]) -> dict[int, KeptItem]:
         return {

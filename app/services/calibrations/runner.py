@@ -14,12 +14,13 @@ from app.calibration.pipeline.plan import CalibrationPlan, decided
 from app.errors import (
     CalibrationError,
     DatabaseUnavailableError,
+    LeaseLostError,
     SextantError,
 )
 from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.queue import CalibrationQueue
-from app.services.calibrations.service import CalibrationService
+from app.services.calibrations.service import CalibrationService, Publication
 from app.services.leased import LeasedRunner, Leasing
 from app.services.patience import patiently
 from app.services.responses.service import ResponseSetService
@@ -70,7 +71,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     @override
     async def _run(self, record: CalibrationRecord) -> None:
         fruit = await self._fit(record)
-        await self._write(lambda uow: self._complete(uow, record, fruit))
+        await self._finish(record, fruit)
         logger.info("calibration_completed", converged=fruit.result["converged"])
 
     async def _fit(self, record: CalibrationRecord) -> _Fruit:
@@ -133,6 +134,30 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             if result is not None and fitted is not None
         ]
 
+    async def _finish(self, record: CalibrationRecord, fruit: _Fruit) -> None:
+        """Store what came out, and with it the version that was asked for, or why there is none."""
+
+        async def published(uow: UnitOfWork) -> None:
+            await self._complete(uow, record, fruit)
+            if publication is not None:
+                await self._calibrations.publish_within(uow, record.id, publication)
+
+        publication = None if record.publication is None else Publication(**record.publication)
+        try:
+            await self._write(published)
+        except (LeaseLostError, DatabaseUnavailableError):
+            raise
+        except SextantError as error:
+            if publication is None:
+                raise
+            failure = _failure(error)
+
+            async def kept(uow: UnitOfWork) -> None:
+                await self._complete(uow, record, fruit)
+                await uow.calibrations.note_unpublished(record.id, failure)
+
+            await self._write(kept)
+
     async def _complete(self, uow: UnitOfWork, record: CalibrationRecord, fruit: _Fruit) -> None:
         ready = await uow.calibrations.complete(record.id, record.lease_epoch, *fruit)
         if ready is not None:
@@ -142,9 +167,12 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
     async def _abandon(
         self, uow: UnitOfWork, record: CalibrationRecord, error: SextantError
     ) -> None:
-        problems = [asdict(problem) for problem in error.problems]
-        failure = {"code": error.code, "detail": error.detail, "errors": problems}
-        await uow.calibrations.fail(record.id, record.lease_epoch, failure)
+        await uow.calibrations.fail(record.id, record.lease_epoch, _failure(error))
+
+
+def _failure(error: SextantError) -> dict[str, Any]:
+    problems = [asdict(problem) for problem in error.problems]
+    return {"code": error.code, "detail": error.detail, "errors": problems}
 
 
 def _filtering(filtered: Filtered[Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.events import StoredEvent
+from app.records.fields import shallow
 from app.records.response_sets import ResponseSet
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
@@ -29,6 +30,7 @@ from app.services.responses.unparsed import asked_in, policy_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
+from app.storage.unit_of_work import UnitOfWork
 
 #: Figures of a calibration that its bank version shows.
 _SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
@@ -60,6 +62,11 @@ class Publication:
     asked: Mapping[str, Any] = field(default_factory=dict)
     allow_unconverged: bool = False
     carry_over: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        lists = {"allow": sorted(self.allow), "keep": sorted(self.keep)}
+        return {**shallow(self), **lists, "asked": dict(self.asked)}
 
 
 #: Seconds for which prepared answers wait for the worker that calibrates them.
@@ -124,12 +131,15 @@ class CalibrationService:
         self._looking = asyncio.Lock()
         self._prepared: _Prepared | None = None
 
-    async def create(self, response_set: str, plan: CalibrationPlan) -> CalibrationRecord:
+    async def create(
+        self, response_set: str, plan: CalibrationPlan, publication: Publication | None = None
+    ) -> CalibrationRecord:
         """Queue a calibration of a response set, whose answers are looked at first.
 
         Args:
             response_set: Id or name.
             plan: How.
+            publication: What is made of it as soon as it is completed; None: nothing.
 
         Raises:
             NotFoundError: No such set, or no such version to link to.
@@ -149,6 +159,7 @@ class CalibrationService:
                 response_set_id=found.id,
                 settings=plan.to_dict(),
                 part_ids=part_ids,
+                publication=None if publication is None else publication.to_dict(),
             )
             for calibration_id in part_ids or [made.id]:
                 await self._queue.enqueue(uow, calibration_id)
@@ -288,51 +299,57 @@ class CalibrationService:
     async def publish(self, calibration_id: str, publication: Publication) -> BankVersion:
         """Make a bank version of a calibration: all of it is written, or nothing.
 
-        Items of the bank that have no parameters go to pretest.
+        As often as one likes, and in as many banks: all of them are on one scale. Items of the bank
+        that have no parameters go to pretest.
 
         Raises:
             NotFoundError: No such calibration.
-            InvalidStateError: It is not completed, did not converge, or was published before.
+            InvalidStateError: It is not completed, or did not converge.
             InvalidInputError: As for an import: none of the items is in the bank, an override
                 names nothing, or no item is left to be asked.
         """
         async with self._database.unit_of_work() as uow:
-            record = await uow.calibrations.get(calibration_id, for_update=True)
-            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
-            if record.bank_version_id is not None:
-                raise InvalidStateError(
-                    f"Calibration {record.id} was published as bank version "
-                    f"{record.bank_version_id}."
-                )
-            result = record.result or {}
-            if not result["converged"] and not publication.allow_unconverged:
-                raise InvalidStateError(
-                    f"Calibration {record.id} did not converge within {result['iterations']} "
-                    "cycles. Calibrate again with a larger max_cycles, or publish it all the same "
-                    "with allow_unconverged."
-                )
-            parameters = await self._parameters(record, fitted, publication)
-            request = _import_of(record, fitted, parameters, publication)
-            source = await uow.response_sets.find(record.response_set_id)
-            said = {name: known for name, known in request.asked.items() if known is not None}
-            request = replace(
-                request,
-                unparsed_policy=request.unparsed_policy or policy_of(source.imports),
-                asked={**asked_in(source.imports), **said},
+            return await self.publish_within(uow, calibration_id, publication)
+
+    async def publish_within(
+        self, uow: UnitOfWork, calibration_id: str, publication: Publication
+    ) -> BankVersion:
+        """The same within the caller's transaction."""
+        record = await uow.calibrations.get(calibration_id, for_update=True)
+        fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+        result = record.result or {}
+        if not result["converged"] and not publication.allow_unconverged:
+            raise InvalidStateError(
+                f"Calibration {record.id} did not converge within {result['iterations']} "
+                "cycles. Calibrate again with a larger max_cycles, or publish it all the same "
+                "with allow_unconverged."
             )
-            link = result.get("link") or {}
-            if link.get("check_drift"):
-                before = await uow.versions.get(link["bank_version_id"])
-                flags = await uow.versions.flags(before.id)
-                request = continued(request, before, flags, record.settings)
-            if (started_from := record.settings.get("prior_version_id")) is not None:
-                request = revised(request, await uow.versions.get(started_from))
-            spec = BankSpec(name=publication.bank)
-            version = await self._banks.publish(uow, spec, request)
-            await uow.calibrations.note_published(
-                record.id, bank_id=version.bank_id, bank_version_id=version.id
-            )
-            return version
+        parameters = await self._parameters(record, fitted, publication)
+        request = _import_of(record, fitted, parameters, publication)
+        source = await uow.response_sets.find(record.response_set_id)
+        said = {name: known for name, known in request.asked.items() if known is not None}
+        request = replace(
+            request,
+            unparsed_policy=request.unparsed_policy or policy_of(source.imports),
+            asked={**asked_in(source.imports), **said},
+        )
+        if request.scale is None and record.bank_version_id is not None:
+            # The same parameters again: abilities on both versions compare.
+            earlier = await uow.versions.get(record.bank_version_id)
+            request = replace(request, scale=earlier.scale)
+        link = result.get("link") or {}
+        if link.get("check_drift"):
+            before = await uow.versions.get(link["bank_version_id"])
+            flags = await uow.versions.flags(before.id)
+            request = continued(request, before, flags, record.settings)
+        if (started_from := record.settings.get("prior_version_id")) is not None:
+            request = revised(request, await uow.versions.get(started_from))
+        spec = BankSpec(name=publication.bank)
+        version = await self._banks.publish(uow, spec, request)
+        await uow.calibrations.note_published(
+            record.id, bank_id=version.bank_id, bank_version_id=version.id
+        )
+        return version
 
     async def _parameters(
         self, record: CalibrationRecord, fitted: FittedItems, publication: Publication

@@ -29,9 +29,11 @@ from app.exchange.items import ItemRow, read_items, scan_items
 from app.exchange.parameters import read_parameters
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
+from app.exchange.results.found import Found
 from app.exchange.slopes import bank_of_slopes, slopes_by_name
 from app.items import ItemContent, Message, ScorerSpec
 from app.services.responses.imports import MAX_BYTES, AnswerImport, Draft, FileRead, read_draft
+from app.services.responses.results import ResultsImport, read_results
 from app.services.responses.sheets import FRACTION_BYTES, Sheet
 
 #: Bytes that reading what was sent may take beyond what every process has.
@@ -89,6 +91,30 @@ class Reader:
         ) as (value, output):
             yield await asyncio.to_thread(_draft, request.choices, value, output)
 
+    @asynccontextmanager
+    async def results(self, request: ResultsImport) -> AsyncIterator[tuple[Draft, Found]]:
+        """Answers with what was asked, as `answers`.
+
+        Raises:
+            BusyError: Too many imports are waiting.
+            InvalidInputError: As `read_results`, or beyond a limit.
+        """
+        files = request.answers.files
+        sent = [file.content for file in files if isinstance(file.content, bytes)]
+        if len(sent) < len(files):
+            yield await asyncio.to_thread(read_results, request)
+            return
+        argument = {
+            **_to_json(request.answers),
+            "target_after": request.target_after,
+            "prompts_of": request.prompts_of,
+        }
+        async with self._made(
+            read_sent_results, argument, sent, _named([f.name for f in files])
+        ) as (value, output):
+            found = await asyncio.to_thread(Found.from_dict, value["found"])
+            yield await asyncio.to_thread(_draft, request.answers.choices, value, output), found
+
     async def items(self, file: SentFile) -> list[ItemRecord]:
         """The items of a file, as `read_items`."""
         async with self._made(read_sent_items, file.name, [file.content], file.name) as (_, output):
@@ -136,7 +162,21 @@ def _named(names: Sequence[str]) -> str:
 
 def read_sent_answers(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
     """Read an import; sheets are written one after the other, the rest is the value."""
-    draft = read_draft(_request(argument, attachments))
+    return _written(read_draft(_request(argument, attachments)), output)
+
+
+def read_sent_results(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> Any:
+    """The same with what was asked."""
+    request = ResultsImport(
+        answers=_request(argument, attachments),
+        target_after=argument["target_after"],
+        prompts_of=argument["prompts_of"],
+    )
+    draft, found = read_results(request)
+    return {**_written(draft, output), "found": found.to_dict()}
+
+
+def _written(draft: Draft, output: BinaryIO) -> dict[str, Any]:
     sheets = []
     for (examinee, trial), sheet in draft.sheets.items():
         output.write(sheet.codes)
@@ -157,7 +197,7 @@ def read_sent_answers(argument: Any, attachments: Sequence[bytes], output: Binar
 
 def _request(argument: Any, attachments: Sequence[bytes]) -> AnswerImport:
     choices = argument["choices"]
-    lists = {name: tuple(choices[name]) for name in ("filters", "metrics", "scorers")}
+    lists = {name: tuple(choices[name]) for name in ("filters", "metrics", "scorers", "tasks")}
     return AnswerImport(
         files=[
             SourceFile(PurePosixPath(path), folder, content, asked_for)

@@ -4,15 +4,23 @@ Pure but for reading the files: `ResponseSetService` stores what this says.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.files import shortened
-from app.exchange.recorded import Choices, LeftOut, Recorded, SourceFile, TrialTable
+from app.exchange.recorded import (
+    OTHER_FILTER,
+    Choices,
+    LeftOut,
+    Recorded,
+    SourceFile,
+    TrialTable,
+)
 from app.exchange.response_files import ResponseFormat, read_answers, sources_of
+from app.exchange.results.asked_item import Seen
 from app.items import Outcome
 from app.records.response_sets import StoredSheet
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
@@ -87,6 +95,7 @@ class Draft:
         rows_read: Answers in the files: rows of records, filled cells of tables.
         accepted: Those that are on the sheets.
         passed_over: Files of folders that hold no answers.
+        other_filters: Filters whose rows were not taken.
     """
 
     choices: Choices
@@ -98,6 +107,7 @@ class Draft:
     accepted: int = 0
     skips: _Skips = field(default_factory=_Skips)
     n_bytes: int = 0
+    other_filters: list[str] = field(default_factory=list)
 
     @property
     def examinees(self) -> list[str]:
@@ -168,6 +178,21 @@ class Draft:
         self.skips.add("duplicate", place, merged.duplicates)
         self.skips.add("conflict", place, merged.conflicts)
 
+    def keep(self, items: Collection[str]) -> None:
+        """Forget the answers to all other items.
+
+        Raises:
+            FileFormatError: None is left.
+        """
+        kept = [key for key in self.columns if key in items]
+        places = np.array([self.columns[key] for key in kept], np.intp)
+        self.sheets = {name: sheet.picked(places) for name, sheet in self.sheets.items()}
+        self.columns = {key: column for column, key in enumerate(kept)}
+        self.n_bytes = sum(sheet.n_bytes for sheet in self.sheets.values())
+        self.accepted = sum(sum(sheet.counts().values()) for sheet in self.sheets.values())
+        if not self.accepted:
+            raise FileFormatError("Expected at least one answer to a question that can be asked.")
+
     def skipped(self) -> tuple[SkippedRows, ...]:
         """Rows left out, by reason, the most frequent first."""
         return tuple(
@@ -189,8 +214,8 @@ class Draft:
             raise _too_large(len(self.sheets), len(self.columns))
 
 
-def read_draft(request: AnswerImport) -> Draft:
-    """Read the files of an import.
+def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None) -> Draft:
+    """Read the files of an import; `saw` is shown each row that says what was asked.
 
     Raises:
         FileFormatError: A file that cannot be read or needs a choice, or no answer in any.
@@ -199,12 +224,14 @@ def read_draft(request: AnswerImport) -> Draft:
     sources, draft.passed_over = sources_of(request.files, request.file_format)
     for file_format, source in sources:
         before = draft.rows_read
-        for part in read_answers(file_format, source, request.choices):
+        for part in read_answers(file_format, source, request.choices, saw):
             if isinstance(part, Recorded):
                 draft.rows_read += 1
                 draft.add(part, source.name)
             elif isinstance(part, LeftOut):
                 draft.rows_read += 1
+                if part.reason == OTHER_FILTER and part.detail not in draft.other_filters:
+                    draft.other_filters.append(part.detail)
                 detail = f": {part.detail}" if part.detail else ""
                 draft.skips.add(part.reason, f"{source.name}:{part.row}{detail}")
             else:

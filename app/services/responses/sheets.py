@@ -141,6 +141,18 @@ class Sheet:
             sheet.fractions = array("d", fractions.tobytes())
         return sheet
 
+    def picked(self, columns: IntArray) -> "Sheet":
+        """The answers to the items of some columns, in their order."""
+        old = np.full(int(columns.max(initial=-1)) + 1, NOT_RUN, np.uint8)
+        n = min(len(old), len(self.codes))
+        old[:n] = np.frombuffer(self.codes, np.uint8)[:n]
+        sheet = Sheet(bytearray(old[columns].tobytes()))
+        if self.fractions is not None:
+            fractions = np.zeros(len(old))
+            fractions[:n] = np.frombuffer(self.fractions)[:n]
+            sheet.fractions = array("d", fractions[columns].tobytes())
+        return sheet
+
     def merge(self, other: "Sheet") -> "Merged":
         """Take over the answers of `other` that are new here.
 

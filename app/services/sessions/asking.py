@@ -189,7 +189,7 @@ class Asker:
         latency_s = max(each.latency_s for each in found)
         ENDPOINT_LATENCY.observe(latency_s)
         values = [
-            each.logprob / (option.n_bytes if self.style.normalise == "bytes" else 1)
+            each.logprob / option.divisor(self.style.normalise)
             for each, option in zip(found, options, strict=True)
         ]
         best = [choice_letter(at) for at, value in enumerate(values) if value == max(values)]

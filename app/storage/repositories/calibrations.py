@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, null, select, update
 from sqlalchemy.orm import aliased
 from typing_extensions import override
 
@@ -40,6 +40,7 @@ class CalibrationRepository(LeasedRepository):
         response_set_id: str,
         settings: Mapping[str, Any],
         part_ids: Sequence[str] = (),
+        publication: Mapping[str, Any] | None = None,
     ) -> CalibrationRecord:
         """Store a new calibration, queued.
 
@@ -49,13 +50,19 @@ class CalibrationRepository(LeasedRepository):
             settings: How.
             part_ids: Ids of its parts, if it has some: each is queued for itself, and the
                 calibration can be claimed when all of them are completed.
+            publication: What is made of it as soon as it is completed.
         """
         shared = {
             "response_set_id": response_set_id,
             "settings": dict(settings),
             "status": "queued",
         }
-        self._db.add(CalibrationRow(id=calibration_id, n_parts=len(part_ids) or None, **shared))
+        told = None if publication is None else dict(publication)
+        self._db.add(
+            CalibrationRow(
+                id=calibration_id, n_parts=len(part_ids) or None, publication=told, **shared
+            )
+        )
         await self._db.flush()
         self._db.add_all(
             CalibrationRow(id=part_id, parent_id=calibration_id, part=part, **shared)
@@ -267,7 +274,15 @@ class CalibrationRepository(LeasedRepository):
         await self._db.execute(
             update(CalibrationRow)
             .where(CalibrationRow.id == calibration_id)
-            .values(bank_id=bank_id, bank_version_id=bank_version_id)
+            .values(bank_id=bank_id, bank_version_id=bank_version_id, publication_failure=null())
+        )
+
+    async def note_unpublished(self, calibration_id: str, failure: Mapping[str, Any]) -> None:
+        """Remember why a completed calibration did not become a version."""
+        await self._db.execute(
+            update(CalibrationRow)
+            .where(CalibrationRow.id == calibration_id)
+            .values(publication_failure=dict(failure))
         )
 
     async def delete(self, calibration_id: str) -> None:

@@ -7,12 +7,13 @@ from sqlalchemy import ColumnElement, func, literal_column, null, or_, select, t
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, NotFoundError
+from app.items import ItemContent
 from app.records.banks import Item, ItemOutline, NewItem
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_rows import content_json, read_item, read_scorer, scorer_json
 from app.storage.revisions import require_revision
-from app.storage.rows.banks import BankVersionRow, ItemRow, VersionItemRow
+from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.scoping import of_opened
 
 _ADD_ITEMS = text("""
@@ -21,6 +22,25 @@ _ADD_ITEMS = text("""
     SELECT * FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
         id text, bank_id text, key text, content jsonb, scorer jsonb, tags text[], group_key text,
         expected_tokens_in int, expected_tokens_out int, content_hash text)
+""").execution_options(**of_opened("the bank, which is locked"))
+
+_FILL_ITEMS = text("""
+    UPDATE items SET content = r.content, scorer = r.scorer, tags = r.tags,
+                     group_key = r.group_key, expected_tokens_in = r.expected_tokens_in,
+                     expected_tokens_out = r.expected_tokens_out,
+                     content_hash = r.content_hash, revision = items.revision + 1
+    FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
+        id text, bank_id text, key text, content jsonb, scorer jsonb, tags text[], group_key text,
+        expected_tokens_in int, expected_tokens_out int, content_hash text)
+    WHERE items.id = r.id AND items.bank_id = r.bank_id
+""").execution_options(**of_opened("the bank, which is locked"))
+
+_NOTE_CONTENT = text("""
+    UPDATE bank_versions SET extras = extras || jsonb_build_object('has_content', true)
+    WHERE bank_id = :bank_id AND NOT EXISTS (
+        SELECT 1 FROM version_items JOIN items ON items.id = version_items.item_id
+        WHERE version_items.version_id = bank_versions.id AND version_items.status <> 'pretest'
+              AND items.content = jsonb_build_object())
 """).execution_options(**of_opened("the bank, which is locked"))
 
 #: Whether an item can be asked: others are known by their parameters only.
@@ -39,24 +59,16 @@ class ItemRepository:
         Raises:
             AlreadyExistsError: A key is taken (from the unit of work).
         """
-        await insert_many(
-            self._db,
-            _ADD_ITEMS,
-            (
-                {
-                    "id": item.id,
-                    "bank_id": bank_id,
-                    "key": item.key,
-                    "content": content_json(item.content),
-                    "scorer": None if item.scorer is None else scorer_json(item.scorer),
-                    "tags": item.tags,
-                    "group_key": item.group,
-                    "expected_tokens_in": item.expected_tokens_in,
-                    "expected_tokens_out": item.expected_tokens_out,
-                    "content_hash": item.content.content_hash,
-                }
-                for item in items
-            ),
+        await insert_many(self._db, _ADD_ITEMS, (_stored(bank_id, item) for item in items))
+
+    async def fill(self, bank_id: str, items: Sequence[NewItem]) -> None:
+        """Give items of a bank their texts that had none; the bank counts as changed."""
+        if not items:
+            return
+        await insert_many(self._db, _FILL_ITEMS, (_stored(bank_id, item) for item in items))
+        await self._db.execute(_NOTE_CONTENT, {"bank_id": bank_id})
+        await self._db.execute(
+            update(BankRow).where(BankRow.id == bank_id).values(revision=BankRow.revision + 1)
         )
 
     async def outlines(self, bank_id: str) -> list[ItemOutline]:
@@ -196,7 +208,27 @@ class ItemRepository:
         )
         number = await self._db.scalar(holder)
         if number is not None:
+            advice = (
+                "an import of items gives it its text"
+                if item.content == ItemContent()
+                else "what was measured with it holds for its text; add another one"
+            )
             raise InvalidStateError(
-                f"Item {item.key!r} is frozen: version {number} of its bank holds it."
+                f"Item {item.key!r} is frozen, for version {number} of its bank holds it: {advice}."
             )
         require_revision(f"Item {item.key!r}", item.revision, revision)
+
+
+def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
+    return {
+        "id": item.id,
+        "bank_id": bank_id,
+        "key": item.key,
+        "content": content_json(item.content),
+        "scorer": None if item.scorer is None else scorer_json(item.scorer),
+        "tags": item.tags,
+        "group_key": item.group,
+        "expected_tokens_in": item.expected_tokens_in,
+        "expected_tokens_out": item.expected_tokens_out,
+        "content_hash": item.content.content_hash,
+    }

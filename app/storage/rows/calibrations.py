@@ -101,6 +101,9 @@ class CalibrationRow(LeasedRow):
     bank_id: Mapped[str | None] = mapped_column(ForeignKey("banks.id"), index=True)
     bank_version_id: Mapped[str | None] = mapped_column(ForeignKey("bank_versions.id"), index=True)
     settings: Mapped[Json]
+    #: What is made of it as soon as it is completed, None where nobody said; and why it was not.
+    publication: Mapped[Json | None]
+    publication_failure: Mapped[Json | None]
 
     progress: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     result: Mapped[Json | None]

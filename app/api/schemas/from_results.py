@@ -1,0 +1,213 @@
+"""Banks made of recorded results, as JSON."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field
+
+from app.api.schemas.banks import BankName, BankRead, ScorerModel, Visibility
+from app.api.schemas.calibrations import CalibrationRead, Model
+from app.api.schemas.common import MAX_LISTED, First, Input, Output, Text
+from app.api.schemas.response_sets import (
+    AnswerChoice,
+    AnswerChoices,
+    AnswerFile,
+    FileReadRead,
+    ResponseSetRead,
+    SkippedRowsRead,
+)
+from app.api.schemas.versions import ShortText, UnparsedPolicy
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.exchange.recorded import Choices
+from app.records.fields import shallow
+from app.services.banks.overviews import BankOverview
+from app.services.calibrations.from_results import LEAST_MODELS, BankBegun, BankFromResults
+from app.services.responses.imports import AnswerImport
+from app.services.responses.results import ResultsImport
+from app.services.visibility import Sight
+
+ResultFiles = Annotated[
+    list[AnswerFile],
+    Field(
+        min_length=1,
+        max_length=1000,
+        fail_fast=True,
+        description="Samples of lm-eval with their `results_*.json`, logs of inspect; also gzip.",
+    ),
+]
+
+
+class FromResultsCreate(Input):
+    """Recorded results that become a bank: questions, answers, calibration and version."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "name": "sums",
+                    "files": [
+                        {
+                            "name": "gpt-5/samples_sums_2026-11-20T10-00-00.jsonl",
+                            "content": '{"doc_id": 0, "arguments": {"gen_args_0": {"arg_0": "2 + 2 '
+                            '=", "arg_1": {"until": []}}}, "target": "4", "resps": [["4"]], '
+                            '"exact_match": 1.0}',
+                        }
+                    ],
+                }
+            ]
+        }
+    )
+
+    name: BankName
+    files: ResultFiles
+    tasks: AnswerChoices = Field(
+        default_factory=list, description="Tasks to take, `*` as in a shell."
+    )
+    filters: AnswerChoices = Field(default_factory=list, description="lm-eval filters to take.")
+    metrics: AnswerChoices = Field(
+        default_factory=list, description="The first of these that a row has is its score."
+    )
+    scorers: AnswerChoices = Field(
+        default_factory=list, description="inspect scorers, `scorer` or `scorer.key`."
+    )
+    examinee: AnswerChoice | None = Field(
+        default=None, description="Who answered, for files of one examinee."
+    )
+    prompts_of: AnswerChoice | None = Field(
+        default=None,
+        description="Model whose prompts are taken; null: of each question the words that most "
+        "were asked in.",
+    )
+    target_after: Annotated[Text, Field(min_length=1, max_length=100)] | None = Field(
+        default=None,
+        description="The right answer is what follows this mark in the recorded one; null: `####` "
+        "where all have it.",
+    )
+    default_scorer: ScorerModel | None = Field(
+        default=None,
+        description="Marks live answers; null: the one that marks the recorded ones as they were.",
+    )
+    unparsed_policy: UnparsedPolicy | None = None
+    model: Model = "2pl"
+    report_card: bool = Field(
+        default=True, description="Test models on banks calibrated without them."
+    )
+    publish: bool = Field(
+        default=True, description="Calibrate, and make a version; else the results are only read."
+    )
+    least_models: Annotated[int, Field(ge=3, le=10_000)] = Field(
+        default=LEAST_MODELS, description="From so many models a calibration is begun."
+    )
+    licence: ShortText | None = None
+    visibility: Visibility = "open"
+
+    def to_domain(self) -> BankFromResults:
+        """The same for the service.
+
+        Raises:
+            InvalidInputError: A content that is not base64.
+        """
+        return BankFromResults(
+            name=self.name,
+            results=ResultsImport(
+                answers=AnswerImport(
+                    files=[file.to_domain(position) for position, file in enumerate(self.files)],
+                    choices=Choices(
+                        tasks=tuple(self.tasks),
+                        filters=tuple(self.filters),
+                        metrics=tuple(self.metrics),
+                        scorers=tuple(self.scorers),
+                        examinee=self.examinee,
+                        unparsed_policy=self.unparsed_policy,
+                        take_first=True,
+                    ),
+                ),
+                target_after=self.target_after,
+                prompts_of=self.prompts_of,
+            ),
+            scorer=None if self.default_scorer is None else self.default_scorer.to_domain(),
+            plan=CalibrationPlan(model=self.model, report_card=self.report_card),
+            publish=self.publish,
+            least_models=self.least_models,
+            licence=self.licence,
+            visibility=self.visibility,
+        )
+
+
+class ChoiceRead(Output):
+    """Something that the files left open, and how it was settled."""
+
+    what: str
+    taken: str
+    others: list[str]
+    detail: str
+    option: str | None = Field(description="Of the command, by which it is settled otherwise.")
+
+
+class MarkingRead(Output):
+    """The scorer of live answers, and how it marks the recorded ones."""
+
+    scorer: str
+    params: dict[str, Any]
+    agreement: float | None = Field(
+        description="Share of the recorded marks that it gives again; null where options are "
+        "compared."
+    )
+    n_answers: int
+
+
+class LeftOutRead(Output):
+    """Questions that cannot be asked again."""
+
+    reason: str
+    count: int
+    keys: First[str] = Field(description=f"The first {MAX_LISTED}.")
+
+
+class FromResultsRead(Output):
+    """What was read and stored, and the calibration that makes the version."""
+
+    object: Literal["bank_from_results"] = "bank_from_results"
+    bank: BankRead
+    questions: int = Field(description="Items that came into the bank.")
+    known_questions: int = Field(description="Items that it had already.")
+    response_set: ResponseSetRead
+    files: First[FileReadRead]
+    models: int
+    incomplete_models: int = Field(description="Models that have not answered every question.")
+    asked: dict[str, Any] = Field(description="How the answers were obtained.")
+    marking: MarkingRead
+    choices: list[ChoiceRead]
+    left_out: list[LeftOutRead]
+    skipped: list[SkippedRowsRead]
+    calibration: CalibrationRead | None = Field(
+        description="Poll it: when it is completed, `bank_version_id` is what can be asked."
+    )
+    stopped: str | None = Field(description="Why nothing is calibrated, and what is needed.")
+
+    @classmethod
+    def of(cls, begun: BankBegun, sight: Sight) -> Self:
+        """The outgoing shape."""
+        marking = begun.marking
+        overview = BankOverview(begun.bank, begun.items.rows_read, None)
+        return cls.read(
+            {
+                **shallow(begun),
+                "bank": BankRead.of(overview, sight),
+                "questions": begun.items.accepted,
+                "known_questions": begun.items.rows_read - begun.items.accepted,
+                "response_set": ResponseSetRead.of(begun.response_set),
+                "models": begun.n_models,
+                "incomplete_models": begun.n_incomplete,
+                "marking": {
+                    "scorer": marking.scorer.name,
+                    "params": dict(marking.scorer.params),
+                    "agreement": marking.agreement,
+                    "n_answers": marking.n_answers,
+                },
+                "left_out": [
+                    {"reason": reason, "count": len(keys), "keys": keys}
+                    for reason, keys in begun.left_out.items()
+                ],
+                "calibration": begun.calibration and CalibrationRead.read(begun.calibration),
+            }
+        )

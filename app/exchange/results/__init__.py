@@ -1,0 +1,1 @@
+"""From recorded results to the items of a bank: what was asked, in the words in which it was."""

@@ -1,0 +1,86 @@
+"""One item as an examinee was asked it, and one look at it in a file of results."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from app.exchange.recorded import Source
+from app.items import Message
+
+Tool = Literal["lm-eval", "inspect"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One recorded answer, with the row that it stands in.
+
+    Attributes:
+        tool: Who wrote the row.
+        source: The file.
+        task: Of the row.
+        item: Key of the item.
+        examinee: Who answered.
+        metric: Metric or scorer that gave the score.
+        offered: All that the row has.
+        score: In [0, 1]; None where it has none.
+        row: The row, decoded.
+        header: Of the log, where one is.
+    """
+
+    tool: Tool
+    source: Source
+    task: str
+    item: str
+    examinee: str
+    metric: str
+    offered: Sequence[str]
+    score: float | None
+    row: Mapping[str, Any]
+    header: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedItem:
+    """What was sent, byte for byte, and what counts as right.
+
+    Exactly one of `prompt` and `messages` is given.
+
+    Attributes:
+        options: Texts whose likelihood after the prompt was compared, each as it was sent; empty
+            where an answer was written.
+        after: Where the options stood in a blank: what followed them, and was compared.
+        targets: Accepted answers, as recorded.
+        stop: Where answers ended.
+        max_tokens: Longest answer; None where the file does not say.
+    """
+
+    prompt: str | None = None
+    messages: tuple[Message, ...] = ()
+    options: tuple[str, ...] = ()
+    after: str = ""
+    targets: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None
+
+
+class UnusableRowError(Exception):
+    """A row that cannot become an item; its words say why."""
+
+
+def digest_of(value: object) -> bytes:
+    """Tells what was sent apart."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
+
+
+def common_space(texts: Sequence[str]) -> str:
+    """The white space that all texts begin with."""
+    if not texts:
+        return ""
+    spaces = [text[: len(text) - len(text.lstrip())] for text in texts]
+    shortest = min(spaces, key=len)
+    while not all(space.startswith(shortest) for space in spaces):
+        shortest = shortest[:-1]
+    return shortest

@@ -1,0 +1,342 @@
+"""From what was asked to the items of a bank, its prompt, and the scorer that marks alike."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.item_record import parse_item
+from app.exchange.results.asked_item import AskedItem, common_space
+from app.exchange.results.found import Choice, Found
+from app.exchange.results.questions import NORMALISATIONS, RIGHT, Questions
+from app.items import ScorerSpec
+
+#: What each of lm-eval's metrics divides the likelihoods by.
+_BY_METRIC = {"acc": "none", "acc_norm": "characters", "acc_bytes": "bytes"}
+#: Share of the recorded marks that the likeliest option has to explain.
+_LEAST_AGREEMENT = 0.95
+#: Marks in the blank of a question; the first that stands in no text is taken.
+_BLANKS = ("_", "____", "[blank]", "<<blank>>")
+_MAX_STOPS, _MAX_STOP_CHARS = 16, 200
+_NUMBER = re.compile(r"\s*[$€£]?\s*[-+]?(?:\d[\d,]*\.?\d*|\.\d+)\s*%?\s*")
+_FINAL_MARK = "####"
+
+
+def items_of(seen: Questions, others: Sequence[str], *, target_after: str | None = None) -> Found:
+    """The items of what was seen.
+
+    Args:
+        seen: What was asked.
+        others: Filters whose rows were not taken.
+        target_after: The right answer is what follows this mark in the recorded one.
+
+    Raises:
+        FileFormatError: Nothing that can be asked, tasks that were asked in different ways, or
+            marks that nothing here explains.
+    """
+    return _Builder(seen, target_after).build(others)
+
+
+class _Builder:
+    def __init__(self, seen: Questions, target_after: str | None) -> None:
+        self._seen = seen
+        self._target_after = target_after
+
+    def build(self, others: Sequence[str]) -> Found:
+        self._require_items()
+        way = self._way()
+        choices = [*self._chosen(others), *self._ambiguous(), *self._cautions()]
+        shots = {count for task in self._seen.shots.values() for count in task}
+        known_shots = shots.pop() if len(shots) == 1 else None
+        if way.options:
+            style, options_of = self._likely_style(choices)
+        else:
+            style, options_of = self._written_style(way), None
+        if known_shots:
+            style["item_shots"] = known_shots
+        cut = self._cut(choices) if options_of is None else None
+        items = self._made(style, options_of, cut)
+        tasks = sorted({item.task for item in self._seen.items.values()})
+        asked = {"mode": style["mode"], "source": self._source(tasks)}
+        if options_of is not None:
+            asked["normalise"] = style["normalise"]
+        if known_shots is not None:
+            asked["shots"] = known_shots
+        left_out: dict[str, list[str]] = {}
+        for key, reason in self._seen.unusable.items():
+            left_out.setdefault(reason, []).append(key)
+        if not items:
+            raise FileFormatError(_nothing(left_out))
+        targets = [text for item in items for text in _texts(item.get("target"))]
+        kept = {item["key"] for item in items}
+        return Found(
+            items=items,
+            style=style,
+            asked=asked,
+            scorers=[] if options_of is not None else self._candidates(targets),
+            answers=[answer for answer in self._seen.answers if answer[0] in kept],
+            choices=choices,
+            left_out=left_out,
+        )
+
+    def _require_items(self) -> None:
+        if not self._seen.items:
+            if not self._seen.unusable:
+                raise FileFormatError(
+                    "Expected results that say what was asked (samples of lm-eval, logs of "
+                    "inspect), found none: a bank needs its questions. Import the answers by "
+                    "`sextant response-sets import`, and the questions by `sextant banks import`."
+                )
+            left_out: dict[str, list[str]] = {}
+            for key, reason in self._seen.unusable.items():
+                left_out.setdefault(reason, []).append(key)
+            raise FileFormatError(_nothing(left_out))
+
+    def _way(self) -> AskedItem:
+        """One item of all: they were asked in one way.
+
+        Raises:
+            FileFormatError: They were not.
+        """
+        ways: dict[tuple[object, ...], tuple[str, AskedItem]] = {}
+        for item in self._seen.items.values():
+            asked = item.usual
+            form = (bool(asked.options), bool(asked.after), asked.stop)
+            ways.setdefault(form, (item.task, asked))
+        if len(ways) > 1:
+            told = "; ".join(f"{task}: {_form(asked)}" for task, asked in ways.values())
+            tasks = sorted({item.task for item in self._seen.items.values()})
+            raise FileFormatError(
+                f"The questions were asked in {len(ways)} ways ({told}), and a bank asks in one: "
+                f"choose tasks that were asked alike with --task, of {', '.join(tasks)[:300]}."
+            )
+        return next(iter(ways.values()))[1]
+
+    def _chosen(self, others: Sequence[str]) -> list[Choice]:
+        """Filters and metrics that were taken where there were several."""
+        made = []
+        for task, taken in sorted(self._seen.taken.items()):
+            for what, option in (("filter", "--filter"), ("metric", "--metric")):
+                counts = taken[what]
+                names = [name for name, n in counts.items() if n]
+                rest = [name for name, n in counts.items() if not n]
+                if what == "filter":
+                    rest = [name for name in others if name not in names]
+                if what == "metric" and "inspect" in self._seen.tools:
+                    what, option = "scorer", "--scorer"
+                if rest:
+                    made.append(
+                        Choice(
+                            what=what,
+                            taken=", ".join(names),
+                            others=tuple(rest),
+                            option=option,
+                            detail=f"{task}: {what} {', '.join(names)} counts; there is also "
+                            f"{', '.join(rest)}.",
+                        )
+                    )
+        return made
+
+    def _ambiguous(self) -> list[Choice]:
+        several = [key for key, item in self._seen.items.items() if len(item.words) > 1]
+        if not several:
+            return []
+        taken = self._seen.prompts_of or "of each question the words that most were asked in"
+        return [
+            Choice(
+                what="prompt",
+                taken=taken,
+                option="--prompts-of",
+                detail=f"{len(several)} questions were not put to all models in the same words, "
+                f"the first {several[0]!r}: taken are "
+                f"{taken if self._seen.prompts_of is None else f'those of {taken}'}.",
+            )
+        ]
+
+    def _cautions(self) -> list[Choice]:
+        told = []
+        if self._seen.templated:
+            told.append(
+                Choice(
+                    what="chat_template",
+                    taken="as sent",
+                    detail="The prompts were written by a model's own chat template: ask by "
+                    "completions (--kind openai_completions), or what they hold of it is sent as "
+                    "text.",
+                )
+            )
+        limits = {item.usual.max_tokens for item in self._seen.items.values()} - {None}
+        if limits:
+            most = max(limit for limit in limits if limit is not None)
+            told.append(
+                Choice(
+                    what="max_tokens",
+                    taken=str(most),
+                    option="--max-tokens",
+                    detail=f"Answers had at most {most} tokens: `sextant run --max-tokens {most}` "
+                    "asks alike.",
+                )
+            )
+        return told
+
+    def _likely_style(self, choices: list[Choice]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The prompt of a bank whose options are compared, and how targets name the right ones."""
+        normalise = self._normalise(choices)
+        right = {task: rows.right(normalise) for task, rows in self._seen.agreement.items()}
+        items = [item.usual for item in self._seen.items.values()]
+        blank = any(item.after for item in items)
+        gap = "" if blank else common_space([option for item in items for option in item.options])
+        style: dict[str, Any] = {
+            "mode": "loglikelihood",
+            "normalise": normalise,
+            "layout": {"question": "", "answer": "", "gap": gap, "separator": ""},
+        }
+        if blank:
+            texts = [f"{item.prompt}{item.after}{''.join(item.options)}" for item in items]
+            free = next((b for b in _BLANKS if not any(b in text for text in texts)), None)
+            if free is None:
+                raise FileFormatError(
+                    f"Every mark for a blank ({' '.join(_BLANKS)}) stands in some question."
+                )
+            style["blank"] = free
+        return style, right
+
+    def _normalise(self, choices: list[Choice]) -> str:
+        by_metric = {
+            name for taken in self._seen.taken.values() for name, n in taken["metric"].items() if n
+        }
+        named = {_BY_METRIC.get(name) for name in by_metric}
+        wanted = named.pop() if len(named) == 1 else None
+        rows = sum(each.rows for each in self._seen.agreement.values())
+        if not rows:
+            return wanted or "none"
+        shares = {
+            way: sum(each.share(way) * each.rows for each in self._seen.agreement.values()) / rows
+            for way in NORMALISATIONS
+        }
+        best = max(NORMALISATIONS, key=lambda way: (shares[way], way == wanted))
+        told = wanted if wanted and shares[wanted] >= _LEAST_AGREEMENT else best
+        if shares[told] < _LEAST_AGREEMENT:
+            raise FileFormatError(
+                f"By {' and '.join(sorted(by_metric))} the likeliest option explains "
+                f"{shares[told]:.0%} of the recorded marks only, so they mean something else: "
+                "choose another metric with --metric (acc, acc_norm)."
+            )
+        if told != wanted:
+            choices.append(
+                Choice(
+                    what="normalise",
+                    taken=told,
+                    option="--metric",
+                    detail=f"The recorded marks are those of the likeliest option with lengths in "
+                    f"{told} ({shares[told]:.1%} of them).",
+                )
+            )
+        return told
+
+    def _written_style(self, way: AskedItem) -> dict[str, Any]:
+        stops = [mark for mark in way.stop if len(mark) <= _MAX_STOP_CHARS][:_MAX_STOPS]
+        return {
+            "mode": "generate",
+            "free_instruction": "",
+            "choice_instruction": "",
+            "stop": stops,
+            "layout": {"question": "", "answer": "", "gap": "", "separator": ""},
+        }
+
+    def _cut(self, choices: list[Choice]) -> str | None:
+        """The mark behind which the answers stand in the recorded ones."""
+        if self._target_after is not None:
+            return self._target_after
+        targets = [text for item in self._seen.items.values() for text in item.usual.targets]
+        if not targets or not all(_FINAL_MARK in text for text in targets):
+            return None
+        choices.append(
+            Choice(
+                what="target",
+                taken=_FINAL_MARK,
+                option="--target-after",
+                detail=f"Every recorded answer has {_FINAL_MARK}: what follows it is right.",
+            )
+        )
+        return _FINAL_MARK
+
+    def _made(
+        self, style: Mapping[str, Any], right: Mapping[str, str] | None, cut: str | None
+    ) -> list[dict[str, Any]]:
+        items = []
+        for key, item in list(self._seen.items.items()):
+            fields = {"key": key, "tags": [item.task], **_content(item.usual, style, cut)}
+            if right is not None:
+                fields |= _options(item.usual, style, right.get(item.task, "place"))
+            try:
+                record = parse_item(fields)
+            except InvalidInputError as error:
+                self._seen.unusable[key] = (
+                    error.problems[0].detail if error.problems else error.detail
+                )
+                continue
+            if not record.content.target:
+                self._seen.unusable[key] = "it has no right answer"
+                continue
+            items.append(fields)
+        return items
+
+    def _candidates(self, targets: Sequence[str]) -> list[ScorerSpec]:
+        """Scorers that may mark as the files did, those that they name first."""
+        named = list(dict.fromkeys(map(repr, self._seen.scorers.values())))
+        found = list(self._seen.scorers.values())[:1] if len(named) == 1 else []
+        if targets and all(_NUMBER.fullmatch(text) for text in targets):
+            found.append(ScorerSpec("numeric"))
+        return [*found, ScorerSpec("exact"), ScorerSpec("includes")]
+
+    def _source(self, tasks: Sequence[str]) -> str:
+        shown = ", ".join(tasks[:3]) + (", ..." if len(tasks) > 3 else "")
+        metrics = {
+            name for taken in self._seen.taken.values() for name, n in taken["metric"].items() if n
+        }
+        filters = {
+            name
+            for taken in self._seen.taken.values()
+            for name, n in taken["filter"].items()
+            if n and name != "none"
+        }
+        by = ", ".join(sorted(metrics))
+        after = f" behind filter {', '.join(sorted(filters))}" if filters else ""
+        return f"{' and '.join(sorted(self._seen.tools))} results of {shown}, {by}{after}"[:500]
+
+
+def _content(asked: AskedItem, style: Mapping[str, Any], cut: str | None) -> dict[str, Any]:
+    targets = list(asked.targets)
+    if cut is not None:
+        targets = [text.rpartition(cut)[2].strip() for text in targets if cut in text]
+    if asked.messages:
+        turns = [{"role": turn.role, "content": turn.content} for turn in asked.messages]
+        return {"messages": turns, "target": targets or None}
+    prompt = asked.prompt if not asked.after else f"{asked.prompt}{style['blank']}{asked.after}"
+    return {"prompt": prompt, "target": targets or None}
+
+
+def _options(asked: AskedItem, style: Mapping[str, Any], way: str) -> dict[str, Any]:
+    gap = len(style["layout"]["gap"])
+    options = [option[gap:] for option in asked.options]
+    bare = [option.strip() for option in options] if asked.after else options
+    return {"choices": options, "target": [options[i] for i in sorted(RIGHT[way](asked, bare))]}
+
+
+def _form(asked: AskedItem) -> str:
+    if asked.options:
+        return "options compared in a blank" if asked.after else "options compared"
+    stops = f", ended by {len(asked.stop)} marks" if asked.stop else ""
+    return f"answers written{stops}"
+
+
+def _nothing(left_out: Mapping[str, Sequence[str]]) -> str:
+    reasons = "; ".join(
+        f"{len(keys)} because {reason}, the first {keys[0]!r}" for reason, keys in left_out.items()
+    )
+    return f"None of the questions can be asked again: {reasons[:1000]}."
+
+
+def _texts(value: object) -> list[str]:
+    return [str(part) for part in value] if isinstance(value, list) else []

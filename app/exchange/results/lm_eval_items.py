@@ -1,0 +1,279 @@
+"""What a row of lm-eval's samples was asked: its `arguments`, and what its task's file says.
+
+Each request is `(prompt, settings)` where an answer was written, and `(context, continuation)`
+where likelihoods were compared, one for each option. Chat models are sent a JSON text of turns.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast, get_args
+
+from app.exchange.json_text import small_json
+from app.exchange.recorded import Source
+from app.exchange.results.asked_item import AskedItem, UnusableRowError, common_space
+from app.items import Message, Role, ScorerSpec
+
+_DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
+_ONE_TEXT = (
+    "it asks how likely one text is, or how the model goes on, and not for one of several options "
+    "or an answer in words"
+)
+#: Filters that leave an answer as `extract` reads it.
+_PLAIN_FILTERS = frozenset({"take_first", "remove_whitespace"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskConfig:
+    """What `results_*.json` says of a task.
+
+    Attributes:
+        shots: Examples before each question; None where it does not say.
+        scorers: How the answers that each filter leaves are marked, by its name.
+        templated: The prompts were written by a model's own chat template.
+    """
+
+    shots: int | None = None
+    scorers: Mapping[str, ScorerSpec] = field(default_factory=dict)
+    templated: bool = False
+
+
+def config_of(source: Source, task: str) -> TaskConfig:
+    """What the results file beside a file of samples says of its task."""
+    dated = _DATE.search(source.file.path.name.removesuffix(".gz"))
+    files = source.beside(f"results_{dated[1]}.json") if dated else []
+    for file in files or source.beside("results_*.json"):
+        results = small_json(file)
+        configs = None if results is None else results.get("configs")
+        config = configs.get(task) if isinstance(configs, Mapping) else None
+        if results is not None and isinstance(config, Mapping):
+            return TaskConfig(
+                shots=_shots(results, config, task),
+                scorers=_scorers(config),
+                templated=isinstance(results.get("chat_template"), str),
+            )
+    return TaskConfig()
+
+
+def _shots(results: Mapping[str, Any], config: Mapping[str, Any], task: str) -> int | None:
+    counts = results.get("n-shot")
+    known = counts.get(task) if isinstance(counts, Mapping) else None
+    found = config.get("num_fewshot") if known is None else known
+    return found if type(found) is int and found >= 0 else None
+
+
+def _scorers(config: Mapping[str, Any]) -> dict[str, ScorerSpec]:
+    """`exact_match` behind each filter as `extract` does it; what cannot be said so is left out."""
+    metrics = [m for m in _list(config, "metric_list") if m.get("metric") == "exact_match"]
+    if not metrics:
+        return {}
+    removed = metrics[0].get("regexes_to_ignore") or []
+    compared = {
+        name: True
+        for name in ("ignore_case", "ignore_punctuation", "ignore_numbers")
+        if metrics[0].get(name) is True
+    }
+    if not isinstance(removed, list) or not all(isinstance(each, str) for each in removed):
+        return {}
+    found = {}
+    for named in _list(config, "filter_list") or [{"name": "none", "filter": []}]:
+        chain = [part for part in _list(named, "filter") if isinstance(part.get("function"), str)]
+        regexes = [part for part in chain if part["function"] == "regex"]
+        plain = all(part["function"] in _PLAIN_FILTERS for part in chain if part not in regexes)
+        if not plain or len(regexes) > 1 or not isinstance(named.get("name"), str):
+            continue
+        params: dict[str, Any] = {"remove": removed, **compared}
+        for regex in regexes:
+            params["pattern"] = regex.get("regex_pattern", r"#### (\-?[0-9\.\,]+)")
+            params["match"] = regex.get("group_select", 0)
+        found[named["name"]] = ScorerSpec("extract", params)
+    return found
+
+
+def _list(config: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = config.get(name)
+    return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []
+
+
+def asked_by(row: Mapping[str, Any]) -> AskedItem:
+    """What a row says was sent.
+
+    Raises:
+        UnusableRowError: It does not say, or nothing that can be sent again as a test.
+    """
+    requests = _requests(row)
+    targets = _targets(row.get("target"))
+    if all(isinstance(settings, Mapping) for _, settings in requests):
+        if len(requests) != 1:
+            raise UnusableRowError("it was sent several prompts for one answer")
+        prompt, settings = requests[0]
+        text, turns = _prompt(prompt)
+        return AskedItem(
+            prompt=text,
+            messages=turns,
+            targets=targets,
+            stop=_stops(settings.get("until")),
+            max_tokens=_count(settings.get("max_gen_toks") or settings.get("max_tokens")),
+        )
+    texts = [
+        (prompt, option)
+        for prompt, option in requests
+        if isinstance(prompt, str) and isinstance(option, str)
+    ]
+    if len(texts) < len(requests) or len(texts) < 2:
+        raise UnusableRowError(_ONE_TEXT)
+    return _compared(_conditional(texts), targets)
+
+
+def _requests(row: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+    arguments = row.get("arguments")
+    if isinstance(arguments, Mapping):
+        requests = [arguments[name] for name in sorted(arguments, key=_place)]
+        pairs = [
+            (request.get("arg_0"), request.get("arg_1"))
+            for request in requests
+            if isinstance(request, Mapping)
+        ]
+    elif isinstance(arguments, list):  # before version 0.4.3
+        pairs = [(part[0], part[1]) for part in arguments if isinstance(part, list) and part[1:]]
+    else:
+        pairs = []
+    if not pairs:
+        raise UnusableRowError("it has no `arguments`, which say what was asked")
+    return pairs
+
+
+def _place(name: str) -> int:
+    digits = name.rpartition("_")[2]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 9 else 0
+
+
+def _prompt(value: object) -> tuple[str | None, tuple[Message, ...]]:
+    """A text, or the turns that a chat model was sent."""
+    if isinstance(value, str):
+        return value, ()
+    turns: object = value
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        try:
+            turns = json.loads(value[0])
+        except (ValueError, RecursionError) as exc:
+            raise UnusableRowError("its prompt is neither a text nor turns of a chat") from exc
+    return None, turns_of(turns)
+
+
+def turns_of(value: object) -> tuple[Message, ...]:
+    """Turns of a chat.
+
+    Raises:
+        UnusableRowError: They are none, or hold more than texts.
+    """
+    roles = get_args(Role)
+    if not isinstance(value, list) or not value:
+        raise UnusableRowError("its prompt is neither a text nor turns of a chat")
+    turns = []
+    for turn in value:
+        role = turn.get("role") if isinstance(turn, Mapping) else None
+        content = turn.get("content") if isinstance(turn, Mapping) else None
+        if isinstance(content, list) and all(
+            isinstance(part, Mapping) and part.get("type") == "text" for part in content
+        ):
+            content = "\n".join(str(part.get("text", "")) for part in content)
+        if role not in roles or not isinstance(content, str):
+            raise UnusableRowError("it was sent more than texts: pictures, files or tools")
+        turns.append(Message(cast(Role, role), content))
+    return tuple(turns)
+
+
+def _conditional(texts: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Without the second half, which asks for the options by themselves (`acc_mutual_info`)."""
+    half = len(texts) // 2
+    first, second = texts[:half], texts[half:]
+    again = len(texts) % 2 == 0 and half > 1 and [o for _, o in first] == [o for _, o in second]
+    if again and len({p for p, _ in first}) == 1 and len({p for p, _ in second}) == 1:
+        return first
+    return texts
+
+
+def _compared(texts: list[tuple[str, str]], targets: tuple[str, ...]) -> AskedItem:
+    contexts, options = [text for text, _ in texts], [option for _, option in texts]
+    if len(set(contexts)) == 1:
+        return AskedItem(prompt=contexts[0], options=tuple(options), targets=targets)
+    if len(set(options)) > 1:
+        raise UnusableRowError("both the questions and what followed them differ by option")
+    before = _common_start(contexts)
+    inserted = tuple(context[len(before) :] for context in contexts)
+    return AskedItem(prompt=before, options=inserted, after=options[0], targets=targets)
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    """What all texts begin with, up to the last white space in it: words stay whole."""
+    length = 0
+    for characters in zip(*texts, strict=False):
+        if len(set(characters)) > 1:
+            break
+        length += 1
+    start = texts[0][:length]
+    while start and not start[-1].isspace():
+        start = start[:-1]
+    return start
+
+
+def _targets(value: object) -> tuple[str, ...]:
+    """Accepted answers; several are written as Python writes a list."""
+    if isinstance(value, str) and value.startswith("["):
+        try:
+            value = json.loads(value if '"' in value else value.replace("'", '"'))
+        except (ValueError, RecursionError):
+            return (str(value),)
+    parts = value if isinstance(value, list) else [value]
+    return tuple(str(part) for part in parts if part is not None and str(part).strip())
+
+
+def _stops(value: object) -> tuple[str, ...]:
+    marks = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(dict.fromkeys(mark for mark in marks if isinstance(mark, str) and mark))
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value > 0 else None
+
+
+def written(row: Mapping[str, Any]) -> str | None:
+    """The first answer of a row as the model wrote it."""
+    answers = row.get("resps")
+    while isinstance(answers, list) and answers:
+        answers = answers[0]
+    return answers if isinstance(answers, str) else None
+
+
+def likelihoods(row: Mapping[str, Any], n_options: int) -> list[float] | None:
+    """Of the options; None where a row has not all of them."""
+    answers = row.get("resps", row.get("filtered_resps"))
+    found = []
+    for answer in answers[:n_options] if isinstance(answers, list) else ():
+        while isinstance(answer, list) and answer and isinstance(answer[0], list):
+            answer = answer[0]
+        first = answer[0] if isinstance(answer, list) and answer else answer
+        try:
+            number = float(first)
+        except (TypeError, ValueError):
+            return None
+        if not math.isfinite(number):
+            return None
+        found.append(number)
+    return found if len(found) == n_options else None
+
+
+def lengths(options: Sequence[str], normalise: str) -> list[int]:
+    """What the likelihoods of the options are divided by."""
+    gap = len(common_space(options))
+    bare = [option[gap:] for option in options]
+    match normalise:
+        case "bytes":
+            return [max(1, len(option.encode())) for option in bare]
+        case "characters":
+            return [max(1, len(option)) for option in bare]
+        case _:
+            return [1] * len(bare)

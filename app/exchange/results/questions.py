@@ -1,0 +1,198 @@
+"""Collects what was asked while recorded answers are read."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from app.exchange.results import inspect_items, lm_eval_items
+from app.exchange.results.asked_item import (
+    AskedItem,
+    Seen,
+    UnusableRowError,
+    common_space,
+    digest_of,
+)
+from app.items import ScorerSpec
+
+NORMALISATIONS = ("none", "characters", "bytes")
+#: Recorded answers that are kept, to be marked again.
+_KEPT_ANSWERS = 256
+
+
+@dataclass(slots=True)
+class ItemSeen:
+    """One item in all the words in which it was asked."""
+
+    task: str
+    words: dict[bytes, AskedItem] = field(default_factory=dict)
+    counts: Counter[bytes] = field(default_factory=Counter)
+
+    @property
+    def usual(self) -> AskedItem:
+        """In the words in which most were asked it."""
+        digest, _ = self.counts.most_common(1)[0]
+        return self.words[digest]
+
+
+@dataclass(slots=True)
+class Agreement:
+    """How many recorded marks the likeliest option explains, by normalisation and right option."""
+
+    rows: int = 0
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def share(self, normalise: str) -> float:
+        """Of the recorded marks, those that it explains."""
+        return self.hits[normalise, self.right(normalise)] / self.rows if self.rows else 1.0
+
+    def right(self, normalise: str) -> str:
+        """How targets name the right option: the way of `RIGHT` that explains more."""
+        return max(RIGHT, key=lambda way: self.hits[normalise, way])
+
+
+def _by_place(asked: AskedItem, bare: Sequence[str]) -> set[int]:
+    return {int(t) for t in asked.targets if t.isdecimal() and int(t) < len(bare)}
+
+
+def _by_text(asked: AskedItem, bare: Sequence[str]) -> set[int]:
+    return {place for place, text in enumerate(bare) if text in asked.targets}
+
+
+#: Ways in which a target names the right option: by its place, or by its text.
+RIGHT: Mapping[str, Callable[[AskedItem, Sequence[str]], set[int]]] = {
+    "place": _by_place,
+    "text": _by_text,
+}
+
+
+class Questions:
+    """What was asked, by item.
+
+    Args:
+        prompts_of: Examinee whose prompts are taken; None: of each item those of most.
+
+    Attributes:
+        items: By key, those that can be asked.
+        unusable: Key of each other to why it cannot.
+        taken: Task to metrics and filters, with the rows that each gave.
+        shots: Task to the numbers of examples that its files name.
+        scorers: Task to the scorer that its files name.
+        templated: Some prompts were written by a model's own chat template.
+        agreement: Of marks with likelihoods, by task.
+        answers: Some recorded answers: key of the item, text, score.
+        tools: Who wrote the files.
+    """
+
+    def __init__(self, *, prompts_of: str | None = None) -> None:
+        self.prompts_of = prompts_of
+        self.items: dict[str, ItemSeen] = {}
+        self.unusable: dict[str, str] = {}
+        self.taken: dict[str, dict[str, Counter[str]]] = {}
+        self._configs: dict[tuple[str, str], lm_eval_items.TaskConfig] = {}
+        self.shots: dict[str, set[int | None]] = {}
+        self.scorers: dict[str, ScorerSpec] = {}
+        self.templated = False
+        self.agreement: dict[str, Agreement] = {}
+        self.answers: list[tuple[str, str, float]] = []
+        self._stride, self._n_seen = 1, 0
+        self.tools: set[str] = set()
+
+    def saw(self, seen: Seen) -> None:
+        """Take in one row."""
+        self.tools.add(seen.tool)
+        taken = self.taken.setdefault(seen.task, {"metric": Counter(), "filter": Counter()})
+        taken["metric"][seen.metric] += 1
+        for other in seen.offered:
+            taken["metric"][other] += 0
+        if isinstance(name := seen.row.get("filter"), str):
+            taken["filter"][name] += 1
+        self._configure(seen)
+        if seen.item in self.unusable:
+            return
+        try:
+            asked = self._asked(seen)
+        except UnusableRowError as error:
+            self.items.pop(seen.item, None)
+            self.unusable[seen.item] = str(error)
+            return
+        if seen.score is None:
+            return
+        if asked.options:
+            self._compare(seen, asked)
+        else:
+            self._keep(seen)
+
+    def _asked(self, seen: Seen) -> AskedItem:
+        """What the row was asked."""
+        sent = seen.row.get("arguments" if seen.tool == "lm-eval" else "messages")
+        if seen.tool == "inspect" and isinstance(sent, list):
+            sent = [
+                {name: turn.get(name) for name in ("role", "content")}
+                for turn in sent
+                if isinstance(turn, Mapping) and turn.get("role") != "assistant"
+            ]
+        digest = digest_of([sent, seen.row.get("target")])
+        item = self.items.get(seen.item)
+        if item is not None and digest in item.words:
+            item.counts[digest] += self._weight(seen)
+            return item.words[digest]
+        by_tool = {"lm-eval": lm_eval_items.asked_by, "inspect": inspect_items.asked_by}
+        asked = by_tool[seen.tool](seen.row)
+        item = self.items.setdefault(seen.item, ItemSeen(seen.task))
+        item.words[digest] = asked
+        item.counts[digest] += self._weight(seen)
+        return asked
+
+    def _weight(self, seen: Seen) -> int:
+        # More than there are examinees: their words win.
+        return 10**9 if seen.examinee == self.prompts_of else 1
+
+    def _configure(self, seen: Seen) -> None:
+        known = (seen.source.name, seen.task)
+        if known in self._configs:
+            return
+        if seen.tool == "lm-eval":
+            config = lm_eval_items.config_of(seen.source, seen.task)
+            name = str(seen.row.get("filter", "none"))
+            spec = config.scorers.get(name)
+        else:
+            config = lm_eval_items.TaskConfig()
+            spec = inspect_items.scorers_of(seen.header).get(seen.metric.partition(".")[0])
+        self._configs[known] = config
+        self.shots.setdefault(seen.task, set()).add(config.shots)
+        self.templated |= config.templated
+        if spec is not None and seen.metric in ("exact_match", *_inspect_metrics(seen)):
+            self.scorers.setdefault(seen.task, spec)
+
+    def _compare(self, seen: Seen, asked: AskedItem) -> None:
+        likely = lm_eval_items.likelihoods(seen.row, len(asked.options))
+        if likely is None:
+            return
+        compared = [asked.after] * len(asked.options) if asked.after else asked.options
+        gap = len(common_space(asked.options)) if not asked.after else 0
+        bare = [option[gap:].strip() if asked.after else option[gap:] for option in asked.options]
+        rows = self.agreement.setdefault(seen.task, Agreement())
+        rows.rows += 1
+        for normalise in NORMALISATIONS:
+            divisors = lm_eval_items.lengths(compared, normalise)
+            values = [value / by for value, by in zip(likely, divisors, strict=True)]
+            chosen = values.index(max(values))
+            for way, right in RIGHT.items():
+                rows.hits[normalise, way] += float(chosen in right(asked, bare)) == seen.score
+
+    def _keep(self, seen: Seen) -> None:
+        self._n_seen += 1
+        if self._n_seen % self._stride:
+            return
+        by_tool = {"lm-eval": lm_eval_items.written, "inspect": inspect_items.written}
+        text = by_tool[seen.tool](seen.row)
+        if text is None or seen.score is None:
+            return
+        self.answers.append((seen.item, text, seen.score))
+        if len(self.answers) >= 2 * _KEPT_ANSWERS:
+            self.answers = self.answers[::2]
+            self._stride *= 2
+
+
+def _inspect_metrics(seen: Seen) -> tuple[str, ...]:
+    return (seen.metric,) if seen.tool == "inspect" else ()

@@ -1,0 +1,110 @@
+"""What patterns find in an answer, compared as lm-eval's filters and `exact_match` compare it."""
+
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+from typing_extensions import override
+
+from app.errors import InvalidInputError
+from app.items import Answer, ItemContent, Outcome
+from app.scorers.base import Mark, NotScored, Scored, ScorerParams
+from app.scorers.pattern import COMPILE_TIMEOUT_S, PHRASINGS, altered
+from app.scorers.text import MAX_CHARS, is_refusal, no_answer
+from app.scorers.turns import current_bench
+from app.scorers.workbench import Failed
+
+_Regex = Annotated[str, Field(min_length=1, max_length=2000)]
+
+
+class Extract(ScorerParams):
+    """What a pattern finds equals an accepted answer, once what does not count is out of both.
+
+    So lm-eval marks: a `regex` filter with its `group_select`, then `exact_match` with
+    `regexes_to_ignore`, `ignore_case`, `ignore_punctuation` and `ignore_numbers`.
+
+    Attributes:
+        pattern: Python syntax; the match is its first group that is not empty, or all of it where
+            it has no group. Without one, the whole answer counts.
+        match: Which match counts: 0 the first, -1 the last.
+        remove: Patterns whose matches are taken out of answer and targets, one after the other.
+        ignore_case: Upper and lower case are one, when answer and targets are compared.
+        ignore_punctuation: ASCII punctuation does not count.
+        ignore_numbers: Digits do not count.
+        timeout_s: Seconds the search may take; then the answer is unparsed.
+    """
+
+    version: ClassVar[str] = "1"
+    searches: ClassVar[bool] = True
+
+    pattern: _Regex | None = None
+    match: Annotated[int, Field(ge=-1000, le=1000)] = 0
+    remove: Annotated[list[_Regex], Field(max_length=20)] = Field(default_factory=list)
+    ignore_case: bool = False
+    ignore_punctuation: bool = False
+    ignore_numbers: bool = False
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 2.0
+
+    @property
+    @override
+    def work_s(self) -> float:
+        return self.timeout_s
+
+    @override
+    async def check(self) -> None:
+        for pattern in filter(None, [self.pattern, *self.remove]):
+            result = await current_bench().run(
+                "compile", timeout_s=COMPILE_TIMEOUT_S, pattern=pattern, ignore_case=False
+            )
+            if isinstance(result, Failed):
+                raise ValueError(f"pattern {pattern!r} cannot be compiled: {result.reason}")  # noqa: TRY004  as all faults
+            if "fault" in result:
+                raise ValueError(f"{pattern!r} is not a regular expression: {result['fault']}")
+
+    @override
+    def gave_up(self, reason: str) -> NotScored:
+        return NotScored(outcome=Outcome.UNPARSED, reason=f"The patterns gave no result: {reason}.")
+
+    async def score(self, item: ItemContent, answer: Answer) -> Mark:
+        """Mark by what is found; unparsed where the pattern is not found, or not in time."""
+        if not item.target:
+            return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
+        result = await current_bench().run(
+            "extract", timeout_s=self.timeout_s, **self._job([answer.text[-MAX_CHARS:]], item)
+        )
+        if isinstance(result, Failed):
+            return self.gave_up(result.reason)
+        stated: str | None = result["stated"][0]
+        right: bool = result["right"][0]
+        if stated is None or (not right and is_refusal(answer.text)):
+            return no_answer(answer.text, "The pattern does not match the answer.")
+        extractor = "whole" if self.pattern is None else "pattern"
+        return Scored(score=float(right), extracted=stated, extractor=extractor)
+
+    def _job(self, texts: list[str], item: ItemContent) -> dict[str, Any]:
+        return {
+            **self.model_dump(exclude={"timeout_s"}),
+            "texts": texts,
+            "targets": list(item.target),
+        }
+
+    def examples(self, item: ItemContent, rng: np.random.Generator) -> tuple[str, str]:
+        """A target in a phrasing that the pattern matches, and one that it does not accept."""
+        noise = "".join(chr(ord("a") + int(i)) for i in rng.integers(26, size=6))
+        stems = (*(stem for t in item.target for stem in altered(t)), noise, "0", "-1", "?", "Z")
+        texts = [
+            *(phrase.format(stem) for stem in item.target for phrase in PHRASINGS),
+            *(phrase.format(stem) for stem in stems for phrase in PHRASINGS),
+        ]
+        result = current_bench().ask("extract", timeout_s=self.timeout_s, **self._job(texts, item))
+        if isinstance(result, Failed):
+            raise InvalidInputError(f"The patterns gave no result: {result.reason}.")
+        told = list(zip(texts, result["stated"], result["right"], strict=True))
+        right = [text for text, stated, is_right in told if stated is not None and is_right]
+        wrong = [text for text, stated, is_right in told if stated is not None and not is_right]
+        if not right or not wrong:
+            raise InvalidInputError(
+                f"No {'right' if not right else 'wrong'} answer to simulate could be made for "
+                f"pattern {self.pattern!r} from the targets {list(item.target)!r}."
+            )
+        return right[0], wrong[0]

@@ -1,0 +1,314 @@
+"""From recorded results to a bank that can be asked: questions, answers, calibration, version."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app import scorers
+from app.adapters.prompting import LOGLIKELIHOOD, PromptStyle
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.errors import (
+    AlreadyExistsError,
+    CalibrationError,
+    InvalidInputError,
+    NotFoundError,
+)
+from app.exchange.item_record import ItemRecord, parse_item
+from app.exchange.results.found import Choice, Found, agreement
+from app.items import BY_KIND, Answer, ScorerSpec
+from app.records.banks import Bank
+from app.records.calibrations import CalibrationRecord
+from app.records.response_sets import ResponseSet
+from app.services.banks.asked import Asked
+from app.services.banks.imports import BankImport, Tally
+from app.services.banks.scorer_checks import require_usable
+from app.services.banks.service import BankService, ImportReport
+from app.services.banks.spec import BankSpec, calls_out
+from app.services.calibrations.service import CalibrationService, Publication
+from app.services.responses.confined_reading import Reader
+from app.services.responses.imports import Draft, FileRead, SkippedRows
+from app.services.responses.results import ResultsImport
+from app.services.responses.service import AnswerImportReport, import_draft, new_set
+from app.storage.database import Database
+from app.storage.unit_of_work import UnitOfWork
+
+#: Models from which a calibration is begun; what is learned from fewer holds for nobody else.
+LEAST_MODELS = 20
+#: Share of the recorded marks that the scorer has to give again: below it live tests would
+#: measure something else.
+_LEAST_AGREEMENT = 0.9
+#: Agreement at which no other scorer is tried.
+_GOOD_AGREEMENT = 0.98
+#: Recorded answers that each scorer marks again.
+_REMARKED = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankFromResults:
+    """What is to become of recorded results.
+
+    Attributes:
+        name: Of the bank, and of the response set that holds the answers.
+        results: The files, and what they do not settle.
+        scorer: Marks live answers; None: the one that marks the recorded ones as they were.
+        plan: How the answers are calibrated.
+        publish: Make a version of the calibration.
+        least_models: From so many models a calibration is begun.
+        licence: Of the questions.
+        visibility: Of the bank, where it is made.
+    """
+
+    name: str
+    results: ResultsImport
+    scorer: ScorerSpec | None = None
+    plan: CalibrationPlan = field(default_factory=lambda: CalibrationPlan(report_card=True))
+    publish: bool = True
+    least_models: int = LEAST_MODELS
+    licence: str | None = None
+    visibility: str = "open"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marking:
+    """Which scorer marks live answers, and how it marks the recorded ones.
+
+    Attributes:
+        agreement: Share of them that it marks as they were; None where options are compared.
+        n_answers: How many it was tried on.
+    """
+
+    scorer: ScorerSpec
+    agreement: float | None = None
+    n_answers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BankBegun:
+    """What was read and stored, and the calibration that is under way.
+
+    Attributes:
+        items: What became of the questions.
+        calibration: Makes the version when it is completed; None: see `stopped`.
+        stopped: Why nothing is calibrated, and what is needed; what was read stays.
+        n_models: Models in the response set.
+        incomplete: Some of the models that have not answered every question, with the questions
+            they lack.
+        n_incomplete: How many these are.
+        choices: What the files left open, and how it was settled.
+        left_out: Questions that cannot be asked: reason to keys.
+        skipped: Answers that were left out, by reason.
+    """
+
+    bank: Bank
+    items: Tally
+    response_set: ResponseSet
+    files: Sequence[FileRead]
+    asked: Mapping[str, Any]
+    marking: Marking
+    calibration: CalibrationRecord | None
+    stopped: str | None
+    n_models: int
+    incomplete: Mapping[str, int]
+    n_incomplete: int
+    choices: Sequence[Choice]
+    left_out: Mapping[str, Sequence[str]]
+    skipped: Sequence[SkippedRows]
+
+
+class ResultBanks:
+    """Makes banks of recorded results.
+
+    Args:
+        database: Where they are stored.
+        reader: Reads files that were sent.
+        banks: Keeps the questions.
+        calibrations: Begun here, run by workers, which publish them.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        reader: Reader,
+        banks: BankService,
+        calibrations: CalibrationService,
+    ) -> None:
+        self._database = database
+        self._reader = reader
+        self._banks = banks
+        self._calibrations = calibrations
+
+    async def begin(self, wanted: BankFromResults, *, owner: str) -> BankBegun:
+        """Store questions and answers at once, or nothing; and begin their calibration.
+
+        Again with the same or more files, what is there already stays, and the next version is
+        made.
+
+        Args:
+            wanted: What is to become of which files.
+            owner: On whose behalf scorers are tried: owners take turns.
+
+        Raises:
+            InvalidInputError: Files that cannot be read, do not say what was asked, or are marked
+                as no scorer here does.
+            ConflictError: A bank of that name that asks otherwise, or has other items under the
+                same keys.
+            BusyError: Too many imports are waiting.
+        """
+        async with self._reader.results(wanted.results) as (draft, found):
+            records = await asyncio.to_thread(lambda: [parse_item(item) for item in found.items])
+            marking = await _marking(wanted.scorer, found, records, owner)
+            begun = await self._stored(wanted, draft, found, records, marking)
+        stopped = _too_few(begun, wanted) or (None if wanted.publish else _UNPUBLISHED)
+        if stopped is not None:
+            return replace(begun, stopped=stopped.format(name=begun.bank.name))
+        publication = Publication(bank=begun.bank.id, asked=begun.asked)
+        try:
+            record = await self._calibrations.create(
+                begun.response_set.id, wanted.plan, publication
+            )
+        except (CalibrationError, InvalidInputError) as error:
+            kept = f"{error.detail} {_KEPT}"
+            return replace(begun, stopped=kept.format(name=begun.bank.name))
+        return replace(begun, calibration=record)
+
+    async def _stored(
+        self,
+        wanted: BankFromResults,
+        draft: Draft,
+        found: Found,
+        records: Sequence[ItemRecord],
+        marking: Marking,
+    ) -> BankBegun:
+        asked = _asked(found, marking, len(draft.examinees))
+        draft.choices = replace(draft.choices, asked=asked)
+        incomplete = _incomplete(draft)
+        spec = BankSpec(
+            name=wanted.name,
+            description=f"Made of {asked['source']}.",
+            licence=wanted.licence,
+            visibility=wanted.visibility,
+            default_scorer=marking.scorer,
+            prompt=found.style,
+            unparsed_policy="wrong",
+            metadata={"from": "results"},
+        )
+        made = new_set(wanted.name)
+
+        async def written() -> tuple[ImportReport, AnswerImportReport]:
+            async with self._database.unit_of_work() as uow:
+                report = await self._banks.bring_in(uow, spec, BankImport(items=records))
+                found = await _set_of(uow, made)
+                return report, await import_draft(uow, found, draft)
+
+        try:
+            report, imported = await written()
+        except AlreadyExistsError:  # somebody made one of that name meanwhile
+            report, imported = await written()
+        return BankBegun(
+            bank=report.bank,
+            items=report.items,
+            response_set=imported.response_set,
+            files=imported.files,
+            asked=asked,
+            marking=marking,
+            calibration=None,
+            stopped=None,
+            n_models=imported.response_set.n_examinees,
+            incomplete=dict(list(incomplete.items())[:10]),
+            n_incomplete=len(incomplete),
+            choices=found.choices,
+            left_out=found.left_out,
+            skipped=imported.skipped,
+        )
+
+
+_KEPT = (
+    "The questions are kept in bank {name!r} and the answers in the response set of that name: the "
+    "same call with more results goes on from there."
+)
+_UNPUBLISHED = f"No version was asked for. {_KEPT}"
+
+
+def _too_few(begun: BankBegun, wanted: BankFromResults) -> str | None:
+    if begun.n_models >= wanted.least_models:
+        return None
+    return (
+        f"{begun.n_models} models are too few to calibrate: {wanted.least_models} are needed, "
+        f"{wanted.least_models - begun.n_models} more. {_KEPT} To ask the questions before that, "
+        "give them a guess of their difficulties: `sextant banks import --provisional` makes such "
+        "a bank, and live sessions calibrate it."
+    )
+
+
+async def _set_of(uow: UnitOfWork, made: ResponseSet) -> ResponseSet:
+    try:
+        return await uow.response_sets.find(made.name, for_update=True)
+    except NotFoundError:
+        await uow.response_sets.add(made)
+        return await uow.response_sets.find(made.id, for_update=True)
+
+
+def _asked(found: Found, marking: Marking, n_models: int) -> dict[str, Any]:
+    """How the answers were obtained: what the files say, and the prompt that is made of them."""
+    style = Asked.of(PromptStyle.from_dict(found.style), marking.scorer).to_dict()
+    if "shots" not in found.asked:  # nobody knows how many examples the texts hold
+        style.pop("shots")
+    return {**style, **found.asked, "source": f"{found.asked['source']}; {n_models} models"}
+
+
+def _incomplete(draft: Draft) -> dict[str, int]:
+    """Models that lack answers, those that lack most first."""
+    answered: dict[str, int] = {}
+    for (examinee, _), sheet in draft.sheets.items():
+        n_answered = sum(sheet.counts().values())
+        answered[examinee] = max(answered.get(examinee, 0), n_answered)
+    n_items = len(draft.columns)
+    lacking = {name: n_items - n for name, n in answered.items() if n < n_items}
+    return dict(sorted(lacking.items(), key=lambda entry: -entry[1]))
+
+
+async def _marking(
+    wanted: ScorerSpec | None, found: Found, records: Sequence[ItemRecord], owner: str
+) -> Marking:
+    """The scorer that marks recorded answers as they were.
+
+    Raises:
+        InvalidInputError: None does, or the wanted one calls an endpoint.
+    """
+    if found.style["mode"] == LOGLIKELIHOOD:
+        return Marking(scorer=ScorerSpec(BY_KIND))
+    if wanted is not None:
+        await require_usable(wanted)
+        if calls_out(wanted):
+            return Marking(scorer=wanted)
+    contents = {record.key: record.content for record in records}
+    step = max(1, len(found.answers) // _REMARKED)
+    answers = [answer for answer in found.answers[::step] if answer[1].strip()]
+    tried: list[Marking] = []
+    for spec in [wanted] if wanted is not None else found.scorers:
+        with scorers.working_for(owner, kind="trials"):
+            await require_usable(spec)
+            scorer = scorers.build(spec)
+            marks = [
+                await scorers.mark(scorer, contents[key], Answer(text=text))
+                for key, text, _ in answers
+            ]
+        share = agreement(
+            [mark.score if isinstance(mark, scorers.Scored) else None for mark in marks],
+            [score for _, _, score in answers],
+        )
+        tried.append(Marking(scorer=spec, agreement=share, n_answers=len(answers)))
+        if share >= _GOOD_AGREEMENT:
+            break
+    best = max(tried, key=lambda marking: marking.agreement or 0.0)
+    if wanted is None and (best.agreement or 0.0) < _LEAST_AGREEMENT:
+        told = ", ".join(f"{each.scorer.name} {each.agreement:.0%}" for each in tried)
+        raise InvalidInputError(
+            "No scorer marks the recorded answers as they were marked (of "
+            f"{best.n_answers}: {told}): live tests would measure something else. Name one with "
+            "--default-scorer, give the results_*.json along, or choose another --filter or "
+            "--metric."
+        )
+    return best

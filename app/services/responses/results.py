@@ -1,0 +1,44 @@
+"""Recorded results read as answers and as the questions behind them."""
+
+from dataclasses import dataclass
+
+from app.errors import InvalidInputError
+from app.exchange.results.build import items_of
+from app.exchange.results.found import Found
+from app.exchange.results.questions import Questions
+from app.services.responses.imports import AnswerImport, Draft, read_draft
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultsImport:
+    """Recorded results that are to become a bank.
+
+    Attributes:
+        answers: The files, and what they do not settle by themselves.
+        target_after: The right answer is what follows this mark in the recorded one.
+        prompts_of: Examinee whose prompts are taken; None: of each item those of most.
+    """
+
+    answers: AnswerImport
+    target_after: str | None = None
+    prompts_of: str | None = None
+
+
+def read_results(request: ResultsImport) -> tuple[Draft, Found]:
+    """The answers of some files, and the items that they are to; others are left out.
+
+    Raises:
+        FileFormatError: A file that cannot be read, or nothing in it that can be asked again.
+        InvalidInputError: Nobody of the name whose prompts are wanted.
+    """
+    questions = Questions(prompts_of=request.prompts_of)
+    draft = read_draft(request.answers, questions.saw)
+    if request.prompts_of is not None and request.prompts_of not in draft.examinees:
+        named = ", ".join(draft.examinees[:5])
+        raise InvalidInputError(
+            f"Expected prompts of one of the {len(draft.examinees)} models ({named}, ...), got "
+            f"{request.prompts_of!r}."
+        )
+    found = items_of(questions, draft.other_filters, target_after=request.target_after)
+    draft.keep({item["key"] for item in found.items})
+    return draft, found

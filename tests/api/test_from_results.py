@@ -1,0 +1,241 @@
+"""Recorded results over HTTP: questions as they were asked, answers, calibration, version."""
+
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from app.services.container import Services
+from tests.api.conftest import Client, NewClient
+from tests.exchange.lm_eval_files import folders
+from tests.services.calibrations import run
+
+pytestmark = pytest.mark.usefixtures("fits_here")
+
+URL = "/v1/banks:from-results"
+COMPLETIONS = {"kind": "openai_completions", "base_url": "http://127.0.0.1:9/v1", "model": "m"}
+
+
+async def begun(client: Client, files: Mapping[str, str], **settings: Any) -> dict[str, Any]:
+    sent = [
+        {"name": name, "content_base64": b64encode(gzip.compress(text.encode())).decode()}
+        if name.endswith("jsonl")
+        else {"name": name, "content": text}
+        for name, text in files.items()
+    ]
+    body = {"name": "made", "files": sent, "model": "1pl", "report_card": False, **settings}
+    reply = await client.post(URL, json=body)
+    assert reply.status_code == 202, reply.text
+    found: dict[str, Any] = reply.json()
+    if found["calibration"]:
+        assert reply.headers["location"] == f"/v1/calibrations/{found['calibration']['id']}"
+    return found
+
+
+async def published(app: FastAPI, client: Client, calibration: dict[str, Any]) -> dict[str, Any]:
+    """The version that a worker makes of a calibration."""
+    services: Services = app.state.services
+    assert calibration["publishes"]
+    await run(services, calibration["id"])
+    done = (await client.get(f"/v1/calibrations/{calibration['id']}")).json()
+    assert done["publication_failure"] is None
+    assert done["bank_version_id"], done["failure"]
+    version: dict[str, Any] = (
+        await client.get(f"/v1/banks/{done['bank_id']}/versions/{done['bank_version_id']}")
+    ).json()
+    return version
+
+
+async def sent(client: Client, item: str, endpoint: Mapping[str, Any] = COMPLETIONS) -> list[Any]:
+    """What a session would send for an item."""
+    body = {"endpoint": endpoint, "send": False}
+    items = (await client.get("/v1/banks/made/items?limit=100")).json()["data"]
+    (item_id,) = [each["id"] for each in items if each["key"] == item]
+    reply = await client.post(f"/v1/banks/made/items/{item_id}:preview", json=body)
+    assert reply.status_code == 200, reply.text
+    return [request["body"] for request in reply.json()["requests"]]
+
+
+def rows_of(files: Mapping[str, str], task: str) -> list[dict[str, Any]]:
+    first = next(text for name, text in files.items() if f"samples_{task}_" in name)
+    return [json.loads(line) for line in first.splitlines()]
+
+
+async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
+    client: Client, app: FastAPI
+) -> None:
+    files = folders(24, 14)
+    found = await begun(client, files)
+    assert (found["questions"], found["models"], found["stopped"]) == (14, 24, None)
+    assert found["marking"]["scorer"] == "extract"
+    assert found["marking"]["agreement"] == 1.0
+    (choice,) = [choice for choice in found["choices"] if choice["what"] == "filter"]
+    assert (choice["taken"], choice["others"]) == ("strict-match", ["flexible-extract"])
+    assert choice["option"] == "--filter"
+
+    version = await published(app, client, found["calibration"])
+
+    assert version["has_content"]
+    assert (version["knowledge"]["asked"]["mode"], version["knowledge"]["asked"]["shots"]) == (
+        "generate",
+        1,
+    )
+    assert version["knowledge"]["unparsed_policy"] == "wrong"
+    for row in rows_of(files, "sums")[:3]:
+        request = row["arguments"]["gen_args_0"]
+        (body,) = await sent(client, f"sums/{row['doc_hash']}")
+        assert body["prompt"].encode() == request["arg_0"].encode()
+        assert body["stop"] == request["arg_1"]["until"]
+    session = await client.post("/v1/sessions", json={"bank": "made", "endpoint": COMPLETIONS})
+    assert session.status_code == 202, session.text
+    assert session.json()["asked"]["caution"] is None
+
+
+async def test_compared_options_become_a_bank_that_compares_them(
+    client: Client, app: FastAPI
+) -> None:
+    files = folders(24, 12, tasks=["colours"])
+    found = await begun(client, files)
+    assert found["asked"]["mode"] == "loglikelihood"
+    assert found["asked"]["normalise"] == "characters"  # as acc_norm does, and bytes do not
+    version = await published(app, client, found["calibration"])
+    assert version["knowledge"]["asked"]["normalise"] == "characters"
+    for row in rows_of(files, "colours")[:3]:
+        bodies = await sent(client, f"colours/{row['doc_hash']}")
+        assert [body["prompt"] for body in bodies] == [
+            request["arg_0"] + request["arg_1"] for request in row["arguments"].values()
+        ]
+    session = await client.post("/v1/sessions", json={"bank": "made", "endpoint": COMPLETIONS})
+    assert session.json()["asked"]["caution"] is None
+
+
+async def test_too_few_models_stop_with_what_is_needed_and_more_go_on_from_there(
+    client: Client, app: FastAPI
+) -> None:
+    files = folders(24, 12)
+    few = dict(list(files.items())[:10])
+    found = await begun(client, few)
+    assert found["calibration"] is None
+    assert "5 models are too few to calibrate: 20 are needed, 15 more." in found["stopped"]
+    assert "--provisional" in found["stopped"]
+    assert (await client.get("/v1/banks/made")).json()["latest_version"] is None
+    again = await begun(client, files)
+    assert (again["questions"], again["known_questions"], again["models"]) == (0, 12, 24)
+    assert (await published(app, client, again["calibration"]))["number"] == 1
+
+
+async def test_a_version_that_cannot_be_made_leaves_the_calibration_and_says_why(
+    client: Client, app: FastAPI
+) -> None:
+    found = await begun(client, folders(24, 12))
+    services: Services = app.state.services
+    bank = (await client.get("/v1/banks/made")).json()
+    await client.delete("/v1/banks/made", headers={"If-Match": f'"{bank["revision"]}"'})
+    await run(services, found["calibration"]["id"])
+    url = f"/v1/calibrations/{found['calibration']['id']}"
+    done = (await client.get(url)).json()
+    assert (done["status"], done["bank_version_id"]) == ("completed", None)
+    assert done["publication_failure"]["detail"]
+    made = await client.post(f"{url}:publish", json={"bank": "elsewhere"})
+    assert made.status_code == 201, made.text
+    assert (await client.get(url)).json()["publication_failure"] is None
+
+
+def _row(**fields: Any) -> str:
+    row = {"doc_id": 0, "doc": {"q": 1}, "target": "4", "resps": [["4"]], "exact_match": 1.0}
+    return json.dumps(
+        {**row, "arguments": {"gen_args_0": {"arg_0": "2+2=", "arg_1": {}}}, **fields}
+    )
+
+
+NAME = "m/samples_t_2026-11-20T10-00-00.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted", "words"),
+    [
+        ({"scores.csv": "model,q1,q2\na,1,0\nb,0,1\n"}, {}, "none: a bank needs its questions"),
+        ({NAME: _row(arguments=None)}, {}, "it has no `arguments`, which say what was asked"),
+        (
+            {NAME: _row(arguments={"gen_args_0": {"arg_0": "The", "arg_1": " end"}})},
+            {},
+            "it asks how likely one text is",
+        ),
+        (
+            {NAME: _row(resps=[["no idea"]], metrics=["exact_match"])},
+            {},
+            "No scorer marks the recorded answers as they were marked",
+        ),
+        ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
+        ({NAME: _row()}, {"tasks": ["other*"]}, "Expected at least one answer, got none"),
+        ({NAME: _row(target="")}, {}, "it has no right answer"),
+        ({NAME: "{broken"}, {}, "holds no answers in a format that is known"),
+        ({NAME: _row()}, {"default_scorer": {"name": "nonsense"}}, "nonsense"),
+    ],
+)
+async def test_what_cannot_become_a_bank_is_one_sentence_and_nothing_is_made(
+    client: Client, files: dict[str, str], wanted: dict[str, Any], words: str
+) -> None:
+    sent = [{"name": name, "content": text} for name, text in files.items()]
+    reply = await client.post(URL, json={"name": "made", "files": sent, **wanted})
+    assert reply.status_code in (400, 422), reply.text
+    assert words in reply.json()["detail"]
+    assert (await client.get("/v1/banks")).json()["data"] == []
+    assert (await client.get("/v1/response-sets")).json()["data"] == []
+
+
+async def test_a_bank_that_asks_otherwise_is_not_touched(client: Client) -> None:
+    await client.post("/v1/banks", json={"name": "made"})
+    item = {"key": "q", "prompt": "1 + 1?", "target": "2"}
+    await client.post("/v1/banks/made/items", json=item)
+    files = [{"name": NAME, "content": _row()}]
+    reply = await client.post(URL, json={"name": "made", "files": files})
+    assert (reply.status_code, reply.json()["code"]) == (409, "conflict")
+    assert "give the new one another name" in reply.json()["detail"]
+    assert (await client.get("/v1/response-sets")).json()["data"] == []
+
+
+async def test_only_who_may_write_banks_makes_them(client_with: NewClient) -> None:
+    runner = await client_with("read", "run")
+    body = {"name": "made", "files": [{"name": NAME, "content": _row()}]}
+    assert (await runner.post(URL, json=body)).status_code == 403
+
+
+async def test_questions_are_attached_to_a_bank_that_has_parameters_alone(client: Client) -> None:
+    await client.post("/v1/banks", json={"name": "made"})
+    parameters = "item,a,b,c,d\nq1,1.2,-0.3,0,1\nq2,1.1,0.4,0,1\n"
+    first = await client.post(
+        "/v1/banks/made/imports", json={"parameters": {"content": parameters}}
+    )
+    assert first.status_code == 201, first.text
+    version = first.json()["version"]
+    assert not version["has_content"]
+    await client.get("/v1/banks/made/versions/1/information")  # it is in memory from now on
+    (q1, *_) = (await client.get("/v1/banks/made/items?order=asc")).json()["data"]
+    url = f"/v1/banks/made/items/{q1['id']}"
+    refused = await client.patch(url, json={"prompt": "?"}, headers={"If-Match": '"1"'})
+    assert refused.status_code == 409
+    assert "an import of items gives it its text" in refused.json()["detail"]
+
+    lines = [{"key": key, "prompt": f"{key}?", "target": "4"} for key in ("q1", "q2")]
+    text = "\n".join(map(json.dumps, lines))
+    attached = await client.post("/v1/banks/made/imports", json={"items": {"content": text}})
+
+    assert attached.status_code == 201, attached.text
+    made = attached.json()["version"]
+    assert (made["number"], made["has_content"], made["scale"]) == (2, True, version["scale"])
+    assert made["parameters_hash"] == version["parameters_hash"]
+    assert (await client.get("/v1/banks/made/versions/1")).json()["has_content"]
+    for each in (version, made):
+        body = {"bank_version_id": each["id"], "endpoint": COMPLETIONS}
+        session = await client.post("/v1/sessions", json=body)
+        assert session.status_code == 202, session.text
+    other = await client.post(
+        "/v1/banks/made/imports", json={"items": {"content": text.replace("q1?", "q9?")}}
+    )
+    assert other.status_code == 409
+    assert "what was measured with an item holds for its text" in other.json()["detail"]
