@@ -24,6 +24,7 @@ from app.api.routers import (
     health,
     items,
     leaderboards,
+    projects,
     rankings,
     response_sets,
     scorers,
@@ -64,6 +65,7 @@ _ROUTERS = (
     rankings,
     scorers,
     api_keys,
+    projects,
 )
 
 #: What runs beside the API as long as it is up, such as a worker.

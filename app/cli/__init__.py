@@ -17,6 +17,7 @@ COMMANDS = {
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",
     "keys": "Create, list and revoke API keys.",
+    "projects": "Create, list and delete projects: whose everything is.",
     "banks": "Install, import, list, show, lint, export and recalibrate item banks.",
     "response-sets": "Import, collect, list, show and export recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",

@@ -1,6 +1,5 @@
 """`sextant keys`: who may call the API, and the key that encrypts secrets at rest."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, TypeVar
@@ -8,13 +7,13 @@ from typing import Annotated, TypeVar
 import typer
 
 from app.cli.console import err, fail_clearly, out
+from app.cli.database import on_database
 from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
+from app.services.projects import ProjectService
 from app.services.secret_keys import SecretKeys
 from app.settings import Settings
 from app.storage.database import Database
-from app.storage.embedded import database_url
-from app.storage.migrate import upgrade
 from app.storage.paging import PageRequest
 from app.storage.secrets import SecretBox
 
@@ -37,6 +36,13 @@ def create(
         list[Scope] | None,
         typer.Option(help="What it may do; give it once for each scope. All but admin if absent."),
     ] = None,
+    project: Annotated[
+        str | None,
+        typer.Option(
+            help="Id or name of the project whose data it reaches. Absent: all of them with the "
+            "scope admin, else the default one."
+        ),
+    ] = None,
     expires: Annotated[
         datetime | None,
         typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
@@ -44,9 +50,16 @@ def create(
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout."""
     ends = expires.replace(tzinfo=UTC) if expires else None
-    key, secret = _with_service(
-        lambda keys: keys.create(name=name, scopes=scope or _STANDARD, expires_at=ends)
-    )
+
+    async def make(database: Database) -> tuple[ApiKey, str]:
+        return await ApiKeyService(database).create(
+            name=name,
+            scopes=scope or _STANDARD,
+            expires_at=ends,
+            project_id=project and (await ProjectService(database).find(project)).id,
+        )
+
+    key, secret = on_database(Settings(), make)
     err.print(
         f"Created {key.id} ({', '.join(sorted(key.scopes))}). The secret is not shown again:",
         markup=False,
@@ -60,13 +73,14 @@ def create(
 def list_keys() -> None:
     """List all keys, revoked and expired ones too."""
     now = datetime.now(UTC)
-    rows = [("id", "name", "secret", "scopes", "created", "expires", "state")]
+    rows = [("id", "name", "secret", "scopes", "project", "created", "expires", "state")]
     for key in _with_service(_all):
         state = "revoked" if key.revoked_at else "active" if key.active(now) else "expired"
         scopes = ",".join(sorted(key.scopes))
         ends = _shown(key.expires_at) if key.expires_at else "-"
         made = _shown(key.created_at)
-        rows.append((key.id, key.name, f"{key.prefix}...", scopes, made, ends, state))
+        whose = key.project_id or "all"
+        rows.append((key.id, key.name, f"{key.prefix}...", scopes, whose, made, ends, state))
     # Not rich's table: it cuts ids to fit the terminal, and `revoke` needs them whole.
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -92,9 +106,7 @@ def rotate_secret() -> None:
     """
     settings = Settings()
     box = SecretBox(settings)
-    done = _on_database(
-        settings, lambda database: SecretKeys(database, box).rotate(), connections=2
-    )
+    done = on_database(settings, lambda database: SecretKeys(database, box).rotate(), connections=2)
     out.print(
         f"Encrypted with the newest key: the secrets of {done.endpoints} endpoints and "
         f"{done.answers} answers kept for repeated calls.",
@@ -134,24 +146,7 @@ async def _all(keys: ApiKeyService) -> list[ApiKey]:
 
 
 def _with_service(use: Callable[[ApiKeyService], Awaitable[T]]) -> T:
-    return _on_database(Settings(), lambda database: use(ApiKeyService(database)))
-
-
-def _on_database(
-    settings: Settings, use: Callable[[Database], Awaitable[T]], *, connections: int = 1
-) -> T:
-    """Run `use` on the configured database, migrated."""
-
-    async def run(url: str) -> T:
-        database = Database(url, pool_size=connections)
-        try:
-            return await use(database)
-        finally:
-            await database.dispose()
-
-    with database_url(settings) as url:
-        upgrade(url)
-        return asyncio.run(run(url))
+    return on_database(Settings(), lambda database: use(ApiKeyService(database)))
 
 
 def _shown(moment: datetime) -> str:

@@ -9,21 +9,15 @@ class Limits:
     """What may be used; None: as much as there is.
 
     Attributes:
-        requests_per_s: Requests a second, on average over ten.
-        running_sessions: Live sessions that are worked on at a time, members of rankings too; the
-            others wait.
-        open_sessions: Sessions that have not ended, those that wait included.
-        event_streams: Event streams that are open at a time in one process.
-        stored_bytes: Of answers, items, response sets and events.
-        usd_per_day: Spent on calls of endpoints in 24 hours, scorers' calls too.
-        tokens_per_day: Read and written by endpoints in 24 hours.
+        requests_per_s: Requests a second at one process, over ten seconds.
+        open_sessions: Sessions that have not ended, members of rankings and those that wait
+            included.
+        usd_per_day: Spent on calls of endpoints in a day (UTC).
+        tokens_per_day: Read and written by endpoints in a day (UTC).
     """
 
     requests_per_s: float | None = None
-    running_sessions: int | None = None
     open_sessions: int | None = None
-    event_streams: int | None = None
-    stored_bytes: int | None = None
     usd_per_day: float | None = None
     tokens_per_day: int | None = None
 

@@ -206,6 +206,7 @@ async def _made(client: Client, servers: dict[str, str]) -> World:
         "endpoint_id": list(made.values()),
         "calibration_id": ["cal_" + "0" * 26],
         "key_id": ["key_" + "0" * 26],
+        "project": ["default"],
         "name": ["exact", "callback", "small"],
     }
     return world

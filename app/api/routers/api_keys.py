@@ -10,7 +10,7 @@ from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
 from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyCreated, ApiKeyRead
 from app.api.schemas.common import ListRead
-from app.deps import ApiKeys, caller
+from app.deps import ApiKeys, Caller, Projects, caller
 from app.errors import NotFoundError
 
 router = make_router("/api-keys", tag="api keys")
@@ -20,21 +20,38 @@ KeyId = Annotated[
 ]
 
 
-@router.post("", status_code=201, dependencies=[caller("admin"), IDEMPOTENT])
-async def create_api_key(body: ApiKeyCreate, response: Response, keys: ApiKeys) -> ApiKeyCreated:
+Admin = Annotated[Caller, caller("admin")]
+
+
+@router.post("", status_code=201, dependencies=[IDEMPOTENT], responses=errors(NotFoundError))
+async def create_api_key(
+    body: ApiKeyCreate, response: Response, keys: ApiKeys, projects: Projects, who: Admin
+) -> ApiKeyCreated:
     """Make a key. This answer is the only place where its secret is shown."""
-    key, secret = await keys.create(name=body.name, scopes=body.scopes, expires_at=body.expires_at)
+    project_id = who.administered
+    if body.project is not None:
+        project_id = (await projects.find(body.project)).id
+        if who.administered not in (None, project_id):
+            raise NotFoundError("project", body.project)
+    elif project_id is None and "admin" not in body.scopes:
+        project_id = who.project_id
+    key, secret = await keys.create(
+        name=body.name, scopes=body.scopes, expires_at=body.expires_at, project_id=project_id
+    )
     response.headers["Location"] = f"/v1/api-keys/{key.id}"
     return ApiKeyCreated.with_secret(key, secret)
 
 
-@router.get("", dependencies=[caller("admin")], responses=errors(NotFoundError))
-async def list_api_keys(page: Paging, keys: ApiKeys) -> ListRead[ApiKeyRead]:
-    """All keys, revoked ones included, the newest first; without secrets."""
-    return list_of(await keys.page(page), ApiKeyRead.read)
+@router.get("", responses=errors(NotFoundError))
+async def list_api_keys(page: Paging, keys: ApiKeys, who: Admin) -> ListRead[ApiKeyRead]:
+    """All keys, revoked ones included, the newest first; without secrets.
+
+    An admin of one project sees that project's.
+    """
+    return list_of(await keys.page(page, project_id=who.administered), ApiKeyRead.read)
 
 
-@router.delete("/{key_id}", status_code=204, dependencies=[caller("admin")])
-async def revoke_api_key(key_id: KeyId, keys: ApiKeys) -> None:
+@router.delete("/{key_id}", status_code=204)
+async def revoke_api_key(key_id: KeyId, keys: ApiKeys, who: Admin) -> None:
     """Revoke a key at once; it stays listed. Revoking it again changes nothing."""
-    await keys.revoke(key_id)
+    await keys.revoke(key_id, project_id=who.administered)

@@ -28,6 +28,7 @@ from app.errors import (
     AlreadyExistsError,
     ConflictError,
     FileFormatError,
+    InvalidStateError,
     ItemBankError,
     NotFoundError,
     UnknownNameError,
@@ -72,7 +73,7 @@ async def get_bank(bank: BankRef, response: Response, banks: Banks, sight: Seen)
 @router.patch(
     "/{bank}",
     dependencies=[caller("banks:write")],
-    responses={**errors(AlreadyExistsError, UnknownNameError), **CONDITIONAL},
+    responses={**errors(AlreadyExistsError, InvalidStateError, UnknownNameError), **CONDITIONAL},
 )
 async def update_bank(
     bank: BankRef,

@@ -19,6 +19,11 @@ class ApiKeyCreate(Input):
 
     name: Name
     scopes: Annotated[list[ScopeName], Field(min_length=1, max_length=4)]
+    project: Name | None = Field(
+        default=None,
+        description="Id or name of the project whose data it reaches. Absent: that of the key that "
+        "asks; with the scope `admin`, asked for by a key of all projects: all of them.",
+    )
     # Lax, since a JSON string is all that a date can come in.
     expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         default=None, description="RFC 3339 time with offset; absent: the key does not expire."
@@ -30,9 +35,11 @@ class ApiKeyRead(Output):
 
     id: str
     object: Literal["api_key"] = "api_key"
+    project_id: str | None = Field(description="Whose data it reaches; null: any project's.")
     name: str
     prefix: str = Field(description="First characters of the secret.")
     scopes: Annotated[list[str], BeforeValidator(sorted)]
+    created_by: str | None = Field(description="Id of the key that made it.")
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None

@@ -13,7 +13,16 @@ from app.adapters.prompting import (
     Mode,
     Normalise,
 )
-from app.api.schemas.common import ABSENT, MAX_LISTED, First, Input, Metadata, Output, Text
+from app.api.schemas.common import (
+    ABSENT,
+    MAX_LISTED,
+    First,
+    Input,
+    Metadata,
+    Output,
+    OwnedRead,
+    Text,
+)
 from app.api.schemas.versions import (
     FindingRead,
     LongText,
@@ -149,6 +158,10 @@ class BankCreate(Input):
     licence: ShortText | None = None
     source: ShortText | None = None
     visibility: Visibility = "open"
+    shared: bool = Field(
+        default=False,
+        description="Whether other projects may look at it and measure on it; open banks alone.",
+    )
     default_scorer: ScorerModel = Field(
         default_factory=lambda: ScorerModel(name=BY_KIND),
         description="Of items that name none; `by_kind`: `choice` with choices, `exact` without.",
@@ -171,6 +184,7 @@ class BankUpdate(Input):
     licence: ShortText | None = ABSENT
     source: ShortText | None = ABSENT
     visibility: Visibility = ABSENT
+    shared: bool = ABSENT
     default_scorer: ScorerModel = ABSENT
     prompt: PromptModel = ABSENT
     unparsed_policy: UnparsedPolicy = ABSENT
@@ -191,7 +205,7 @@ def _domain_fields(body: BankCreate | BankUpdate, names: set[str]) -> dict[str, 
     return values
 
 
-class BankRead(Output):
+class BankRead(OwnedRead):
     """A stored bank."""
 
     id: str
@@ -201,6 +215,7 @@ class BankRead(Output):
     licence: str | None
     source: str | None
     visibility: str
+    shared: bool
     default_scorer: ScorerModel | None = Field(
         description="Null where the bank is withheld and the key may not write banks."
     )

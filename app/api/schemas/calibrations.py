@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 
 from app.api.schemas.calibration_results import CalibrationResult
-from app.api.schemas.common import FieldError, Input, Int32, Name, Output, Text
+from app.api.schemas.common import FieldError, Input, Int32, Name, Output, OwnedRead, Text
 from app.api.schemas.versions import (
     AllowedCodes,
     AskedModel,
@@ -233,7 +233,7 @@ class CalibrationFailure(Output):
     errors: list[FieldError]
 
 
-class CalibrationRead(Output):
+class CalibrationRead(OwnedRead):
     """A calibration: poll it until `finished_at` is set."""
 
     id: str

@@ -5,7 +5,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field
 
-from app.api.schemas.common import FieldError, Output
+from app.api.schemas.common import FieldError, Output, OwnedRead
 from app.exchange.catalog.entry import Source
 from app.records.fields import shallow
 from app.services.catalog.service import Offer
@@ -159,7 +159,7 @@ class InstallationFailure(Output):
     errors: list[FieldError]
 
 
-class InstallationRead(Output):
+class InstallationRead(OwnedRead):
     """An installation: poll it until `finished_at` is set."""
 
     id: str

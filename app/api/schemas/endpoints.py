@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
-from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, Text
+from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, OwnedRead, Text
 from app.calling import GenerationParams, RetryPolicy
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
 from app.records.fields import made_of, shallow
@@ -227,7 +227,7 @@ class EndpointUpdate(Input):
         )
 
 
-class EndpointRead(Output):
+class EndpointRead(OwnedRead):
     """A stored endpoint; secrets are not part of it."""
 
     id: str

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Name, Output
+from app.api.schemas.common import Input, Name, OwnedRead
 from app.api.schemas.comparisons import SessionName
 from app.api.schemas.session_figures import ExtrapolationRead
 from app.api.schemas.sessions import SessionCreate, Status
@@ -70,7 +70,7 @@ class GateCreate(Input):
         return GateSpec(**self.model_dump(exclude={"session_id", "session"}))
 
 
-class GateRead(Output):
+class GateRead(OwnedRead):
     """A gate; decided once its session has ended."""
 
     id: str

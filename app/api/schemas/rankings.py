@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from app.api.schemas.common import Input, Metadata, Name, Output
+from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead
 from app.api.schemas.designs import (
     Count,
     EstimatorInput,
@@ -232,7 +232,7 @@ class RankingBank(Output):
     version_id: str
 
 
-class RankingRead(Output):
+class RankingRead(OwnedRead):
     """One ranking: where it stands."""
 
     id: str

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
-from app.api.schemas.common import MAX_LISTED, First, Input, Metadata, Name, Output, Text
+from app.api.schemas.common import MAX_LISTED, First, Input, Metadata, Name, Output, OwnedRead, Text
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
@@ -64,7 +64,7 @@ class OutcomeCounts(Output):
         return {outcome.value: counts.get(outcome, 0) for outcome in Outcome}
 
 
-class ResponseSetRead(Output):
+class ResponseSetRead(OwnedRead):
     """A stored response set: examinees, items, and which of them met."""
 
     id: str

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from app.adapters.prompting import Mode
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import Input, Metadata, Name, Output
+from app.api.schemas.common import Input, Metadata, Name, Output, OwnedRead
 from app.api.schemas.designs import DesignInput, EstimatorInput, PredictionInput
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import (
@@ -239,7 +239,7 @@ class AskedRead(Output):
     caution: str | None = Field(description="What is to be kept in mind where they differ.")
 
 
-class SessionRead(Output):
+class SessionRead(OwnedRead):
     """One session: where it stands and what is known so far."""
 
     id: str

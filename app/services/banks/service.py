@@ -11,7 +11,7 @@ from typing import Any
 from app.confined import Lane
 from app.demo.bank import demo_bank
 from app.engine.lint import Finding
-from app.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.records.banks import Bank, BankVersion
 from app.services.banks.before import asking_as, from_version, with_texts
 from app.services.banks.draft import (
@@ -122,6 +122,7 @@ class BankService:
             PreconditionFailedError: It is not at `revision` any more.
             AlreadyExistsError: The new name is taken.
             InvalidInputError: As for `create_bank`.
+            InvalidStateError: It is to be shared no longer, and other projects have used it.
         """
         if (scorer := changes.get("default_scorer")) is not None:
             await require_usable(scorer)
@@ -130,6 +131,11 @@ class BankService:
             spec = BankSpec(**{f.name: getattr(old, f.name) for f in fields(BankSpec)})
             changed = replace(spec, **changes)
             check_spec(changed)
+            if old.shared and not changed.shared and await uow.banks.used_elsewhere(old.id):
+                raise InvalidStateError(
+                    f"Bank {old.name!r} stays shared: other projects have measured on it. Delete "
+                    "it to keep it from new sessions; theirs keep their results."
+                )
             await scorer_endpoints(uow, [changed.default_scorer])
             updated = await uow.banks.update(old.id, revision, changes)
             return await _overview(uow, updated)

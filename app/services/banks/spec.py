@@ -10,7 +10,7 @@ from app import scorers
 from app.adapters.prompting import PromptStyle
 from app.errors import FieldProblem, InvalidInputError
 from app.items import BY_KIND, ItemContent, ScorerSpec
-from app.records.banks import Bank
+from app.records.banks import OPEN, Bank
 from app.storage.identifiers import new_id
 
 #: Items in pretest that one session may be given.
@@ -34,6 +34,7 @@ class BankSpec:
     licence: str | None = None
     source: str | None = None
     visibility: str = "open"
+    shared: bool = False
     default_scorer: ScorerSpec = _BY_KIND
     prompt: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str = "missing"
@@ -87,6 +88,9 @@ def check_spec(spec: BankSpec) -> None:
         )
         if value not in known
     ]
+    if spec.shared and spec.visibility != OPEN:
+        detail = "expected false: a withheld bank stays in its project"
+        problems.append(FieldProblem("/shared", detail))
     if not _NAME.fullmatch(spec.name):
         expected = (
             "1 to 200 characters without / : or control characters, not blank at either end"

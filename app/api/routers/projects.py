@@ -1,0 +1,100 @@
+"""Projects: whose everything is. Made and changed by admins of all projects."""
+
+from typing import Annotated
+
+from fastapi import Path, Response
+
+from app.api.errors import CONDITIONAL, errors
+from app.api.etags import ExpectedRevision, etag
+from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.common import ListRead
+from app.api.schemas.projects import (
+    ProjectCreate,
+    ProjectRead,
+    ProjectUpdate,
+    limits_of,
+    retention_of,
+)
+from app.deps import OVER_ALL, Caller, Projects, caller
+from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
+
+router = make_router("/projects", tag="projects")
+
+ProjectRef = Annotated[
+    str, Path(min_length=1, max_length=200, description="Id or name.", examples=["default"])
+]
+
+
+@router.post(
+    "",
+    status_code=201,
+    dependencies=[OVER_ALL, IDEMPOTENT],
+    responses=errors(AlreadyExistsError),
+)
+async def create_project(
+    body: ProjectCreate, response: Response, projects: Projects
+) -> ProjectRead:
+    """Make a project. It holds nothing and has no keys."""
+    project = await projects.create(
+        body.name,
+        description=body.description,
+        limits=limits_of(body.limits),
+        retention=retention_of(body.retention),
+    )
+    response.headers["Location"] = f"/v1/projects/{project.id}"
+    response.headers["ETag"] = etag(project.revision)
+    return ProjectRead.of(project)
+
+
+@router.get("", dependencies=[OVER_ALL], responses=errors(NotFoundError))
+async def list_projects(page: Paging, projects: Projects) -> ListRead[ProjectRead]:
+    """All projects, the newest first."""
+    return list_of(await projects.page(page), ProjectRead.of)
+
+
+@router.get("/{project}")
+async def get_project(
+    project: ProjectRef,
+    response: Response,
+    projects: Projects,
+    who: Annotated[Caller, caller("read")],
+) -> ProjectRead:
+    """One project, by id or name: any for admins of all, else the key's own."""
+    found = await projects.find(project)
+    if not who.is_over_all and found.id != who.project_id:
+        raise NotFoundError("project", project)
+    response.headers["ETag"] = etag(found.revision)
+    return ProjectRead.of(found)
+
+
+@router.patch(
+    "/{project}",
+    dependencies=[OVER_ALL],
+    responses={**errors(AlreadyExistsError), **CONDITIONAL},
+)
+async def update_project(
+    project: ProjectRef,
+    body: ProjectUpdate,
+    revision: ExpectedRevision,
+    response: Response,
+    projects: Projects,
+) -> ProjectRead:
+    """Change a project's name, limits or retention. `limits` and `retention` are set whole."""
+    changed = await projects.update(project, revision, body.to_changes())
+    response.headers["ETag"] = etag(changed.revision)
+    return ProjectRead.of(changed)
+
+
+@router.delete(
+    "/{project}",
+    status_code=204,
+    dependencies=[OVER_ALL],
+    responses={**errors(InvalidStateError), **CONDITIONAL},
+)
+async def delete_project(
+    project: ProjectRef, revision: ExpectedRevision, projects: Projects
+) -> None:
+    """Delete a project that holds nothing, with its keys. What was done in it stays on record."""
+    await projects.delete(project, revision)

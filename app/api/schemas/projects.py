@@ -1,0 +1,105 @@
+"""Projects as JSON."""
+
+from dataclasses import fields
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from app.api.schemas.common import ABSENT, Input, Name, Output, Text
+from app.records.fields import shallow
+from app.records.projects import Limits, Project, Retention
+
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+_Amount = Annotated[float, Field(ge=0)]
+_Days = Annotated[int, Field(ge=1, le=36_500)]
+_Description = Annotated[Text, StringConstraints(max_length=2000)]
+
+
+class LimitsModel(Input):
+    """What a project may use; null: as much as there is."""
+
+    requests_per_s: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="Requests a second at one process, over ten seconds; else 429."
+    )
+    open_sessions: _Count | None = Field(
+        default=None, description="Sessions that have not ended, members of rankings included."
+    )
+    usd_per_day: _Amount | None = Field(
+        default=None, description="Spent on calls of endpoints in a day (UTC)."
+    )
+    tokens_per_day: _Count | None = Field(
+        default=None, description="Read and written by endpoints in a day (UTC)."
+    )
+
+
+class RetentionModel(Input):
+    """For how many days something stays; null: until it is deleted."""
+
+    sessions_days: _Days | None = Field(
+        default=None, description="Ended sessions and rankings, with all that belongs to them."
+    )
+    texts_days: _Days | None = Field(
+        default=None, description="What endpoints wrote; marks and figures stay."
+    )
+    events_days: _Days | None = Field(default=None, description="Events of what has ended.")
+    audit_days: _Days | None = Field(default=None, description="Entries of the audit trail.")
+
+
+class ProjectCreate(Input):
+    """A new project."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "search"}]})
+
+    name: Name
+    description: _Description = ""
+    limits: LimitsModel = Field(default_factory=LimitsModel)
+    retention: RetentionModel = Field(default_factory=RetentionModel)
+
+
+class ProjectUpdate(Input):
+    """What shall be different. A field that is left out stays as it is."""
+
+    name: Name = ABSENT
+    description: _Description = ABSENT
+    limits: LimitsModel = ABSENT
+    retention: RetentionModel = ABSENT
+
+    def to_changes(self) -> dict[str, Any]:
+        """The same for the service."""
+        changes = {name: getattr(self, name) for name in self.model_fields_set}
+        if "limits" in changes:
+            changes["limits"] = limits_of(self.limits)
+        if "retention" in changes:
+            changes["retention"] = retention_of(self.retention)
+        return changes
+
+
+class ProjectRead(Output):
+    """A project."""
+
+    id: str
+    object: Literal["project"] = "project"
+    name: str
+    description: str
+    limits: dict[str, float | None]
+    retention: dict[str, int | None]
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+
+    @classmethod
+    def of(cls, project: Project) -> "ProjectRead":
+        """The outgoing shape of a project."""
+        said = {"limits": shallow(project.limits), "retention": shallow(project.retention)}
+        return cls.read({**shallow(project), **said})
+
+
+def limits_of(model: LimitsModel) -> Limits:
+    """As the service takes them."""
+    return Limits(**{f.name: getattr(model, f.name) for f in fields(Limits)})
+
+
+def retention_of(model: RetentionModel) -> Retention:
+    """As the service takes it."""
+    return Retention(**{f.name: getattr(model, f.name) for f in fields(Retention)})

@@ -1,0 +1,66 @@
+"""`sextant projects`: whose banks, endpoints, sessions and all else there is."""
+
+from typing import Annotated
+
+import typer
+
+from app.cli.console import err, fail_clearly, out
+from app.cli.database import on_database
+from app.records.projects import Project
+from app.services.projects import ProjectService
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.paging import PageRequest
+
+_PAGE = 100
+
+app = typer.Typer(no_args_is_help=True, help="Create, list and delete projects.")
+
+
+@app.command()
+@fail_clearly
+def create(
+    name: Annotated[str, typer.Argument(help="What it is called.")],
+    description: Annotated[str, typer.Option(help="What it is for.")] = "",
+) -> None:
+    """Create a project. Its id is printed alone on stdout."""
+    made = on_database(
+        Settings(), lambda db: ProjectService(db).create(name, description=description)
+    )
+    err.print(f"Created project {made.name!r}.", markup=False, soft_wrap=True)
+    out.print(made.id, markup=False, soft_wrap=True)
+
+
+@app.command("list")
+@fail_clearly
+def list_projects() -> None:
+    """List all projects."""
+    for project in on_database(Settings(), _all):
+        out.print(f"{project.id}  {project.name}", markup=False, soft_wrap=True)
+
+
+@app.command()
+@fail_clearly
+def delete(project: Annotated[str, typer.Argument(help="Its id or name.")]) -> None:
+    """Delete a project that holds nothing, with its keys."""
+
+    async def remove(database: Database) -> Project:
+        projects = ProjectService(database)
+        found = await projects.find(project)
+        await projects.delete(found.id, found.revision)
+        return found
+
+    gone = on_database(Settings(), remove)
+    err.print(f"Deleted project {gone.name!r}.", markup=False, soft_wrap=True)
+
+
+async def _all(database: Database) -> list[Project]:
+    projects = ProjectService(database)
+    found: list[Project] = []
+    after = None
+    while True:
+        page = await projects.page(PageRequest(limit=_PAGE, after=after, descending=False))
+        found += page.items
+        if not page.has_more:
+            return found
+        after = found[-1].id
