@@ -14,11 +14,12 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.servers.forked import preloaded
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -76,26 +77,10 @@ def commands(tmp_path: Path) -> Path:
     return directory
 
 
-@pytest.fixture(scope="module")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Socket of a process that has loaded Sextant and forks one for each command."""
-    path = tmp_path_factory.mktemp("p") / "s"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.docs.preloaded", str(path)],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    yield path
-    process.communicate(timeout=60)
-
-
 @pytest.fixture
-def quick_uv(commands: Path, preloaded: Path) -> None:
+def quick_uv(commands: Path) -> None:
     """A `uv` whose commands need not load Sextant."""
-    words = [sys.executable, "-IS", ROOT / "tests/docs/uv.py", preloaded, shutil.which("uv")]
+    words = [sys.executable, "-IS", ROOT / "tests/docs/uv.py", preloaded(), shutil.which("uv")]
     uv = commands / "uv"
     uv.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
     uv.chmod(0o755)

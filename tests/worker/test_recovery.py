@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,18 +20,17 @@ from app.storage.leased import MAX_LAPSES
 from app.storage.migrate import upgrade
 from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
+from tests.servers.forked import Forked
 from tests.services.sessions import opened, scripted, spec, until
 from tests.worker.test_live_sessions import asked, model_at
 
-SEXTANT = Path(sys.executable).with_name("sextant")
-
 
 @contextmanager
-def worker_process(settings: Settings) -> Iterator["subprocess.Popen[bytes]"]:
+def worker_process(settings: Settings) -> Iterator[Forked]:
     """`sextant worker` as a process of its own; killed at the end if it still runs."""
     assert settings.database_url is not None
-    process = subprocess.Popen(
-        [SEXTANT, "worker"],
+    process = Forked(
+        ["sextant", "worker"],
         env={
             **os.environ,
             "DATABASE_URL": settings.database_url,
@@ -41,7 +38,6 @@ def worker_process(settings: Settings) -> Iterator["subprocess.Popen[bytes]"]:
             "SEXTANT_HEARTBEAT_S": str(settings.heartbeat_s),
             "SEXTANT_LEASE_S": str(settings.lease_s),
         },
-        stderr=subprocess.DEVNULL,
     )
     try:
         yield process

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +19,7 @@ from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
 from tests.servers import serving
+from tests.servers.forked import Forked
 
 SEXTANT = Path(sys.executable).with_name("sextant")
 KEY_A, KEY_B, KEY_C = ("QUFB" * 10 + "QUE=", "QkJC" * 10 + "QkI=", "Q0ND" * 10 + "Q0M=")
@@ -45,9 +45,9 @@ async def serve(
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, Path]]:
     """A server with this secret key and a client of it; SIGTERM at the end."""
     told = settings.data_dir / "stderr.txt"
-    with told.open("w") as stderr:
-        process = subprocess.Popen(  # noqa: ASYNC220 (returns at once, and is killed from here)
-            [SEXTANT, "serve", "--port", "0"], env=environment(settings, key), stderr=stderr
+    with told.open("wb") as stderr:
+        process = Forked(
+            ["sextant", "serve", "--port", "0"], env=environment(settings, key), stderr=stderr
         )
     try:
         async with asyncio.timeout(60):
@@ -58,8 +58,8 @@ async def serve(
         async with httpx2.AsyncClient(base_url=found[1], headers=headers, timeout=30) as client:
             yield client, told
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.terminate()
+        process.wait()
 
 
 def rotate(settings: Settings, key: str | None) -> "subprocess.CompletedProcess[str]":

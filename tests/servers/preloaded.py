@@ -1,10 +1,11 @@
 """Runs Sextant's commands by forking a process that has loaded all of Sextant.
 
-The documented commands start a hundred processes, each of which imports for seconds. `uv.py` is the
-`uv` that they call: it hands this program its arguments, directory, environment and streams over a
-socket, passes signals on, and ends with the code that comes back. What a command does is the same.
+Documented commands and killed workers are hundreds of processes, each of which imports for seconds.
+`forked.py` starts them from tests; `tests/docs/uv.py` is the `uv` that documents call. Either hands
+this program arguments, directory, environment and streams over a socket, passes signals on, and
+takes the code that comes back. What a command does is the same.
 
-    python -m tests.docs.preloaded SOCKET        ends when its standard input does
+    python -m tests.servers.preloaded SOCKET        ends when its standard input does
 """
 
 import contextlib

@@ -1,0 +1,93 @@
+"""Processes of Sextant that need not load it: forked by one that has; see `preloaded.py`."""
+
+import atexit
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+ROOT = Path(__file__).parents[2]
+
+
+@cache
+def preloaded() -> Path:
+    """Socket of the process that forks, which ends when this one does."""
+    folder = tempfile.TemporaryDirectory(prefix="sx-forked-")
+    path = Path(folder.name) / "s"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.servers.preloaded", str(path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    atexit.register(folder.cleanup)
+    atexit.register(process.communicate)
+    return path
+
+
+class Forked:
+    """A command such as `sextant worker`; has as much of `Popen` as tests use.
+
+    Args:
+        command: Its words.
+        env: Its environment.
+        stderr: Takes what it says; None throws that away.
+
+    Attributes:
+        returncode: Its exit code once somebody waited for it; negative: the signal that ended it.
+    """
+
+    def __init__(
+        self, command: Sequence[str], *, env: dict[str, str], stderr: BinaryIO | None = None
+    ) -> None:
+        self.returncode: int | None = None
+        request = {"command": list(command), "directory": str(Path.cwd()), "environment": env}
+        sent = json.dumps(request).encode()
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(preloaded()))
+        with Path(os.devnull).open("r+b") as nothing:
+            out = nothing.fileno()
+            streams = [out, out, out if stderr is None else stderr.fileno()]
+            socket.send_fds(self._socket, [struct.pack("!I", len(sent))], streams)
+        self._socket.sendall(sent)
+
+    def send_signal(self, number: int) -> None:
+        """Have it get a signal, unless it has ended."""
+        with suppress(OSError):
+            self._socket.sendall(bytes([number]))
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """Its exit code, or None while it runs."""
+        with suppress(BlockingIOError):
+            if self.returncode is None:
+                self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return self.wait()
+        return None
+
+    def wait(self, timeout_s: float = 60) -> int:
+        """Its exit code, once it has ended."""
+        if self.returncode is None:
+            self._socket.settimeout(timeout_s)
+            (self.returncode,) = struct.unpack("!i", self._socket.recv(4))
+            self._socket.close()
+        assert self.returncode is not None
+        return self.returncode
