@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: States in which a worker may hold the calibration.
-UNDERWAY = ("queued", "running")
-
+from app.records.leased import LeasedRecord
 
 #: States that never change again.
 ENDED = ("completed", "failed", "cancelled")
@@ -35,10 +32,9 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationRecord:
+class CalibrationRecord(LeasedRecord):
     """One calibration, or a part of one, as stored; names as in the table `calibrations`."""
 
-    id: str
     response_set_id: str
     parent_id: str | None
     part: int | None
@@ -48,17 +44,8 @@ class CalibrationRecord:
     settings: dict[str, Any]
     publication: dict[str, Any] | None
     publication_failure: dict[str, Any] | None
-    status: str
-    lease_epoch: int
-    lapses: int
     progress: dict[str, Any]
     result: dict[str, Any] | None
-    failure: dict[str, Any] | None
-    project_id: str
-    created_by: str | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

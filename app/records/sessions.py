@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from app.records.leased import LeasedRecord
+
 #: States in which a worker may hold the session.
 UNDERWAY = ("queued", "running", "waiting")
 #: States that never change again.
@@ -12,7 +14,7 @@ ENDED = ("completed", "failed", "cancelled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRecord:
+class SessionRecord(LeasedRecord):
     """One session as stored; names as in the table `sessions`.
 
     Attributes:
@@ -20,9 +22,7 @@ class SessionRecord:
         withheld: Its bank is withheld, or that of a session whose answers it took over.
     """
 
-    id: str
     mode: str
-    status: str
     endpoint_id: str | None
     endpoint_name: str | None
     endpoint_model: str | None
@@ -40,24 +40,16 @@ class SessionRecord:
     ranking_member: int | None
     metadata: dict[str, str]
     provenance: dict[str, Any]
-    lease_epoch: int
-    lapses: int
     waiting_until: datetime | None
     waiting_reason: str | None
     summary: dict[str, Any]
     stop_reason: str | None
     stop_detail: str | None
     precision_reached: bool | None
-    failure: dict[str, Any] | None
     arrivals: int
     event_seq: int
     active_s: float
     revision: int
-    project_id: str
-    created_by: str | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,25 @@ class RougeL(TextMetric):
         )
 
 
-class Bleu(TextMetric):
+class SacrebleuMetric(TextMetric):
+    """A metric of sacrebleu over all targets at once. Its 0 to 100, divided by 100."""
+
+    measure: ClassVar[Scale] = Scale(min=0.0, max=100.0)
+
+    lowercase: bool = False
+
+    @abstractmethod
+    def _metric(self) -> Any: ...
+
+    @override
+    def similarity(self, text: str, targets: Sequence[str]) -> float | None:
+        references = [target for target in targets if target.strip()]
+        if not references:
+            return None
+        return float(self._metric().sentence_score(text, references).score) / 100
+
+
+class Bleu(SacrebleuMetric):
     """Sentence BLEU by sacrebleu over all targets at once. sacrebleu's 0 to 100, divided by 100.
 
     Exponential smoothing and effective n-gram order, which are sacrebleu's defaults for sentences.
@@ -97,21 +115,14 @@ class Bleu(TextMetric):
         lowercase: Upper and lower case are one.
     """
 
-    measure: ClassVar[Scale] = Scale(min=0.0, max=100.0)
-
     tokenize: Literal["13a", "intl", "zh", "char"] = "13a"
-    lowercase: bool = False
 
     @override
-    def similarity(self, text: str, targets: Sequence[str]) -> float | None:
-        references = [target for target in targets if target.strip()]
-        if not references:
-            return None
-        metric = _bleu(self.tokenize, self.lowercase)
-        return float(metric.sentence_score(text, references).score) / 100
+    def _metric(self) -> Any:
+        return _bleu(self.tokenize, self.lowercase)
 
 
-class Chrf(TextMetric):
+class Chrf(SacrebleuMetric):
     """Sentence chrF by sacrebleu over all targets at once. sacrebleu's 0 to 100, divided by 100.
 
     Source: Popović (2015), "chrF: character n-gram F-score"; (2017) for chrF++.
@@ -121,18 +132,11 @@ class Chrf(TextMetric):
         lowercase: Upper and lower case are one.
     """
 
-    measure: ClassVar[Scale] = Scale(min=0.0, max=100.0)
-
     word_order: Annotated[int, Field(ge=0, le=2)] = 0
-    lowercase: bool = False
 
     @override
-    def similarity(self, text: str, targets: Sequence[str]) -> float | None:
-        references = [target for target in targets if target.strip()]
-        if not references:
-            return None
-        metric = _chrf(self.word_order, self.lowercase)
-        return float(metric.sentence_score(text, references).score) / 100
+    def _metric(self) -> Any:
+        return _chrf(self.word_order, self.lowercase)
 
 
 class TokenF1(TextMetric):

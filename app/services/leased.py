@@ -2,11 +2,11 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 
@@ -19,9 +19,10 @@ from app.errors import (
     SextantError,
     StaleStepError,
 )
+from app.records.leased import LeasedRecord
 from app.services.patience import patiently
 from app.storage.database import Database
-from app.storage.leased import MAX_LAPSES
+from app.storage.leased import MAX_LAPSES, LeasedRepository
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)
@@ -42,53 +43,7 @@ _NO_END = (
 Alone = Callable[[str, int, Callable[[], object]], Coroutine[Any, Any, None]]
 
 
-class Claimed(Protocol):
-    """What a claim gives: a row under our lease."""
-
-    @property
-    def id(self) -> str:
-        """Of the session, ranking or calibration."""
-        ...
-
-    @property
-    def lease_epoch(self) -> int:
-        """Number of the lease, which every write names."""
-        ...
-
-    @property
-    def project_id(self) -> str:
-        """Whose it is."""
-        ...
-
-    @property
-    def created_by(self) -> str | None:
-        """The API key that made it."""
-        ...
-
-    @property
-    def lapses(self) -> int:
-        """How often in a row its lease ran out without a step."""
-        ...
-
-
-R = TypeVar("R", bound=Claimed)
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Leases(Protocol[T_co]):
-    """The table in which the work stands, within one transaction."""
-
-    async def claim(self, resource_id: str, /, *, worker_id: str, lease: timedelta) -> T_co | None:
-        """Take the lease; None when the work has ended or somebody else has it."""
-        ...
-
-    async def renew(self, leases: Mapping[str, int], /, *, lease: timedelta) -> set[str]:
-        """Prolong leases (id -> epoch) that are still ours; returns which those are."""
-        ...
-
-    async def release(self, leases: Mapping[str, int], /) -> None:
-        """Give leases up."""
-        ...
+R = TypeVar("R", bound=LeasedRecord)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +87,7 @@ class LeasedRunner(ABC, Generic[R]):
         self._apart: set[str] = set()
 
     @abstractmethod
-    def _leases(self, uow: UnitOfWork) -> Leases[R]:
+    def _leases(self, uow: UnitOfWork) -> LeasedRepository[R]:
         """The table of this kind of work."""
 
     @abstractmethod

@@ -1,14 +1,15 @@
 """Work under a lease: one worker runs it, until it ends or the lease runs out or is taken away."""
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from sqlalchemy import ColumnElement, Select, case, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import LeaseLostError
+from app.records.leased import UNDERWAY, LeasedRecord
 from app.storage.rows.base import LeasedRow
 
 #: So often in a row a lease may run out without a step; then the work is done once more, alone.
@@ -16,7 +17,10 @@ from app.storage.rows.base import LeasedRow
 MAX_LAPSES = 3
 
 
-class LeasedRepository(ABC):
+R = TypeVar("R", bound=LeasedRecord)
+
+
+class LeasedRepository(ABC, Generic[R]):
     """The leases of one table, within one transaction; base of the repositories of such tables.
 
     A claim counts the row's `lease_epoch` up. Whoever writes later names the epoch of its claim, so
@@ -31,7 +35,7 @@ class LeasedRepository(ABC):
 
     row: ClassVar[type[LeasedRow]]
     kind: ClassVar[str]
-    claimable: ClassVar[Sequence[str]] = ("queued", "running")
+    claimable: ClassVar[Sequence[str]] = UNDERWAY
     held: ClassVar[Sequence[str]] = ("running",)
 
     def __init__(self, db: AsyncSession) -> None:
@@ -44,6 +48,10 @@ class LeasedRepository(ABC):
     def _moved(self) -> Mapping[str, Any]:
         """Other columns that change whenever a row comes into other hands, or into none."""
         return {}
+
+    @abstractmethod
+    async def claim(self, resource_id: str, /, *, worker_id: str, lease: timedelta) -> R | None:
+        """Take the lease; None when the work has ended or somebody else has it."""
 
     async def _take(self, resource_id: str, *, worker_id: str, lease: timedelta) -> int | None:
         """Claim a row: the epoch of the lease, or None if it has ended or somebody has it."""

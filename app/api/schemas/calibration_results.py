@@ -95,16 +95,13 @@ class CardTaskRead(Output):
     coverage95: float
 
 
-class CardRowRead(Output):
-    """How simulated tests by one design did on examinees that the bank had not seen.
+class TestsRead(Output):
+    """How simulated tests did.
 
     Coverage is the share of 95 % intervals that held what the examinee's whole record gives;
     `..._raw` that of the model's own intervals.
     """
 
-    design: str
-    se_target: float | None
-    n_examinees: int
     items_mean: float
     items_max: int
     theta_mae: float
@@ -115,6 +112,18 @@ class CardRowRead(Output):
     accuracy_mae: float
     accuracy_coverage95: float
     accuracy_coverage95_raw: float
+
+
+class CardRowRead(TestsRead):
+    """How simulated tests by one design did on examinees that the bank had not seen.
+
+    Coverage is the share of 95 % intervals that held what the examinee's whole record gives;
+    `..._raw` that of the model's own intervals.
+    """
+
+    design: str
+    se_target: float | None
+    n_examinees: int
     exposure_mean: float
     exposure_max: float
     overlap: float
@@ -127,20 +136,10 @@ class CardRowRead(Output):
     )
 
 
-class ShiftRowRead(Output):
+class ShiftRowRead(TestsRead):
     """How tests by one design did; figures as in `CardRowRead`."""
 
     design: str = Field(description="`default`, or `v_optimal`: a test for the score.")
-    items_mean: float
-    items_max: int
-    theta_mae: float
-    theta_bias: float
-    theta_rmse: float
-    coverage95: float
-    coverage95_raw: float
-    accuracy_mae: float
-    accuracy_coverage95: float
-    accuracy_coverage95_raw: float
 
 
 class ShiftRead(Output):

@@ -8,8 +8,8 @@ from pydantic import Field
 from app.api.schemas.common import FieldError, Output, OwnedRead
 from app.exchange.catalog.entry import Source
 from app.records.fields import shallow
+from app.records.installations import InstallationRecord
 from app.services.catalog.service import Offer
-from app.storage.repositories.installations import InstallationRecord
 
 InstallationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 

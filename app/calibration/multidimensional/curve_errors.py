@@ -20,7 +20,7 @@ import numpy as np
 from typing_extensions import override
 
 from app.calibration.multidimensional.score_curves import fit_curves, standings, strongest_first
-from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, require_enough
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemBank
 from app.engine.estimation.estimators import GridBelief, GridEstimator
@@ -37,7 +37,6 @@ from app.engine.selection.information import PerCost
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState, Response
 from app.engine.stopping import AnyOf, MaxItems
-from app.errors import CalibrationError
 
 #: Name of the hold-out of examinees like the others.
 RANDOM = "random"
@@ -105,11 +104,7 @@ def learn_curves(
     Raises:
         CalibrationError: Fewer than 20 examinees.
     """
-    if len(scores) < LEAST_EXAMINEES:
-        raise CalibrationError(
-            f"Predicting scores is learned from at least {LEAST_EXAMINEES} examinees, got "
-            f"{len(scores)}."
-        )
+    require_enough(scores)
     seen: dict[str, list[Seen]] = {name: [] for name in targets}
     for held in hold_outs(scores, rng):
         for name, found in _errors(scores, held, targets, askable, costs).items():

@@ -27,6 +27,7 @@ from scipy.special import stdtrit
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.score_model import ScoreModel, Target, Widths, short_form
 from app.engine.prediction.targets import WHOLE_BANK
+from app.errors import CalibrationError
 
 #: Records below which there is no 95 % quantile.
 LEAST_EXAMINEES = 20
@@ -39,6 +40,19 @@ _NOTHING_LEFT = 1e-6  # of a target's standard deviation: rounding, where all of
 _LEAST_REAL = 0.5  # errors are not thought smaller than this share of what they seem
 #: In standard deviations, where no record tells: the interval is then all that is possible.
 _UNKNOWN = 1e6
+
+
+def require_enough(scores: FloatArray) -> None:
+    """Refuse to learn how scores are predicted from too few records.
+
+    Raises:
+        CalibrationError: Fewer than 20 examinees.
+    """
+    if len(scores) < LEAST_EXAMINEES:
+        raise CalibrationError(
+            f"Predicting scores is learned from at least {LEAST_EXAMINEES} examinees, got "
+            f"{len(scores)}."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from app.calibration.multidimensional.score_intervals import (
-    LEAST_EXAMINEES,
     errors_left_out,
     filled,
     recorded_score,
+    require_enough,
     widths,
 )
 from app.engine.index import BoolArray
@@ -28,7 +28,6 @@ from app.engine.prediction.score_model import (
     reduced,
     short_form,
 )
-from app.errors import CalibrationError
 
 SHRINKAGES = (0.05, 0.1, 0.2, 0.35, 0.6, 0.9)
 _CHOOSING_FOLDS = 5
@@ -100,11 +99,7 @@ def learn_scores(
     Raises:
         CalibrationError: Fewer than 20 examinees.
     """
-    if len(scores) < LEAST_EXAMINEES:
-        raise CalibrationError(
-            f"Predicting scores is learned from at least {LEAST_EXAMINEES} examinees, got "
-            f"{len(scores)}."
-        )
+    require_enough(scores)
     usable = np.ones(scores.shape[1], np.bool_) if askable is None else askable
     price = np.where(usable, 1.0 if costs is None else costs, np.inf)
     counts = _counts(int(usable.sum()))

@@ -150,16 +150,6 @@ class StoppingDesign(Part):
         if section.depth and self == StoppingDesign(min_items=self.min_items):
             section.note(None, "expected at least one stopping rule")
 
-    @classmethod
-    def _read_rules(cls, section: Section, key: str) -> tuple["StoppingDesign", ...]:
-        rules = []
-        for inner in section.sections(key):
-            rule = cls.read(inner)
-            if rule == cls(min_items=rule.min_items):
-                inner.note(None, "expected at least one stopping rule")
-            rules.append(rule)
-        return tuple(rules)
-
     @property
     def looks(self) -> float:
         """Ratio of the most answers to the fewest at which a decision is looked for.

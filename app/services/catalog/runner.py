@@ -15,12 +15,13 @@ from app.errors import (
     SextantError,
 )
 from app.records.banks import OPEN
+from app.records.installations import InstallationRecord
 from app.services.banks.service import BankService
 from app.services.catalog.installing import Prepared, write
 from app.services.catalog.service import CatalogService
 from app.services.leased import LeasedRunner, Leasing
 from app.services.patience import patiently
-from app.storage.repositories.installations import InstallationRecord, InstallationRepository
+from app.storage.repositories.installations import InstallationRepository
 from app.storage.unit_of_work import UnitOfWork
 
 logger = structlog.get_logger(__name__)

@@ -10,12 +10,12 @@ from app.adapters.guard import AddressGuard
 from app.errors import AlreadyExistsError, NotFoundError, UnknownNameError
 from app.exchange.catalog.entry import Listed, pick, read_catalogue
 from app.records.banks import BankVersion
+from app.records.installations import InstallationRecord
 from app.services.banks.service import BankService
 from app.services.catalog.installing import Prepared, Report, prepare, write
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
-from app.storage.repositories.installations import InstallationRecord
 from app.storage.unit_of_work import UnitOfWork
 
 

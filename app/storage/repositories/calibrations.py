@@ -1,7 +1,6 @@
 """Calibrations: their row, their fitted items, and the lease of who runs them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
@@ -13,17 +12,18 @@ from typing_extensions import override
 from app.errors import InvalidStateError, NotFoundError
 from app.records.calibrations import (
     COLUMNS,
-    UNDERWAY,
     CalibrationRecord,
     FittedExaminees,
     FittedItems,
 )
+from app.records.fields import made_of
+from app.records.leased import UNDERWAY
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.calibrations import CalibrationEventRow, CalibrationRow
 
 
-class CalibrationRepository(LeasedRepository):
+class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     """Questions and changes about calibrations, within one transaction."""
 
     row = CalibrationRow
@@ -143,6 +143,7 @@ class CalibrationRepository(LeasedRepository):
         table = np.frombuffer(row.examinee_values, "<f8").reshape(3, -1)
         return FittedExaminees(tuple(row.examinee_names), *table)
 
+    @override
     async def claim(
         self, calibration_id: str, *, worker_id: str, lease: timedelta
     ) -> CalibrationRecord | None:
@@ -349,4 +350,4 @@ def _has_live_parts() -> ColumnElement[bool]:
 
 
 def _read(row: CalibrationRow) -> CalibrationRecord:
-    return CalibrationRecord(**{f.name: getattr(row, f.name) for f in fields(CalibrationRecord)})
+    return made_of(CalibrationRecord, row)

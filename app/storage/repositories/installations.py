@@ -1,41 +1,22 @@
 """Installations: their row, and the lease of who runs them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import func, select, update
+from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
+from app.records.fields import made_of
+from app.records.installations import InstallationRecord
+from app.records.leased import UNDERWAY
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.catalog import InstallationRow
 
-#: States in which a worker may hold an installation.
-UNDERWAY = ("queued", "running")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstallationRecord:
-    """One installation as stored; names as in the table `installations`."""
-
-    id: str
-    entry: str
-    status: str
-    lease_epoch: int
-    lapses: int
-    progress: dict[str, Any]
-    result: dict[str, Any] | None
-    failure: dict[str, Any] | None
-    project_id: str
-    created_by: str | None
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-class InstallationRepository(LeasedRepository):
+class InstallationRepository(LeasedRepository[InstallationRecord]):
     """Questions and changes about installations, within one transaction."""
 
     row = InstallationRow
@@ -84,6 +65,7 @@ class InstallationRepository(LeasedRepository):
             self._db, query, request, key=InstallationRow.id, kind="installation", read=_read
         )
 
+    @override
     async def claim(
         self, installation_id: str, *, worker_id: str, lease: timedelta
     ) -> InstallationRecord | None:
@@ -146,4 +128,4 @@ class InstallationRepository(LeasedRepository):
 
 
 def _read(row: InstallationRow) -> InstallationRecord:
-    return InstallationRecord(**{f.name: getattr(row, f.name) for f in fields(InstallationRecord)})
+    return made_of(InstallationRecord, row)

@@ -6,10 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
-from app.records.rankings import UNDERWAY, RankingEnd, RankingRecord
+from app.records.leased import UNDERWAY
+from app.records.rankings import RankingEnd, RankingRecord
 from app.records.sessions import UNDERWAY as LIVE
 from app.records.sessions import SessionEvent, SessionRecord
 from app.storage.leased import LeasedRepository
@@ -19,7 +21,7 @@ from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import RankingEventRow, RankingRow, SessionEventRow, SessionRow
 
 
-class RankingRepository(LeasedRepository):
+class RankingRepository(LeasedRepository[RankingRecord]):
     """Questions and changes about rankings, within one transaction."""
 
     row = RankingRow
@@ -87,6 +89,7 @@ class RankingRepository(LeasedRepository):
         """The sessions of its endpoints, in the order in which they were given."""
         return await SessionRepository(self._db).of_ranking(ranking_id)
 
+    @override
     async def claim(
         self, ranking_id: str, *, worker_id: str, lease: timedelta
     ) -> RankingRecord | None:

@@ -49,7 +49,7 @@ MOVED: Mapping[str, Any] = {
 }
 
 
-class SessionRepository(LeasedRepository):
+class SessionRepository(LeasedRepository[SessionRecord]):
     """Questions and changes about sessions, within one transaction."""
 
     row = SessionRow
@@ -179,6 +179,7 @@ class SessionRepository(LeasedRepository):
         )
         return [_read(row) for row in (await self._db.execute(query)).mappings()]
 
+    @override
     async def claim(
         self, session_id: str, *, worker_id: str, lease: timedelta
     ) -> SessionRecord | None:

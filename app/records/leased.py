@@ -1,0 +1,32 @@
+"""What is stored of all work that one worker at a time runs."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+#: States in which a worker may hold it.
+UNDERWAY = ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasedRecord:
+    """Work under a lease, as stored.
+
+    Attributes:
+        lease_epoch: Number of its lease, which every write of its worker names.
+        lapses: How often in a row its lease ran out without a step.
+        failure: Why nothing came of it, JSON-able.
+        project_id: Whose it is.
+        created_by: The API key that made it.
+    """
+
+    id: str
+    status: str
+    lease_epoch: int
+    lapses: int
+    failure: dict[str, Any] | None
+    project_id: str
+    created_by: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
