@@ -6,7 +6,7 @@ statement of such classes (a text, or a table's bare columns) says by `of_opened
 under these conditions before, tells whose it is; without that it is refused.
 """
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from sqlalchemy import Boolean, ColumnElement, String, bindparam, event
 from sqlalchemy.ext.compiler import compiles
@@ -55,15 +55,19 @@ def of_opened(what: str) -> dict[str, Any]:
 SEEN: Final = bindparam("seen_project", callable_=seen_project, type_=String())
 
 
+#: What tells two such conditions apart, for SQLAlchemy's cache of statements.
+_INTERNALS: Final[list[tuple[str, InternalTraversal]]] = [
+    ("column", InternalTraversal.dp_clauseelement),
+    ("seen", InternalTraversal.dp_clauseelement),
+    ("ids", InternalTraversal.dp_string),
+]
+
+
 class _Under(ColumnElement[bool]):
     """Whether a column names a row of a query on `:seen`; cheap to build and to look up."""
 
     type = Boolean()
-    _traverse_internals: ClassVar[list[tuple[str, InternalTraversal]]] = [
-        ("column", InternalTraversal.dp_clauseelement),
-        ("seen", InternalTraversal.dp_clauseelement),
-        ("ids", InternalTraversal.dp_string),
-    ]
+    _traverse_internals = _INTERNALS
 
     def __init__(self, column: Any, ids: str) -> None:
         self.column = column

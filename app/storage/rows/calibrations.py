@@ -83,7 +83,7 @@ class CalibrationRow(LeasedRow):
             "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
         ),
         Index(None, "status", "lease_expires_at"),
-        Index(None, "project_id", "id"),
+        Index("ix_calibrations_project_id", "project_id", "id"),
     )
 
     #: A set in use stays: without its answers nobody could tell where the parameters come from.

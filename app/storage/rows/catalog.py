@@ -15,7 +15,7 @@ class InstallationRow(LeasedRow):
             "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
         ),
         Index(None, "status", "lease_expires_at"),
-        Index(None, "project_id", "id"),
+        Index("ix_installations_project_id", "project_id", "id"),
     )
 
     #: Name of the catalogue's entry, and of the bank that becomes of it.

@@ -19,7 +19,7 @@ class SessionRow(LeasedRow):
             name="status",
         ),
         Index(None, "status", "lease_expires_at"),
-        Index(None, "project_id", "id"),
+        Index("ix_sessions_project_id", "project_id", "id"),
         Index(None, "created_at", "id"),
     )
 
@@ -62,7 +62,7 @@ class RankingRow(LeasedRow):
             "status IN ('queued', 'running', 'completed', 'failed', 'cancelled')", name="status"
         ),
         Index(None, "status", "lease_expires_at"),
-        Index(None, "project_id", "id"),
+        Index("ix_rankings_project_id", "project_id", "id"),
     )
 
     bank_version_id: Mapped[str] = mapped_column(ForeignKey("bank_versions.id"), index=True)
