@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from app.engine.adaptive import AdaptiveTest
+from app.engine.adaptive import AdaptiveTest, Ask, step_rng
 from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
+from app.engine.index import BoolArray
 from app.engine.models.multidimensional import (
     Loadings,
     MultidimensionalModel,
@@ -15,8 +16,10 @@ from app.engine.models.multidimensional import (
 )
 from app.engine.multidimensional.belief import ProfileBelief, abilities_of
 from app.engine.multidimensional.prediction import ProfilePIrt
+from app.engine.prediction.combined_score import CombinedScore, LearnedCurves
 from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
-from app.engine.prediction.score_model import ScoreModel, Target
+from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.prediction.score_model import ScoreModel, ScorePredictor, Target, short_form
 from app.engine.state import CatState, Response
 from app.errors import InvalidInputError
 
@@ -166,3 +169,37 @@ def test_answers_read_for_one_ability_are_refused() -> None:
     state = state_of(Design.from_dict({}).build(plain), drawn(bank, 1, 2)[0], 5)
     with pytest.raises(InvalidInputError, match="one ability"):
         ProfilePIrt(ALL).predict(bank, state.responses, state.belief)
+
+
+def test_of_a_task_never_asked_the_linear_model_chooses_and_has_a_say() -> None:
+    rng = np.random.default_rng(5)
+    bank, targets = bank_of(1), scores_known()
+    curves = LearnedCurves(
+        curves=ScoreCurves(rng.lognormal(0.0, 0.3, (1, N_ITEMS)), rng.normal(size=N_ITEMS)),
+        errors={},
+    )
+    maths = np.array(["maths" in tags for tags in TAGS])
+    design = Design.from_dict(
+        {
+            "selection": {"criterion": "v_optimal", "target": {"law": 1.0}},
+            "stopping": {"se": None, "min_items": 5, "max_items": 28},
+        }
+    )
+
+    def built(active: BoolArray | None) -> AdaptiveTest:
+        return design.build(bank, active=active, tags=TAGS, targets=targets, curves=curves)
+
+    test, state = built(maths), built(maths).start()
+    asked: list[int] = []
+    while isinstance(step := test.ask(state, step_rng(3, state)), Ask):
+        assert step.probability == 1.0  # nobody draws what tells nothing of the target
+        asked.append(step.item)
+        state = test.administer(state, step.item, step.probability)
+        state = test.tell(state, Response(step.item, 1.0))
+    assert asked == short_form(targets["law"], 28, np.where(maths, 1.0, np.inf))
+    told, linear = test.predict(state), ScorePredictor(targets["law"])
+    by_linear = linear.predict(bank, state.responses, state.belief).value
+    free = built(None).predictor.predict(bank, state.responses, state.belief).value
+    assert told.method == "combined"
+    assert min(free, by_linear) < told.value < max(free, by_linear)
+    assert isinstance(built(None).predictor, CombinedScore)

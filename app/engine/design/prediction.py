@@ -4,7 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from app.engine.design.parts import PredictionMethod
-from app.engine.design.selection import BY_CURVES, BankFacts, by_curves, missing, predicted_target
+from app.engine.design.selection import (
+    BY_CURVES,
+    BankFacts,
+    by_curves,
+    missing,
+    never_asked,
+    predicted_target,
+)
 from app.engine.multidimensional.prediction import ProfilePIrt
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.combined_score import CombinedScore, DesignScore
@@ -77,10 +84,13 @@ class Predictors:
         kind = DesignScore if self.method is PredictionMethod.DESIGN else CombinedScore
         curves, error = facts.curves.curves, facts.curves.error_of(name)
         combined = kind(curves.towards(weights, facts.active), weights, error, facts.active)
+        alike = replace(combined, curves=curves.of_the_like())
+        if target := never_asked(facts, shares, self.method):
+            free = replace(combined, curves=curves)
+            return BlendedScore((alike, free), ScorePredictor(target))
         untold = self.learned.interval_correction is None  # how wrong item curves are is not known
         if self.draws or untold or facts.bank.abilities is not None or kind is DesignScore:
             return combined
-        alike = replace(combined, curves=curves.of_the_like())
         return BlendedScore((alike, combined), self.learned.predicting(PIrt()))
 
     def of_tags(self) -> dict[str, Predictor]:

@@ -15,7 +15,7 @@ from app.engine.index import BoolArray
 from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import Target
-from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.engine.prediction.targets import WHOLE_BANK, is_askable, target_weights
 from app.engine.selection.base import Criterion, Selector
 from app.engine.selection.by_lot import ByLot, CurveVariance
 from app.engine.selection.content import ContentBalanced
@@ -186,6 +186,8 @@ class SelectionDesign(Part):
         selector: Selector = Random()
         if self.criterion is not CriterionName.RANDOM:
             lot = self.criterion is CriterionName.V_OPTIMAL and by_curves(facts, method)
+            # Draws tell of what could be drawn: of a task never asked they tell nothing.
+            lot = lot and never_asked(facts, self.target, method) is None
             criterion = self._criterion(facts, length, by_lot=lot)
             if self.exposure is None:
                 selector = Randomesque(criterion=criterion, top_k=self.top_k)
@@ -278,6 +280,23 @@ def predicted_target(facts: BankFacts, shares: Mapping[str, float] | None) -> Ta
     weights = target_weights(facts.bank, shares, facts.tags)
     # Of a mix no record was left out; the whole bank's widths are the nearest there are.
     return Target(whole.model, weights, whole.widths)
+
+
+def never_asked(
+    facts: BankFacts, shares: Mapping[str, float] | None, method: PredictionMethod | None
+) -> Target | None:
+    """The score model of a target most of which may not be asked; None where it may, or of curves.
+
+    Curves and draws would predict the others. Of this one no draw tells anything, and the linear
+    model, which has a covariance for each pair of items, knows more of it among examinees like
+    those calibrated.
+    """
+    if method is PredictionMethod.DESIGN or facts.bank.abilities is None:
+        return None
+    weights = target_weights(facts.bank, shares or {WHOLE_BANK: 1.0}, facts.tags)
+    if not by_curves(facts, method) or is_askable(weights, facts.active):
+        return None
+    return predicted_target(facts, shares)
 
 
 _OPTIMAL: Mapping[CriterionName, Optimality] = {

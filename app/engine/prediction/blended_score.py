@@ -1,4 +1,4 @@
-"""The predicted score of tests that leave nothing to chance: item curves and score curves weighed.
+"""The predicted score where no draws tell of it: score curves and another model weighed.
 
 A test that asks what tells most of theta has no items drawn by lot, and says little of the general
 ability of the score curves. Two models then predict the score: p-IRT by the bank's own curves,
@@ -6,9 +6,12 @@ whose intervals were corrected by tests of held-out examinees; and the score cur
 depends on whether the examinee is taken to be like those calibrated. Nobody knows, so that both are
 tried: a general ability with their distribution, and one that is all but free.
 
+Nor do draws tell of a task that is never asked. There the other model is the linear one, with
+intervals that held on records left out.
+
 | symbol | meaning |
 |---|---|
-| m, s^2 | score by p-IRT and its variance, from the corrected interval |
+| m, s^2 | score by the other model and its variance, from its interval |
 | m_1, m_2 | by score curves, the examinee taken to be like those calibrated, and not |
 | s_c^2 | mean of the two variances, each with the learned factor, plus (m_1 - m_2)^2 / 4 |
 | w | s_c^-2 / (s_c^-2 + s^-2), the share of (m_1 + m_2) / 2 |
@@ -38,7 +41,7 @@ class BlendedScore:
 
     Attributes:
         curves: Score curves, for each of two priors of the general ability.
-        own: By the bank's own curves, with intervals that hold.
+        own: By the bank's own curves, or the linear model, with intervals that hold.
     """
 
     curves: tuple[CombinedScore, CombinedScore]

@@ -28,6 +28,7 @@ from scipy.special import expit
 
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
+from app.engine.prediction.targets import is_askable
 from app.errors import InvalidInputError
 
 #: Prior of the general ability, in standard deviations of those calibrated: so weak that a handful
@@ -121,9 +122,7 @@ class ScoreCurves:
             weights: What each item counts in the score, shape (n_items,).
             askable: Mask of the items that may be asked; None means all.
         """
-        if askable is None or 2.0 * float(weights[askable].sum()) >= float(weights.sum()):
-            return self
-        return self.of_the_like()
+        return self if is_askable(weights, askable) else self.of_the_like()
 
     def of_the_like(self) -> "ScoreCurves":
         """The same curves for examinees like those calibrated: their distribution is the prior."""

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from app.engine.bank import FloatArray, ItemBank
+from app.engine.index import BoolArray
 from app.errors import FieldProblem, InvalidInputError
 
 #: The tag that every item carries.
@@ -41,6 +42,16 @@ def target_weights(
                 )
         weights[carries] += share / total / np.count_nonzero(carries)
     return weights
+
+
+def is_askable(weights: FloatArray, askable: BoolArray | None) -> bool:
+    """Whether most of a score may be asked.
+
+    Args:
+        weights: What each item counts in the score, shape (n_items,).
+        askable: Mask of the items that may be asked; None means all.
+    """
+    return askable is None or 2.0 * float(weights[askable].sum()) >= float(weights.sum())
 
 
 #: What may stand between a task's name and the rest of an item's id.

@@ -12,6 +12,7 @@ from app.engine import AdaptiveTest, FloatArray, ItemBank, ItemIndex, Response
 from app.engine.inference import contrasts
 from app.engine.inference.contrasts import Contrast
 from app.engine.inference.join import JoinCheck
+from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.p_irt import P_IRT
 from app.engine.prediction.score_model import ScorePredictor, Target
@@ -242,7 +243,7 @@ def _about(known: Known) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 #: Predictors that learned from records what models that are as good overall score on a task.
-_FROM_RECORDS = (ScorePredictor, CombinedScore, DesignScore)
+_FROM_RECORDS = (ScorePredictor, CombinedScore, DesignScore, BlendedScore)
 
 
 def _members(known: Known) -> dict[str, list[int]]:
