@@ -3,8 +3,10 @@
     uv run python benchmarks/optimal_design.py [--data ../shared/data] [--held-out 300]
 
 Tasks never asked: two of three tasks are asked, the third is predicted, for models that nothing was
-learned from. Beside V-optimal choice stand the ridge regression on random items (its best penalty
-taken afterwards, in its favour), the 2PL with maximum information, and the mean of the others.
+learned from: at random, the strongest fifth, the strongest 30 % where only the weakest half is
+known. The items are V-optimal; `combined` is what sessions tell of them, `linear` the score model
+alone. Beside stand the ridge regression on random items (its best penalty taken afterwards, in its
+favour), the 2PL with maximum information, and the mean of the others.
 
 Costs: heavy-tailed costs of items, 5 draws each, and the lengths of real prompts where a file of
 samples is given, resampled to the items; what it takes to reach the error of 30 items when the
@@ -15,6 +17,7 @@ import argparse
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "2")
@@ -23,10 +26,15 @@ import numpy as np
 
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.matrix import ScoreMatrix
+from app.calibration.multidimensional.curve_errors import learn_curves
 from app.calibration.multidimensional.score_model import covariance_model, learn_scores
+from app.engine.bank import ItemIndex
 from app.engine.design.design import Design
-from app.engine.prediction.score_model import Target, short_form
+from app.engine.prediction.blended_score import BlendedScore
+from app.engine.prediction.combined_score import CombinedScore
+from app.engine.prediction.score_model import ScorePredictor, Target, short_form
 from app.engine.simulation.simulate import take
+from app.engine.state import Response
 from app.exchange.responses import read_responses
 
 TASKS = ("arc", "gsm8k", "winogrande")
@@ -48,34 +56,57 @@ def joined(folder: Path):
 
 def tasks_never_asked(folder: Path, held_out: int) -> None:
     scores, tags = joined(folder)
-    rng = np.random.default_rng(0)
-    order = rng.permutation(len(scores))
-    tested, known = scores[order[:held_out]], scores[order[held_out:]]
+    order = np.random.default_rng(0).permutation(len(scores))
+    weakest_first, n = np.argsort(scores.mean(axis=1), kind="stable"), len(scores)
+    splits = {
+        "at random": (order[held_out:], order[:held_out]),
+        "strongest fifth": np.split(weakest_first, [int(0.8 * n)]),
+        "weakest half -> strongest 30 %": (weakest_first[: n // 2], weakest_first[int(0.7 * n) :]),
+    }
+    for split, (known, tested) in splits.items():
+        some = tested[np.linspace(0, len(tested) - 1, min(len(tested), held_out)).astype(int)]
+        print(f"{split}: {len(known)} models known, {len(some)} tested; mean absolute error")
+        one_split(scores[known], scores[some], tags)
+
+
+def one_split(known, tested, tags) -> None:
     telling = known.std(axis=0) > 0  # the 2PL has no parameters for the others
     tested, known, tags = tested[:, telling], known[:, telling], tags[telling]
-    print(f"{len(scores)} models, {held_out} of them held out; mean absolute error")
-    ids = tuple(str(i) for i in range(len(tags)))
+    rng, ids = np.random.default_rng(0), tuple(str(i) for i in range(len(tags)))
     bank = calibrate(
         ScoreMatrix.of(known, items=ids), CalibrationSettings(with_errors=False)
     ).bank()
+    belief = Design.from_dict({}).build(bank).start().belief
     for task in TASKS:
         counted = tags == task
         weights = counted / counted.sum()
         truth = tested @ weights
         learned = learn_scores(known, {task: weights}, rng, askable=~counted)
+        curves = learn_curves(known, {task: weights}, rng, askable=~counted)
         target = learned.targets[task]
         form = short_form(target, 64, np.where(counted, np.inf, 1.0))
+        free = CombinedScore(curves.curves, weights, curves.error_of(task), ~counted)
+        alike = replace(free, curves=curves.curves.of_the_like())
+        linear = ScorePredictor(target)
+        ways = {"combined": BlendedScore((alike, free), linear), "linear": linear}
         random = rng.permutation(np.flatnonzero(~counted))
         prior = np.abs(truth - (known @ weights).mean()).mean()
         for count in (16, 64):
-            value, _ = target.predict(form[:count], tested[:, form[:count]])
-            ends = np.array(
-                [target.interval(form[:count], row[form[:count]])[1:] for row in tested]
-            )
-            held = np.mean((ends[:, 0] <= truth) & (truth <= ends[:, 1]))
+            found = {}
+            for name, way in ways.items():
+                told = [
+                    way.predict(
+                        bank,
+                        [Response(ItemIndex(j), float(row[j])) for j in form[:count]],
+                        belief,
+                    )
+                    for row in tested
+                ]
+                value, lo, hi = np.array([(one.value, one.lo, one.hi) for one in told]).T
+                held = np.mean((lo <= truth) & (truth <= hi))
+                found[name] = f"{name} {np.abs(value - truth).mean():.4f} ({held:.1%})"
             print(
-                f"{task:>11} {count:3d} items: V-optimal {np.abs(value - truth).mean():.4f} "
-                f"(intervals hold {held:.1%}), ridge on random items "
+                f"{task:>11} {count:3d} items: {', '.join(found.values())}, ridge on random items "
                 f"{ridge(known, tested, random[:count], weights):.4f}, 2PL maximum information "
                 f"{two_pl(bank, tested, ~counted, counted, count):.4f}, mean {prior:.4f}",
                 flush=True,
