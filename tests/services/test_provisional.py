@@ -12,6 +12,7 @@ from app.exchange.item_record import parse_item
 from app.records.provisional import PROVISIONAL, Provisional
 from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
+from app.services.banks.provisional import level_in
 from app.services.banks.service import ImportReport
 from app.services.banks.spec import BankSpec
 from app.services.calibrations.service import Publication
@@ -27,7 +28,8 @@ pytestmark = pytest.mark.usefixtures("fits_here")
 
 BANK = "own"
 N = 12
-PLAN = {"stopping": {"se": None, "min_items": 8, "max_items": 8}}
+PLAN = {"stopping": {"se": None, "min_items": 10, "max_items": 10}}
+N_EXAMINEES = 8
 
 
 def items(n: int = N, **fields: object) -> list[dict[str, object]]:
@@ -71,12 +73,13 @@ async def answered(services: Services, seed: int) -> SessionRecord:
 
 
 async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
-    services: Services,
+    services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("app.records.provisional.FIRST_EXAMINEES", N_EXAMINEES)
     version = (await made(services)).version
     assert version is not None
     assert version.provisional
-    sessions = [await answered(services, seed) for seed in range(30)]
+    sessions = [await answered(services, seed) for seed in range(N_EXAMINEES)]
 
     offer = await services.offers.look(BANK)
     report = await services.collector.collect("live", Collection(bank=BANK), make=True)
@@ -88,26 +91,26 @@ async def test_questions_alone_make_a_bank_that_is_calibrated_by_its_sessions(
 
     assert sessions[0].design["selection"]["criterion"] == "random"
     assert "guesses" in sessions[0].provenance["uncertainty"]
-    assert (offer.n_examinees, offer.due) == (30, True)
+    assert (offer.n_examinees, offer.due) == (N_EXAMINEES, True)
     assert "recalibrate own" in offer.words
-    assert report.accepted == 240
+    assert report.accepted == 10 * N_EXAMINEES
     known = Provisional.of(later.knowledge)
     before = Provisional.of(version.knowledge)
     assert known is not None
     assert before is not None
-    assert (known.n_examinees, known.n_answers) == (30, 240)
+    assert (known.n_examinees, known.n_answers) == (N_EXAMINEES, 10 * N_EXAMINEES)
     assert known.widening < before.widening
     assert later.provisional
     loaded = await services.versions.load(later.id)
     b = dict(zip(loaded.keys, loaded.bank.b, strict=True))
     assert np.corrcoef([b[f"q{i}"] for i in range(N)], range(N))[0, 1] > 0.7
     again = await services.offers.look(BANK)
-    assert (again.n_examinees, again.due) == (30, False)
+    assert (again.n_examinees, again.due) == (N_EXAMINEES, False)
     assert again.known is not None
-    assert again.known.next_examinees == 45
+    assert again.known.next_examinees == 12
     after = await services.sessions.create(spec(mode="manual", endpoint=None, bank=BANK, plan=PLAN))
     assert after.design["selection"]["criterion"] == "maximum_information"
-    assert "answers of 30 examinees" in after.provenance["uncertainty"]
+    assert "answers of 8 examinees" in after.provenance["uncertainty"]
     # What was believed before any answer stays where the next calibration starts.
     assert later.knowledge[PROVISIONAL]["beliefs"] == version.knowledge[PROVISIONAL]["beliefs"]
     assert (await services.joins.of_sessions(version)).check.verdict == "undecided"
@@ -135,3 +138,20 @@ async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
     with pytest.raises(InvalidInputError, match="holds no beliefs about its items"):
         await services.calibrations.create("live", CalibrationPlan(prior_version_id=demo.id))
     assert not (await services.offers.look("demo")).due
+
+
+@pytest.mark.parametrize(
+    ("tags", "level"),
+    [
+        (["algebra", "Easy"], 1.0),
+        (["very_hard"], 3.5),
+        (["level-3"], 3.0),
+        (["grade:8"], 8.0),
+        (["difficulty = medium"], 2.0),
+        (["easy", "hard"], None),
+        (["levelling", "hardware"], None),
+        ([], None),
+    ],
+)
+def test_tags_tell_a_level_where_they_tell_one(tags: list[str], level: float | None) -> None:
+    assert level_in(tags) == level

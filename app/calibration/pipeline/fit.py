@@ -179,7 +179,10 @@ def _fit_beliefs(
         matrix.answers_per_item(),
         n_examinees=matrix.n_examinees,
     )
-    return Fitted(fitted.figures, {**fitted.columns, **curves}, {PROVISIONAL: known})
+    # Of a few answers that any two items share, chance makes residuals what it likes.
+    fit = {**fitted.figures["fit"], "srmsr": None, "srmsr_items": 0, "verdict": "unknown"}
+    figures = {**fitted.figures, "fit": fit, "local_dependence": None}
+    return Fitted(figures, {**fitted.columns, **curves}, {PROVISIONAL: known})
 
 
 def watching(report: Report) -> Callable[[Progress], None]:

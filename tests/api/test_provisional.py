@@ -1,0 +1,71 @@
+"""Own questions over HTTP: guessed, revised by answers, offered to be revised again."""
+
+import json
+
+import numpy as np
+import pytest
+from fastapi import FastAPI
+
+from tests.api.conftest import Client
+from tests.services.calibrations import driven, imported
+
+pytestmark = pytest.mark.usefixtures("fits_here")
+
+N = 20
+
+
+def table() -> str:
+    """Answers of 40 models; the later an item stands, the harder it is."""
+    rng = np.random.default_rng(2)
+    theta, b = rng.normal(size=(40, 1)), np.linspace(-1.5, 1.5, N)
+    right = rng.random((40, N)) < 1 / (1 + np.exp(-1.5 * (theta - b)))
+    rows = [f"m{i}," + ",".join("01"[int(x)] for x in row) for i, row in enumerate(right)]
+    return "\n".join([",".join(["examinee", *(f"q{j}" for j in range(N))]), *rows])
+
+
+async def test_a_provisional_import_can_be_revised(client: Client, app: FastAPI) -> None:
+    lines = [
+        {"key": f"q{j}", "prompt": f"{j} + {j}?", "target": str(2 * j), "difficulty": -(j % 5)}
+        for j in range(N)
+    ]
+    items = {"content": "\n".join(map(json.dumps, lines)), "name": "items.jsonl"}
+    await client.post("/v1/banks", json={"name": "own"})
+    refused = await client.post("/v1/banks/own/imports", json={"items": items})
+    body = {"items": items, "provisional": True}
+    made = await client.post("/v1/banks/own/imports", json=body)
+    version = made.json()["version"]
+    offer = await client.get("/v1/banks/own/versions/latest/recalibration")
+
+    assert refused.status_code == 422
+    assert "say `provisional`" in refused.json()["detail"]
+    assert made.status_code == 201, made.text
+    assert version["provisional"] is True
+    assert version["knowledge"]["provisional"]["n_examinees"] == 0
+    assert "beliefs" not in version["knowledge"]["provisional"]
+    assert (offer.json()["n_examinees"], offer.json()["wanted"], offer.json()["due"]) == (
+        0,
+        30,
+        False,
+    )
+
+    await imported(app.state.services, table())
+    asked = {"response_set": "answers", "prior_version_id": version["id"]}
+    created = (await client.post("/v1/calibrations", json=asked)).json()
+    await driven(app.state.services, created["id"])
+    result = (await client.get(f"/v1/calibrations/{created['id']}")).json()["result"]
+    published = await client.post(f"/v1/calibrations/{created['id']}:publish", json={"bank": "own"})
+    again = (await client.get("/v1/banks/own/versions/latest/recalibration")).json()
+    rows = (await client.get("/v1/banks/own/versions/latest/items?limit=100")).json()["data"]
+    report = (await client.get("/v1/banks/own/versions/latest/report")).json()
+
+    assert published.status_code == 201, published.text
+    assert result["local_dependence"] is None
+    assert again["provisional"]["n_examinees"] == 40
+    assert again["provisional"]["widening"] < offer.json()["provisional"]["widening"]
+    assert again["wanted"] == 60
+    assert np.corrcoef([row["b"] for row in rows], np.arange(N))[0, 1] > 0.9
+    assert "answers of 40 examinees" in report["summary"][1]
+    link = {"bank_version_id": version["id"]}
+    both = await client.post("/v1/calibrations", json={**asked, "link": link})
+    assert both.status_code == 422
+    assert "has no setting link" in both.json()["detail"]

@@ -1,0 +1,129 @@
+"""Items that nobody has calibrated: curves to be expected, and what few answers make of them."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import kendalltau
+
+from app.calibration.logistic.beliefs import (
+    DIFFICULTY_SD,
+    GUESS_CORRELATION,
+    ItemBeliefs,
+    calibrate_beliefs,
+    widening,
+)
+from app.calibration.matrix import ScoreMatrix
+from app.engine.bank import ItemBank
+from app.engine.models.base import FloatArray
+from app.errors import InvalidInputError
+
+N, LENGTH = 200, 60
+KEYS = tuple(f"q{j}" for j in range(N))
+
+
+def beliefs(options: int = 0, guesses: object = None) -> ItemBeliefs:
+    given = [None] * N if guesses is None else list(np.asarray(guesses, dtype=float))
+    return ItemBeliefs.guessed(KEYS, [options] * N, given)
+
+
+def true_bank(rng: np.random.Generator, c: float) -> ItemBank:
+    return ItemBank.from_difficulties(
+        a=np.exp(rng.normal(0.4, 0.5, N)),
+        b=rng.normal(0, DIFFICULTY_SD, N),
+        c=np.full(N, c),
+        item_ids=KEYS,
+    )
+
+
+def answers(bank: ItemBank, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
+    scores = (rng.random((len(theta), N)) < bank.expected_score(theta)).astype(float)
+    for row in scores:
+        row[rng.permutation(N)[LENGTH:]] = np.nan
+    return scores
+
+
+def eap(bank: ItemBank, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+    grid = np.linspace(-5, 5, 201)
+    p = np.clip(bank.expected_score(grid).T, 1e-12, 1 - 1e-12)
+    seen = ~np.isnan(scores)
+    right = np.nan_to_num(scores)
+    log_mass = right @ np.log(p) + (seen - right) @ np.log1p(-p) - 0.5 * grid**2
+    mass = np.exp(log_mass - log_mass.max(axis=1, keepdims=True))
+    mass /= mass.sum(axis=1, keepdims=True)
+    theta = mass @ grid
+    return theta, np.sqrt(mass @ grid**2 - theta**2)
+
+
+def test_the_expected_curve_is_the_mean_of_the_curves_that_the_item_may_have() -> None:
+    found = ItemBeliefs(
+        keys=("x", "y"), b=np.array([0.7, -1.0]), se_b=np.array([1.1, 0.3]), c=np.array([0.25, 0.0])
+    ).bank()
+    rng = np.random.default_rng(5)
+    theta = np.linspace(-2.5, 2.5, 11)
+    a = np.exp(rng.normal(0.4, 0.5, 40_000))
+    for j, (b, se, c) in enumerate(((0.7, 1.1, 0.25), (-1.0, 0.3, 0.0))):
+        of_item = expit(a * (theta[:, None] - rng.normal(b, se, 40_000))).mean(axis=1)
+        mean = c + (1 - c) * of_item
+        assert found.expected_score(theta)[:, j] == pytest.approx(mean, abs=0.025)
+
+
+def test_only_the_order_of_guesses_counts() -> None:
+    levels = np.repeat([1, 2, 3, 4], N // 4)
+    one, other = beliefs(guesses=levels), beliefs(guesses=10.0**levels)
+    assert (one.b == other.b).all()
+    assert (np.diff(one.b) >= 0).all()
+    assert np.std(one.b) < GUESS_CORRELATION * DIFFICULTY_SD
+    assert (beliefs(guesses=np.ones(N)).b == 0).all()  # one guess for all says nothing
+    some = ItemBeliefs.guessed(("a", "b", "c"), [0, 2, 5], [1.0, None, 2.0])
+    assert some.b[1] == 0
+    assert some.se_b[1] > some.se_b[0]
+    assert some.c.tolist() == [0.0, 0.5, 0.2]
+    with pytest.raises(InvalidInputError):
+        ItemBeliefs(keys=("a",), b=np.zeros(1), se_b=np.zeros(1), c=np.zeros(1))
+
+
+@pytest.mark.parametrize(("c", "hints"), [(0.0, -0.5), (0.25, 0.5)])
+def test_sixty_examinees_bring_guesses_near_the_truth(c: float, hints: float) -> None:
+    """Bars: tau 0.8 of five models before, RMSE after within 1.15 of that under the truth."""
+    rng = np.random.default_rng(6)
+    models = np.linspace(-2, 2, 5)
+    taus, squares, covered = [], [], []
+    for _ in range(3):
+        bank = true_bank(rng, c)
+        noise = np.sqrt(1 - hints**2) * rng.normal(size=N)
+        first = beliefs(round(1 / c) if c else 0, hints * bank.b / DIFFICULTY_SD + noise)
+        taus.append(kendalltau(eap(first.bank(), answers(bank, models, rng))[0], models).statistic)
+        given = answers(bank, rng.normal(size=60), rng)
+        learned = calibrate_beliefs(ScoreMatrix.of(given, items=KEYS), first)
+        theta = rng.normal(size=120)
+        scores = answers(bank, theta, rng)
+        row = []
+        for known in (bank, learned.bank):
+            found, se = eap(known, scores)
+            stretch = theta.std() / found.std()
+            error = (found - found.mean()) * stretch - (theta - theta.mean())
+            row.append((error**2).mean())
+        squares.append(row)
+        covered.append((abs(error) < 1.96 * se * stretch).mean())
+        assert widening(learned.bank, learned.calibration.items) < widening(
+            first.bank(), first.start().natural()
+        )
+    of_truth, after = np.sqrt(np.mean(squares, axis=0))
+    assert np.median(taus) >= 0.8
+    assert after / of_truth <= 1.15
+    assert 0.92 <= np.mean(covered) <= 0.99
+
+
+def test_what_nobody_answered_stays_as_it_was_believed_to_be() -> None:
+    rng = np.random.default_rng(1)
+    first = beliefs(guesses=np.arange(N))
+    scores = answers(true_bank(rng, 0.0), rng.normal(size=30), rng)
+    scores[:, :2] = np.nan
+    scores[:, 2] = np.where(np.isnan(scores[:, 2]), np.nan, 1.0)  # all right: no fault, a hint
+    learned = calibrate_beliefs(ScoreMatrix.of(scores, items=KEYS), first)
+    found = learned.calibration
+    assert found.errors is not None
+    assert found.density.mean == pytest.approx(0, abs=1e-9)
+    assert found.density.sd == pytest.approx(1, abs=1e-9)
+    assert found.errors.b[0] > 1.5 * np.median(found.errors.b)
+    assert found.b[2] < found.b[1]
