@@ -29,6 +29,13 @@ def _default_data_dir() -> Path:
     return base / "sextant"
 
 
+def config_dir() -> Path:
+    """Where commands keep what belongs to a person, such as the login at a server."""
+    own = os.environ.get("XDG_CONFIG_HOME", "")
+    base = Path(own) if own.startswith("/") else Path("~/.config").expanduser()
+    return base / "sextant"
+
+
 class Settings(BaseSettings):
     """All configuration, checked once at start.
 

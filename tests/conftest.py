@@ -83,6 +83,7 @@ def _clean_environment() -> Iterator[None]:
         for name in list(os.environ):
             if name.startswith(("SEXTANT_", "PG")) or name in _NOT_FOR_TESTS:
                 patch.delenv(name)
+        patch.setenv("XDG_CONFIG_HOME", "/nonexistent")  # no login of the developer's
         yield
 
 

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from typing import Annotated
 
 import typer
 
@@ -12,14 +13,22 @@ COMMANDS = {
     "run": "Measure one endpoint from the shell, with live progress.",
     "gate": "Decide go, no go or inconclusive by one test; sets the exit code.",
     "rank": "Rank several endpoints from the shell.",
-    "sessions": "Mark the answers of a session again with another scorer.",
+    "sessions": "List, show, watch, cancel and delete tests; mark answers again.",
+    "compare": "Compare two tests, or two examinees of a response set.",
+    "leaderboard": "Show the latest results on a bank.",
+    "gates": "List and show decisions that were made.",
+    "endpoints": "Save, list, show, probe and delete endpoints.",
+    "calibrations": "List, show, watch, cancel and delete calibrations.",
+    "open": "Open a page of the server in a browser.",
+    "login": "Remember a server and the key for it.",
+    "logout": "Forget them.",
     "serve": "Serve the API and a worker in one process.",
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",
     "keys": "Create, list and revoke API keys.",
     "projects": "Create, list and delete projects: whose everything is.",
-    "banks": "Install, import, list, show, lint, export and recalibrate item banks.",
-    "response-sets": "Import, collect, list, show and export recorded answers.",
+    "banks": "Install, import, list, show, lint, export, recalibrate and delete item banks.",
+    "response-sets": "Import, collect, list, show, export and delete recorded answers.",
     "estimate": "Estimate theta from a bank file and a response file.",
     "simulate": "Try a test design on recorded answers.",
     "compose": "Build the best fixed short form of a benchmark.",
@@ -34,6 +43,10 @@ COMMANDS = {
 #: does.
 _ALONE = {
     ("banks", "list"): "app.cli.bank_list",
+    ("banks", "show"): "app.cli.bank_views",
+    ("banks", "lint"): "app.cli.bank_views",
+    ("banks", "export"): "app.cli.bank_views",
+    ("banks", "delete"): "app.cli.bank_views",
     ("banks", "catalog"): "app.cli.catalog",
     ("banks", "install"): "app.cli.catalog",
 }
@@ -49,11 +62,13 @@ def build(wanted: str | None, command: str | None = None) -> typer.Typer:
     """
     cli = typer.Typer(
         name="sextant",
-        help="Measure how able a language model is, with as few benchmark items as possible.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    cli.callback(
+        help="Measure how able a language model is, with as few benchmark items as possible."
+    )(_root)
     for name, help_line in COMMANDS.items():
         if name != wanted:
             cli.command(name, help=help_line)(_not_imported)
@@ -65,6 +80,28 @@ def build(wanted: str | None, command: str | None = None) -> typer.Typer:
         else:
             cli.command(name, cls=getattr(module, "Command", None))(module.command)
     return cli
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"sextant {version('sextant')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Show the version and leave.",
+        ),
+    ] = False,
+) -> None:
+    """Stands for what all subcommands share."""
 
 
 def _not_imported() -> None:

@@ -8,6 +8,7 @@ import typer
 from rich.table import Column, Table
 
 from app.cli.console import fail_clearly, out
+from app.cli.logins import Target, target
 from app.cli.options import AskServerOption, ServerKeyOption
 
 _PAGE = 100
@@ -32,23 +33,18 @@ def list_banks(
     """List all banks."""
     name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)
     table = Table(name, "items", "version", "active", "model", identifier, box=None)
-    for row in asyncio.run(_stored() if server is None else _served(server, server_key)):
+    named = target(server, server_key)
+    for row in asyncio.run(_stored() if named is None else _served(named)):
         table.add_row(*row)
     out.print(table, soft_wrap=True)
 
 
-async def _served(server: str, server_key: str | None) -> list[_Row]:
+async def _served(server: Target) -> list[_Row]:
     from app.cli.client import ApiClient
 
-    rows: list[_Row] = []
-    after = ""
-    async with ApiClient(server, server_key) as client:
-        while True:
-            page = await client.get(f"/v1/banks?limit={_PAGE}&order=asc{after}")
-            rows += [_row(bank, bank["n_items"], bank["latest_version"]) for bank in page["data"]]
-            if not page["has_more"]:
-                return rows
-            after = f"&after={page['last_id']}"
+    async with ApiClient(server.url, server.key) as client:
+        banks = await client.every("/v1/banks?order=asc")
+    return [_row(bank, bank["n_items"], bank["latest_version"]) for bank in banks]
 
 
 async def _stored() -> list[_Row]:

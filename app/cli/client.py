@@ -2,9 +2,10 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import unquote
 
 import httpx2
 
@@ -12,29 +13,65 @@ from app.errors import FieldProblem, InvalidInputError, SextantError, Unreachabl
 
 #: Seconds between two looks at a session's events.
 _POLL_S = 0.2
+#: Entries of a list that are asked for at once.
+_PAGE = 100
 
 
 class ApiError(SextantError):
-    """The API answered with a problem."""
+    """The API answered with a problem.
+
+    Args:
+        detail: Of the problem.
+        kind: Its code.
+        problems: Faults by place.
+    """
 
     code = "api_problem"
+
+    def __init__(
+        self, detail: str, *, kind: str = "", problems: Iterable[FieldProblem] = ()
+    ) -> None:
+        super().__init__(detail, problems=problems)
+        self.kind = kind
+
+    def told(self, options: Mapping[str, str]) -> "ApiError":
+        """The same with options in the place of the fields that they set."""
+        detail = self.detail
+        for problem in self.problems:
+            named = _named(problem.pointer, options)
+            detail = detail.replace(f"{problem.pointer}:", f"{named}:")
+        problems = [FieldProblem(_named(p.pointer, options), p.detail) for p in self.problems]
+        return ApiError(detail, kind=self.kind, problems=problems)
 
 
 class ApiClient:
     """A caller with a key.
 
+    Redirects are not followed: the key goes to no other server.
+
     Args:
         base_url: Of the server, without `/v1`.
         api_key: Bearer key, or None where the server asks for none.
+        transport: Brings requests to the API of this process; absent: over the network.
     """
 
-    def __init__(self, base_url: str, api_key: str | None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None,
+        *,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             self._http = httpx2.AsyncClient(
-                base_url=base_url, headers=headers, timeout=60.0, trust_env=False
+                base_url=base_url,
+                headers=headers,
+                timeout=60.0 if transport is None else None,
+                trust_env=False,
+                transport=transport,
             )
-        except httpx2.InvalidURL as exc:
+        except (httpx2.InvalidURL, UnicodeError) as exc:
             raise InvalidInputError(f"--server: {base_url!r} is not a URL: {exc}.") from exc
 
     async def __aenter__(self) -> Self:
@@ -56,9 +93,55 @@ class ApiClient:
         """GET a page."""
         return (await self._answer("GET", path)).text
 
-    async def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """POST a JSON object."""
-        return await self._send("POST", path, body)
+    async def post(
+        self,
+        path: str,
+        body: dict[str, Any] | None,
+        *,
+        options: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """POST a JSON object.
+
+        Args:
+            path: Where.
+            body: What; None for nothing.
+            options: Of a command, by pointers to the fields that they set: faults are told in
+                their words.
+        """
+        try:
+            return await self._send("POST", path, body)
+        except ApiError as error:
+            if not options:
+                raise
+            raise error.told(options) from None
+
+    async def delete(self, path: str) -> None:
+        """DELETE what is as it was when it was last read: what changes meanwhile stays."""
+        found = await self._answer("GET", path)
+        tag = found.headers.get("etag")
+        await self._answer("DELETE", path, headers={} if tag is None else {"If-Match": tag})
+
+    async def every(self, path: str, *, limit: int | None = None) -> list[dict[str, Any]]:
+        """All entries of a list, or the first of them, page by page."""
+        found: list[dict[str, Any]] = []
+        ask, after = "&" if "?" in path else "?", ""
+        while limit is None or len(found) < limit:
+            size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            page = await self.get(f"{path}{ask}limit={size}{after}")
+            found += page["data"]
+            if not page["has_more"]:
+                break
+            after = f"&after={page['last_id']}"
+        return found
+
+    async def blocks(self, path: str) -> AsyncIterator[bytes]:
+        """GET a file, piece by piece."""
+        async with self._http.stream("GET", path) as answer:
+            if not answer.is_success:
+                await answer.aread()
+                self._require_success(answer, "GET", path)
+            async for block in answer.aiter_bytes():
+                yield block
 
     async def events(self, path: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Type and data of each event of a resource, until the last one."""
@@ -81,29 +164,57 @@ class ApiClient:
         return document
 
     async def _answer(
-        self, method: str, path: str, body: dict[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
     ) -> httpx2.Response:
         """The answer to a call that went well."""
         _require_finite(body, "")
         try:
-            answer = await self._http.request(method, path, json=body)
+            answer = await self._http.request(method, path, json=body, headers=headers)
         except httpx2.HTTPError as error:
             raise UnreachableError(
-                f"The Sextant server at {self._http.base_url} cannot be reached: {error}"
+                f"The Sextant server at {self._http.base_url} cannot be reached: "
+                f"{str(error) or type(error).__name__}"
             ) from error
+        self._require_success(answer, method, path)
+        return answer
+
+    def _require_success(self, answer: httpx2.Response, method: str, path: str) -> None:
         if answer.is_success:
-            return answer
+            return
         document = _object(answer)
         if document is None or not {"code", "detail", "errors"} <= document.keys():
             raise self._no_sextant(method, path, answer.status_code)
         problems = [FieldProblem(entry["pointer"], entry["detail"]) for entry in document["errors"]]
-        raise ApiError(document["detail"], problems=problems)
+        if len(problems) == 1 and problems[0].pointer.startswith("/path/"):
+            raise ApiError(_no_such(problems[0].pointer, path), kind="not_found")
+        raise ApiError(document["detail"], kind=document["code"], problems=problems)
 
     def _no_sextant(self, method: str, path: str, status: int) -> ApiError:
         return ApiError(
             f"{self._http.base_url} answered {method} {path} with {status}, and not as a Sextant "
             "server does: is it one?"
         )
+
+
+def _no_such(pointer: str, path: str) -> str:
+    """What is wrong with a path whose id is none: nothing has it."""
+    kind = pointer.removeprefix("/path/").removesuffix("_id").replace("_", " ")
+    _, _, _, name, *_ = [*path.partition("?")[0].split("/"), ""]
+    return f"There is no {kind} {unquote(name.partition(':')[0])!r}."
+
+
+def _named(pointer: str, options: Mapping[str, str]) -> str:
+    """The option that sets a field, or what is around it; the pointer itself where none does."""
+    around = pointer
+    while around:
+        if around in options:
+            return options[around]
+        around = around.rpartition("/")[0]
+    return pointer
 
 
 def _object(answer: httpx2.Response) -> dict[str, Any] | None:

@@ -1,19 +1,21 @@
 """What commands have in common that work over the API: a connection, signals, exit codes."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
 from app.cli.client import ApiClient
 from app.cli.console import err
+from app.cli.logins import target
 from app.cli.signals import run_until_signal
+
+T = TypeVar("T")
 
 #: Exit code of a test that ended without a result, and of one that a signal ended.
 FAILED, INTERRUPTED = 1, 130
-#: Begins the id of a saved endpoint.
-SAVED = "end_"
 
 
 @asynccontextmanager
@@ -27,8 +29,8 @@ async def connected(
         server_key: API key for `server`.
         bank: What will be asked; our own server installs `demo`.
     """
-    if server is not None:
-        async with ApiClient(server, server_key) as client:
+    if (named := target(server, server_key)) is not None:
+        async with ApiClient(named.url, named.key) as client:
             yield client
         return
     # Whoever only talks to a server need not wait until all that a server is made of is loaded.
@@ -36,6 +38,34 @@ async def connected(
 
     async with own_server(bank) as client:
         yield client
+
+
+@asynccontextmanager
+async def stored(server: str | None, server_key: str | None) -> AsyncIterator[ApiClient]:
+    """A client for what is stored: of a Sextant server, or of the configured database.
+
+    The latter speaks to the API of this process, without a socket and without a worker.
+    """
+    if (named := target(server, server_key)) is not None:
+        async with ApiClient(named.url, named.key) as client:
+            yield client
+        return
+    from app.cli.own_server import in_process
+
+    async with in_process() as client:
+        yield client
+
+
+def asked(
+    server: str | None, server_key: str | None, use: Callable[[ApiClient], Coroutine[Any, Any, T]]
+) -> T:
+    """What `use` finds out through the client of `stored`."""
+
+    async def run() -> T:
+        async with stored(server, server_key) as client:
+            return await use(client)
+
+    return asyncio.run(run())
 
 
 def run_to_the_end(measure: Callable[[], Coroutine[Any, Any, dict[str, Any]]]) -> dict[str, Any]:

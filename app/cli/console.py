@@ -3,6 +3,7 @@
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -40,6 +41,16 @@ class _Console(Console):
 out = _Console(highlight=False, markup=False)
 err = _Console(stderr=True, highlight=False, markup=False)
 
+#: What can be missing, and the command that lists what there is.
+_LISTS = {
+    "bank": "banks",
+    "calibration": "calibrations",
+    "endpoint": "endpoints",
+    "gate": "gates",
+    "response set": "response-sets",
+    "session": "sessions",
+}
+_MISSING = re.compile(rf"There is no ({'|'.join(_LISTS)}) '[^']*'\.$")
 #: Exit code of a command that refused its input, as in most Unix tools.
 USAGE_ERROR = 2
 #: How many faults of one file are printed before the rest is only counted.
@@ -62,7 +73,10 @@ def fail_clearly(command: Callable[P, R], *, code: int = USAGE_ERROR) -> Callabl
 
 def show_error(error: SextantError) -> None:
     """Print an error and the places it names."""
-    err.print(f"Error: {error.detail}", style="red", markup=False, soft_wrap=True)
+    hint = ""
+    if (missing := _MISSING.match(error.detail)) is not None:
+        hint = f" `sextant {_LISTS[missing[1]]} list` lists all there are."
+    err.print(f"Error: {error.detail}{hint}", style="red", markup=False, soft_wrap=True)
     only = error.problems[0] if len(error.problems) == 1 else None
     if only is not None and only.detail.rstrip(".") in error.detail:
         return  # told already

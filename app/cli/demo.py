@@ -11,8 +11,9 @@ import typer
 
 from app.cli.connection import run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.options import SessionAsJsonOption
+from app.cli.options import QuietOption, SessionAsJsonOption
 from app.cli.own_server import local_server, own_client
+from app.cli.signals import run_until_signal
 from app.cli.watch import report, watch
 from app.errors import SextantError
 
@@ -25,13 +26,23 @@ def command(
     theta: Annotated[float, typer.Option(help="True ability of the scripted model.")] = 0.8,
     seed: Annotated[int, typer.Option(help="For the model's luck and the test's choices.")] = 7,
     concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
+    stay: Annotated[
+        bool,
+        typer.Option(
+            "--stay",
+            help="Keep the server up afterwards and say where its pages are; who is logged in "
+            "to this machine sees them without a key.",
+        ),
+    ] = False,
+    quiet: QuietOption = False,
     json: SessionAsJsonOption = None,
 ) -> None:
     """Run one adaptive test against a scripted model: real API, real worker, real Postgres."""
 
     async def measure() -> dict[str, Any]:
-        err.print("Starting Postgres, the API with a worker, and a scripted model ...")
-        async with local_server() as local, scripted_model(theta, seed) as base_url:
+        if not quiet:
+            err.print("Starting Postgres, the API with a worker, and a scripted model ...")
+        async with local_server(stays=stay) as local, scripted_model(theta, seed) as base_url:
             await local.services.banks.ensure_demo_bank()
             async with await own_client(local) as client:
                 body = {
@@ -47,11 +58,27 @@ def command(
                     "seed": seed,
                     "metadata": {"made_by": "sextant demo"},
                 }
-                err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
+                if not quiet:
+                    err.print(f"POST {local.base_url}/v1/sessions with endpoint {base_url}")
                 created = await client.post("/v1/sessions", body)
-                return await watch(client, created["id"])
+                page = f"{local.base_url}/sessions/{created['id']}"
+                if stay:
+                    err.print(f"Watch it in a browser: {page}", soft_wrap=True)
+                ended = await watch(client, created["id"], quiet=quiet)
+            if stay:
+                _show(ended, theta, json)
+                err.print(f"\nThe server stays up (Ctrl-C stops it): {page}", soft_wrap=True)
+                await asyncio.Event().wait()
+            return ended
 
-    session = run_to_the_end(measure)
+    if stay:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_until_signal(measure())
+        return
+    _show(run_to_the_end(measure), theta, json)
+
+
+def _show(session: dict[str, Any], theta: float, json: str | None) -> None:
     write_json(json, session)
     if json == "-":
         return

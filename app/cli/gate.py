@@ -20,20 +20,33 @@ from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.connection import SAVED, connected, given, run_to_the_end
+from app.cli.connection import connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
+from app.cli.examinees import examinee, is_url, require_fitting
 from app.cli.options import (
     EndpointKeyOption,
     KindOption,
     PredictionOption,
+    QuietOption,
     ServerKeyOption,
     ServerOption,
 )
+from app.cli.run import OPTIONS as OF_SESSION
 from app.cli.watch import announce, report, watch
 from app.errors import InvalidInputError
 
 #: As in sysexits.h: wrong usage, and a fault of the program itself.
 USAGE, SOFTWARE = 64, 70
+#: Fields of a gate by the options that set them.
+_OPTIONS = {
+    **{f"/session{field}": option for field, option in OF_SESSION.items()},
+    "/session_id": "--session",
+    "/threshold": "--threshold",
+    "/metric": "--metric",
+    "/tag": "--tag",
+    "/direction": "--direction",
+    "/confidence": "--confidence",
+}
 EXIT_CODES = {"go": 0, "no_go": 1, "inconclusive": 2}
 
 
@@ -86,7 +99,9 @@ def command(
     ] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(help="Base URL of the model's API, such as .../v1, or a saved endpoint's id."),
+        typer.Option(
+            help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
+        ),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Model name that the endpoint knows.")] = None,
     bank: Annotated[
@@ -100,6 +115,7 @@ def command(
     concurrency: Annotated[int, typer.Option(help="Items in flight.")] = 1,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    quiet: QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
     json: Annotated[
@@ -119,6 +135,7 @@ def command(
         "confidence": confidence,
         **given(tag=tag),
     }
+    asked_model: dict[str, Any] = {}
     if session is not None:
         if endpoint or model or bank or prediction:
             raise InvalidInputError(
@@ -126,10 +143,11 @@ def command(
                 "settled when it starts (--prediction)."
             )
         body["session_id"] = session
-    elif endpoint and bank and (model or endpoint.startswith(SAVED)):
+    elif endpoint and bank and (model or not is_url(endpoint)):
+        asked_model = given(kind=kind, api_key=api_key)
+        require_fitting(endpoint, model, asked_model)
         body["session"] = {
             "bank": bank,
-            **_asked(endpoint, kind, model, api_key),
             "concurrency": concurrency,
             **given(
                 seed=seed,
@@ -140,17 +158,20 @@ def command(
         }
     else:
         raise InvalidInputError(
-            "Give --session, or all of --endpoint, --model and --bank; a saved endpoint's id needs "
-            "no --model."
+            "Give --session, or all of --endpoint, --model and --bank; a saved endpoint needs no "
+            "--model."
         )
 
     async def decide() -> dict[str, Any]:
         async with connected(server, server_key, bank=bank) as client:
-            made = await client.post("/v1/gates", body)
+            if "session" in body and endpoint is not None:
+                body["session"] |= await examinee(client, endpoint, model, asked_model)
+            made = await client.post("/v1/gates", body, options=_OPTIONS)
             if made["status"] == "pending":
-                announce(await client.get(f"/v1/sessions/{made['session_id']}"))
-                ended = await watch(client, made["session_id"])
-                if json != "-":
+                if not quiet:
+                    announce(await client.get(f"/v1/sessions/{made['session_id']}"))
+                ended = await watch(client, made["session_id"], quiet=quiet)
+                if json != "-" and not quiet:
                     report(ended)
             return await client.get(f"/v1/gates/{made['id']}")
 
@@ -159,14 +180,6 @@ def command(
         _show(gate)
     write_json(json, gate)
     raise typer.Exit(EXIT_CODES[gate["outcome"]])
-
-
-def _asked(endpoint: str, kind: str, model: str | None, api_key: str | None) -> dict[str, Any]:
-    if not endpoint.startswith(SAVED):
-        return {"endpoint": given(kind=kind, base_url=endpoint, model=model, api_key=api_key)}
-    if model is not None:
-        raise InvalidInputError(f"{endpoint} is saved with its model: leave --model out.")
-    return {"endpoint_id": endpoint}
 
 
 def _show(gate: dict[str, Any]) -> None:

@@ -10,7 +10,12 @@ import typer
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 
 AskServerOption = Annotated[
-    str | None, typer.Option(help="Ask this Sextant server instead of the database.")
+    str | None,
+    typer.Option(
+        envvar="SEXTANT_SERVER",
+        help="Ask this Sextant server; by default that of `sextant login`, else the database of "
+        "this machine, which is also called `local`.",
+    ),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
@@ -39,6 +44,9 @@ PredictionOption = Annotated[
         "how, else p-irt.",
     ),
 ]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
+]
 SameAsJsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
 ]
@@ -46,7 +54,12 @@ ServerKeyOption = Annotated[
     str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
 ]
 ServerOption = Annotated[
-    str | None, typer.Option(help="Use this Sextant server instead of one of our own.")
+    str | None,
+    typer.Option(
+        envvar="SEXTANT_SERVER",
+        help="Use this Sextant server; by default that of `sextant login`, else one of our own, "
+        "which is also called `local`.",
+    ),
 ]
 SessionAsJsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")

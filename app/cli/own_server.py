@@ -3,9 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx2
 
 from app.cli.client import ApiClient
+from app.cli.runtime import open_database
 from app.cli.server import LocalServer, serving
+from app.main import create_app
 from app.observability import configure_logging
 from app.records.api_keys import Scope
 from app.settings import Settings
@@ -26,9 +31,28 @@ async def own_server(bank: str | None) -> AsyncIterator[ApiClient]:
 
 
 @asynccontextmanager
-async def local_server() -> AsyncIterator[LocalServer]:
-    """The API on a free port of this machine, with a worker, for as long as the block runs."""
-    settings = Settings(port=0, host="127.0.0.1", log_level="warning")
+async def in_process() -> AsyncIterator[ApiClient]:
+    """A client of the API on the configured database, without a server: requests are calls."""
+    settings = Settings(auth="off", host="127.0.0.1", log_level="warning")
+    configure_logging(settings)
+    async with open_database(settings) as database:
+        app = create_app(settings, database)
+        async with app.router.lifespan_context(app):
+            transport = httpx2.ASGITransport(app=app)
+            async with ApiClient("http://localhost", None, transport=transport) as client:
+                yield client
+
+
+@asynccontextmanager
+async def local_server(*, stays: bool = False) -> AsyncIterator[LocalServer]:
+    """The API of this machine alone, with a worker, for as long as the block runs.
+
+    Args:
+        stays: People will look at its pages: it listens where it always does, SEXTANT_PORT, and
+            asks nobody for a key. Else on a free port.
+    """
+    own: dict[str, Any] = {"auth": "off"} if stays else {"port": 0}
+    settings = Settings(host="127.0.0.1", log_level="warning", **own)
     configure_logging(settings)
     async with serving(settings) as local:
         yield local

@@ -18,15 +18,24 @@ from app.cli.asking import (
 )
 from app.cli.connection import connected, given, run_to_the_end
 from app.cli.console import fail_clearly, out, require_writable, write_json
+from app.cli.examinees import examinee, require_fitting
 from app.cli.options import EndpointKeyOption, KindOption, ServerKeyOption, ServerOption
+from app.cli.run import OPTIONS
 
 
 @fail_clearly
 def preview(
     bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
     item: Annotated[str, typer.Option(help="Key or id of the item.")],
-    endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
-    model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="Model name that the endpoint knows; of a URL.")
+    ] = None,
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
@@ -50,15 +59,14 @@ def preview(
     Nothing is stored; without --no-call the endpoint is really called, once or for each option.
     """
     require_writable(json)
+    asked_model = given(
+        kind=kind,
+        api_key=api_key,
+        sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
+        options=options_of(extra_body),
+    )
+    require_fitting(endpoint, model, asked_model)
     body: dict[str, Any] = {
-        "endpoint": given(
-            kind=kind,
-            base_url=endpoint,
-            model=model,
-            api_key=api_key,
-            sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
-            options=options_of(extra_body),
-        ),
         "prompt": prompt_of(shots, system, mode),
         "send": not no_call,
     }
@@ -66,7 +74,8 @@ def preview(
     async def ask() -> dict[str, Any]:
         async with connected(server, server_key, bank=bank) as client:
             path = f"/v1/banks/{quote(bank, safe='')}/items/{quote(item, safe='')}:preview"
-            return await client.post(path, body)
+            body.update(await examinee(client, endpoint, model, asked_model))
+            return await client.post(path, body, options=OPTIONS)
 
     found = run_to_the_end(ask)
     if json != "-":

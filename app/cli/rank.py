@@ -9,13 +9,21 @@ from rich.table import Table
 from app.cli.client import ApiClient
 from app.cli.connection import (
     FAILED,
-    SAVED,
     connected,
     given,
     run_to_the_end,
 )
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
-from app.cli.options import HolmOption, KindOption, PredictionOption, ServerKeyOption, ServerOption
+from app.cli.examinees import examinee, is_url
+from app.cli.options import (
+    HolmOption,
+    KindOption,
+    PredictionOption,
+    QuietOption,
+    ServerKeyOption,
+    ServerOption,
+)
+from app.cli.run import OPTIONS as OF_SESSION
 from app.errors import InvalidInputError
 
 
@@ -25,8 +33,8 @@ def command(
         list[str],
         typer.Option(
             metavar="URL MODEL",
-            help="Base URL and model name, as 'URL MODEL' in one argument, or the id of a saved "
-            "endpoint; once for each that is ranked.",
+            help="Base URL and model name, as 'URL MODEL' in one argument, or a saved endpoint by "
+            "name or id; once for each that is ranked.",
         ),
     ],
     bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
@@ -53,6 +61,7 @@ def command(
     prediction: PredictionOption = None,
     concurrency: Annotated[int, typer.Option(help="Items in flight, of each endpoint.")] = 1,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    quiet: QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
     json: Annotated[
@@ -61,12 +70,11 @@ def command(
 ) -> None:
     """Rank several endpoints, as surely as asked for and with as few items as possible.
 
-    Prices differ between endpoints: save them (POST /v1/endpoints) and give their ids.
+    Prices differ between endpoints: save them (`sextant endpoints save`) and give their names.
     """
     require_writable(json)
     body: dict[str, Any] = {
         "bank": bank,
-        "endpoints": [_choice(text, kind, api_key) for text in endpoint],
         "concurrency": concurrency,
         **given(
             confidence=confidence,
@@ -83,8 +91,12 @@ def command(
 
     async def rank() -> dict[str, Any]:
         async with connected(server, server_key, bank=bank) as client:
-            created = await client.post("/v1/rankings", body)
-            return await _watch(client, created["id"])
+            body["endpoints"] = [
+                await examinee(client, *_named(text), given(kind=kind, api_key=api_key))
+                for text in endpoint
+            ]
+            created = await client.post("/v1/rankings", body, options=_options(len(endpoint)))
+            return await _watch(client, created["id"], quiet=quiet)
 
     ranking = run_to_the_end(rank)
     if json != "-":
@@ -114,22 +126,39 @@ def command(
         raise typer.Exit(FAILED)
 
 
-def _choice(text: str, kind: str, api_key: str | None) -> dict[str, Any]:
-    words = text.split()
-    if len(words) == 1 and words[0].startswith(SAVED):
-        return {"endpoint_id": words[0]}
-    if len(words) != 2:
+def _named(text: str) -> tuple[str, str | None]:
+    """URL and model, or the name of a saved endpoint."""
+    url, _, model = text.strip().partition(" ")
+    if not is_url(text):
+        return text, None
+    if not model or " " in model.strip():
         raise InvalidInputError(
-            f"--endpoint: expected 'URL MODEL' or the id of a saved endpoint, got {text!r}."
+            f"--endpoint: expected 'URL MODEL' or a saved endpoint by name or id, got {text!r}."
         )
-    url, model = words
-    return {"endpoint": given(kind=kind, base_url=url, model=model, api_key=api_key)}
+    return url, model.strip()
 
 
-async def _watch(client: ApiClient, ranking_id: str) -> dict[str, Any]:
+def _options(n_endpoints: int) -> dict[str, str]:
+    """Fields of a ranking by the options that set them."""
+    shared = ("stopping", "pretest", "unparsed_policy", "prompt", "repeats", "cache", "endpoint")
+    own = {
+        field: option
+        for field, option in OF_SESSION.items()
+        if not field.removeprefix("/").startswith(shared)
+    }
+    for name in ("confidence", "min_items", "max_items", "tie_width"):
+        own[f"/{name}"] = f"--{name.replace('_', '-')}"
+    places = {f"/endpoints/{nth}": f"--endpoint {nth + 1}" for nth in range(n_endpoints)}
+    return own | places | {"/correction": "--holm", "/budget/items": "--budget-items"}
+
+
+async def _watch(client: ApiClient, ranking_id: str, *, quiet: bool) -> dict[str, Any]:
     """Show a ranking until it ends; progress goes to stderr, so that stdout is free."""
     events = client.events(f"/v1/rankings/{ranking_id}/events")
-    if err.is_terminal:
+    if quiet:
+        async for _ in events:
+            pass
+    elif err.is_terminal:
         with Live(console=err, auto_refresh=False) as live:
             async for _, data in events:
                 if "order" in data:

@@ -16,22 +16,57 @@ from app.cli.asking import (
 )
 from app.cli.connection import FAILED, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, require_writable, write_json
+from app.cli.examinees import OPTIONS as OF_ENDPOINT
+from app.cli.examinees import examinee, require_fitting
 from app.cli.options import (
     EndpointKeyOption,
     KindOption,
     PredictionOption,
+    QuietOption,
     ServerKeyOption,
     ServerOption,
     SessionAsJsonOption,
 )
 from app.cli.watch import announce, report, watch
 
+#: Fields of a session by the options that set them.
+OPTIONS = {
+    **{f"/endpoint{field}": option for field, option in OF_ENDPOINT.items()},
+    "/bank": "--bank",
+    "/endpoint_id": "--endpoint",
+    "/preset": "--preset",
+    "/selection/criterion": "--selector",
+    "/prediction/method": "--prediction",
+    "/stopping/se": "--se-target",
+    "/stopping/min_items": "--min-items",
+    "/stopping/max_items": "--max-items",
+    "/pretest/items_per_session": "--pretest",
+    "/concurrency": "--concurrency",
+    "/budget/usd": "--budget-usd",
+    "/budget/tokens": "--budget-tokens",
+    "/budget/seconds": "--budget-seconds",
+    "/unparsed_policy": "--unparsed",
+    "/prompt/shots": "--shots",
+    "/prompt/system": "--system",
+    "/prompt/mode": "--mode",
+    "/repeats": "--repeats",
+    "/cache": "--cache",
+    "/seed": "--seed",
+}
+
 
 @fail_clearly
 def command(
-    endpoint: Annotated[str, typer.Option(help="Base URL of the model's API, such as .../v1.")],
-    model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
+    endpoint: Annotated[
+        str,
+        typer.Option(
+            help="Base URL of the model's API, such as .../v1, or a saved endpoint by name or id."
+        ),
+    ],
     bank: Annotated[str, typer.Option(help="Bank to ask from; `demo` comes with Sextant.")],
+    model: Annotated[
+        str | None, typer.Option(help="Model name that the endpoint knows; of a URL.")
+    ] = None,
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
     preset: Annotated[str | None, typer.Option(help="default or atlas.")] = None,
@@ -83,6 +118,7 @@ def command(
         bool, typer.Option("--cache", help="Keep answers, and take kept ones instead of calls.")
     ] = False,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
+    quiet: QuietOption = False,
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
     json: SessionAsJsonOption = None,
@@ -93,17 +129,16 @@ def command(
     Postgres, unless --server names a Sextant server that is up.
     """
     require_writable(json)
+    asked_model = given(
+        kind=kind,
+        api_key=api_key,
+        price=given(input_per_1m=price_input, output_per_1m=price_output),
+        sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
+        options=options_of(extra_body),
+    )
+    require_fitting(endpoint, model, asked_model)
     body: dict[str, Any] = {
         "bank": bank,
-        "endpoint": given(
-            kind=kind,
-            base_url=endpoint,
-            model=model,
-            api_key=api_key,
-            price=given(input_per_1m=price_input, output_per_1m=price_output),
-            sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
-            options=options_of(extra_body),
-        ),
         "concurrency": concurrency,
         **given(
             preset=preset,
@@ -122,20 +157,23 @@ def command(
 
     async def measure() -> dict[str, Any]:
         async with connected(server, server_key, bank=bank) as client:
-            created = await client.post("/v1/sessions", body)
-            announce(created)
-            return await watch(client, created["id"])
+            body.update(await examinee(client, endpoint, model, asked_model))
+            created = await client.post("/v1/sessions", body, options=OPTIONS)
+            if not quiet:
+                announce(created)
+            return await watch(client, created["id"], quiet=quiet)
 
     session = run_to_the_end(measure)
     if json != "-":
         report(session)
-        here = "" if server is None else f" --server {server}"
-        err.print(
-            f"As a page: sextant sessions report {session['id']}{here}",
-            style="dim",
-            markup=False,
-            soft_wrap=True,
-        )
+        if not quiet:
+            here = "" if server is None else f" --server {server}"
+            err.print(
+                f"As a page: sextant sessions report {session['id']}{here}",
+                style="dim",
+                markup=False,
+                soft_wrap=True,
+            )
     write_json(json, session)
     if session["status"] != "completed":
         failure = session["failure"] or {"detail": session["stop_detail"]}

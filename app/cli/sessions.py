@@ -1,4 +1,4 @@
-"""`sextant sessions`: work on sessions that are stored."""
+"""`sextant sessions`: tests that run, or ran."""
 
 import asyncio
 import json as json_module
@@ -8,9 +8,9 @@ from urllib.parse import quote
 import typer
 from rich.table import Table
 
-from app.cli import console
+from app.cli import console, session_lists
 from app.cli.client import ApiClient
-from app.cli.connection import FAILED, connected, given, run_to_the_end
+from app.cli.connection import FAILED, asked, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.files import write_blocks
 from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
@@ -18,6 +18,11 @@ from app.cli.watch import report, watch
 from app.errors import InvalidInputError
 
 app = typer.Typer(no_args_is_help=True)
+app.command("list")(session_lists.list_sessions)
+app.command("show")(session_lists.show)
+app.command("watch")(session_lists.follow)
+app.command("cancel")(session_lists.cancel)
+app.command("delete")(session_lists.delete)
 
 #: Changed answers that are printed; `--json` has all of them.
 _ROWS = 30
@@ -25,7 +30,7 @@ _ROWS = 30
 
 @app.callback()
 def sessions() -> None:
-    """Work on sessions that are stored."""
+    """List, show, watch, cancel and delete tests; mark answers again."""
 
 
 @app.command()
@@ -79,23 +84,12 @@ def write_report(
     json: SameAsJsonOption = None,
 ) -> None:
     """Write a session's result as a page that anybody can read, one HTML file."""
+    path = f"/v1/sessions/{quote(session, safe='')}/report"
 
-    async def read() -> tuple[str, dict[str, Any]]:
-        if server is not None:
-            async with ApiClient(server, server_key) as client:
-                path = f"/v1/sessions/{quote(session, safe='')}/report"
-                page = await client.text(f"{path}?format=html")
-                return page, await client.get(path)
-        # Whoever only talks to a server need not wait until all this is loaded.
-        from app.api.schemas.reports import SessionReportRead
-        from app.cli.runtime import runtime
-        from app.reports.session.page import render
+    async def read(client: ApiClient) -> tuple[str, dict[str, Any]]:
+        return await client.text(f"{path}?format=html"), await client.get(path)
 
-        async with runtime() as services:
-            found = await services.session_reports.report(session, reveal=True)
-            return render(found), SessionReportRead.of(found).model_dump(mode="json")
-
-    page, document = asyncio.run(read())
+    page, document = asked(server, server_key, read)
     write_blocks(out, [page.encode()])
     write_json(json, document)
     if out != "-" and json != "-":

@@ -1,79 +1,33 @@
 """A session on the terminal: live progress, then a short report."""
 
-from collections import deque
 from typing import Any
 
-from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from app.cli.client import ApiClient
 from app.cli.console import err, out
+from app.cli.progress import Progress, cost
+from app.cli.tables import number
 from app.reports.figures import counted_wrong, interval_note, unmarked
 
-#: Answers kept in sight while the test runs.
-_ROWS = 10
-_MARKS = {"refused": "refused", "error": "no answer", "unparsed": "unreadable", "truncated": "cut"}
 
-
-class Progress:
-    """What the events have told so far, drawn anew at each of them."""
-
-    def __init__(self) -> None:
-        self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS)
-        self._answer: dict[str, Any] = {}
-        self._status = "queued"
-
-    def take(self, kind: str, data: dict[str, Any]) -> str | None:
-        """Take in one event; returns a line for terminals that cannot be redrawn."""
-        if kind == "response.received":
-            self._answer = data
-            self._status = "running"
-        elif kind == "estimate.updated":
-            row = _row(self._answer, data)
-            self._rows.append(row)
-            return "  ".join(part for part in row if part)
-        elif kind == "session.waiting":
-            self._status = f"waiting until {data['until']}: {data['reason']}"
-            return self._status
-        elif kind.startswith("session.") and kind != "session.item_selected":
-            self._status = kind.removeprefix("session.")
-        return None
-
-    def __rich__(self) -> RenderableType:
-        table = Table(box=None, padding=(0, 2, 0, 0))
-        for name in ("#", "item", "answer", "score", "theta", "SE", "cost", "expected"):
-            table.add_column(name, justify="left" if name in {"item", "answer"} else "right")
-        for row in self._rows:
-            table.add_row(*row)
-        return Group(table, Text(self._status, style="dim"))
-
-
-def _row(answer: dict[str, Any], figures: dict[str, Any]) -> tuple[str, ...]:
-    estimate, progress, usage = figures["estimate"], figures["progress"], figures["usage"]
-    score = answer.get("score")
-    expected = progress["expected_items"]
-    return (
-        str(progress["items"]),
-        f"{answer.get('item_id', '')}{' (pretest)' if answer.get('pretest') else ''}",
-        _short(answer.get("extracted") or ""),
-        _MARKS.get(answer.get("outcome", ""), "") if score is None else f"{score:g}",
-        _number(estimate["theta"], "+.2f"),
-        _number(estimate["se"], ".2f"),
-        _cost(usage),
-        "" if expected is None else f"of about {expected}",
-    )
-
-
-async def watch(client: ApiClient, session_id: str) -> dict[str, Any]:
+async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
     """Show a session until it ends; returns it as the API gives it.
 
     Progress goes to stderr, so that stdout is free for results.
+
+    Args:
+        client: Of the server that runs it.
+        session_id: Its id.
+        quiet: Show nothing, only wait.
     """
     progress = Progress()
     events = client.events(f"/v1/sessions/{session_id}/events")
-    if err.is_terminal:
+    if quiet:
+        async for _ in events:
+            pass
+    elif err.is_terminal:
         with Live(progress, console=err, auto_refresh=False) as live:
             async for kind, data in events:
                 progress.take(kind, data)
@@ -117,8 +71,8 @@ def report(session: dict[str, Any]) -> None:
     if estimate["reason"] is None:
         table.add_row(
             "ability",
-            f"theta = {_number(estimate['theta'], '+.2f')} ± {_number(estimate['se'], '.2f')} "
-            f"(95 % interval {_number(lo, '+.2f')} to {_number(hi, '+.2f')})"
+            f"theta = {number(estimate['theta'], '+.2f')} ± {number(estimate['se'], '.2f')} "
+            f"(95 % interval {number(lo, '+.2f')} to {number(hi, '+.2f')})"
             + (f"; {note}" if (note := interval_note(estimate)) else ""),
         )
     else:
@@ -158,7 +112,7 @@ def report(session: dict[str, Any]) -> None:
     table.add_row(
         "calls",
         f"{usage['calls']}, {usage['tokens_in']} tokens in, {usage['tokens_out']} out, "
-        f"{_cost(usage)}, {usage['seconds']:.1f} s",
+        f"{cost(usage)}, {usage['seconds']:.1f} s",
     )
     fit = session["person_fit"] or {}
     if fit.get("flagged") and (turned := fit.get("inversions")):
@@ -208,16 +162,3 @@ def _target(shares: dict[str, float] | None) -> str:
         return next(iter(named), "the whole bank")
     total = sum(named.values())
     return " and ".join(f"{name} ({share / total:.0%})" for name, share in named.items())
-
-
-def _cost(usage: dict[str, Any]) -> str:
-    return "price unknown" if usage["usd"] is None else f"${usage['usd']:.4f}"
-
-
-def _number(value: float | None, pattern: str) -> str:
-    return "?" if value is None else format(value, pattern)
-
-
-def _short(text: str, width: int = 24) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"

@@ -6,7 +6,9 @@ from fastapi import Path, Response
 
 from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
+from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
+from app.api.schemas.common import ListRead
 from app.api.schemas.gates import GateCreate, GateRead
 from app.deps import Gates, MarkerGuardDep, Seen, caller
 from app.errors import BlockedAddressError, InvalidStateError, NotFoundError, UnknownNameError
@@ -39,6 +41,15 @@ async def create_gate(
     made = await gates.create(body.to_domain(), session or "")
     response.headers["Location"] = f"/v1/gates/{made.record.id}"
     return GateRead.of(made, sight)
+
+
+@router.get("", dependencies=[caller("read")], responses=errors(NotFoundError))
+async def list_gates(page: Paging, gates: Gates, sight: Seen) -> ListRead[GateRead]:
+    """Gates, the newest first."""
+    found = await gates.list_page(page)
+    return list_of(
+        found, lambda gate: GateRead.of(gate, sight), identify=lambda gate: gate.record.id
+    )
 
 
 @router.get("/{gate_id}", dependencies=[caller("read")])

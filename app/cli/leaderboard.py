@@ -1,0 +1,64 @@
+"""`sextant leaderboard`: the latest results on a bank."""
+
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from app.cli.connection import asked
+from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.tables import interval, money, number, show_table, when, who
+
+
+@fail_clearly
+def command(
+    bank: Annotated[str, typer.Argument(help="Name or id of the bank.")],
+    confidence: Annotated[
+        float, typer.Option(help="With which neighbours of different groups differ.")
+    ] = 0.95,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Show the latest result of each endpoint on a bank, best first; ties stay ties."""
+    path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?confidence={confidence}"
+    found = asked(server, server_key, lambda client: client.get(path))
+    write_json(json, found)
+    if json == "-":
+        return
+    _board(found)
+    for other in found["other_scales"]:
+        out.print(f"\nOn scale {other['scale']}, whose thetas do not compare with those above:")
+        _board(other)
+
+
+def _board(board: dict[str, Any]) -> None:
+    if not board["data"]:
+        err.print("No test on this bank is completed yet.")
+    else:
+        show_table(
+            ("rank", "endpoint", "theta", "95 % interval", "score", "items", "cost", "ended", "id"),
+            (_row(entry) for entry in board["data"]),
+        )
+    for entry in board["unranked"]:
+        err.print(
+            f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    lo, hi = entry["rank_lo"], entry["rank_hi"]
+    return (
+        f"{lo}" if lo == hi else f"{lo}-{hi}",
+        who(entry["endpoint"]) + (" (provisional)" if entry["provisional"] else ""),
+        number(entry["theta"]),
+        interval(entry["ci"]),
+        number((entry["accuracy"] or {}).get("value"), ".1%"),
+        str(entry["items"]),
+        money(entry["usd"]),
+        when(entry["finished_at"]),
+        entry["session_id"],
+    )
