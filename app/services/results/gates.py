@@ -84,13 +84,6 @@ class GateService:
             record = await uow.gates.add(new_id("gat"), spec, session_id=session_id)
             return await _decided(record, uow)
 
-    async def list_page(self, request: PageRequest) -> Page[Gate]:
-        """One page of the gates, each as its session stands."""
-        async with self._database.reading() as uow:
-            page = await uow.gates.list_page(request)
-            gates = [await _decided(record, uow) for record in page.items]
-        return Page(tuple(gates), page.has_more)
-
     async def get(self, gate_id: str) -> Gate:
         """A gate, decided if its session has ended.
 

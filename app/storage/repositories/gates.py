@@ -24,17 +24,6 @@ class GateRepository:
         await self._db.refresh(row)
         return made_of(GateRecord, row)
 
-    async def list_page(self, request: PageRequest) -> Page[GateRecord]:
-        """One page of the gates."""
-        return await read_page(
-            self._db,
-            select(GateRow),
-            request,
-            key=GateRow.id,
-            kind="gate",
-            read=lambda row: made_of(GateRecord, row),
-        )
-
     async def get(self, gate_id: str) -> GateRecord:
         """One gate.
 
