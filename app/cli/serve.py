@@ -36,8 +36,9 @@ def command(
     async def serve() -> None:
         async with serving(settings, worker=worker) as server:
             err.print(f"Sextant listens on {server.base_url} (Ctrl-C stops it).")
+            err.print("Open it in a browser, or call its API below /v1.")
             if settings.auth == "required":
-                err.print("Create a key for callers with: sextant keys create NAME")
+                err.print("Create a key, to log in or to call with: sextant keys create NAME")
             await asyncio.Event().wait()
 
     with contextlib.suppress(KeyboardInterrupt):

@@ -54,8 +54,13 @@ class Visitor:
 
     @property
     def project(self) -> str:
-        """Whose tests they find."""
-        return "all"
+        """Whose tests and banks they find; what is kept for one project is not shown to another."""
+        return self.caller.project_id if self.caller else ""
+
+    @property
+    def administered(self) -> str | None:
+        """The project whose keys an admin looks after; None: those of all."""
+        return self.caller.administered if self.caller else ""
 
     @property
     def sight(self) -> Sight:

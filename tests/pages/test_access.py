@@ -11,7 +11,8 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from tests.api.conftest import BASE_URL
-from tests.pages.conftest import Browser, NewBrowser, csrf_in
+from tests.pages.browser import Browser, csrf_in
+from tests.pages.conftest import NewBrowser
 
 
 async def test_whoever_is_not_logged_in_comes_back_after_the_login(

@@ -8,7 +8,8 @@ import pytest
 from app.storage.database import Database
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
-from tests.pages.conftest import Browser, NewBrowser
+from tests.pages.browser import Browser
+from tests.pages.conftest import NewBrowser
 from tests.reports.pages import Page
 
 N_ITEMS = 6

@@ -4,6 +4,7 @@ from app.pages import static
 from app.pages.routers import (
     banks,
     calibrations,
+    docs,
     endpoints,
     home,
     keys,
@@ -23,6 +24,7 @@ _MODULES = (
     calibrations,
     endpoints,
     keys,
+    docs,
     static,
 )
 ROUTERS = tuple(module.router for module in _MODULES)

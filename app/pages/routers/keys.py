@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
 from app.deps import ApiKeys
 from app.errors import SextantError
-from app.pages.access import Form, Visit
+from app.pages.access import Form, Visit, visitor
 from app.pages.forms import Faults, faults_in
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
@@ -27,7 +27,7 @@ After = Annotated[str | None, Query(pattern=r"^key_[0-9a-z]{26}$")]
 
 @router.get("/keys")
 async def key_list(request: Request, visit: Visit, keys: ApiKeys, after: After = None) -> Response:
-    """All keys, revoked ones included."""
+    """All keys that the caller looks after, revoked ones included."""
     visit.require("admin")
     return await _list(request, keys, after)
 
@@ -40,7 +40,9 @@ async def create(request: Request, visit: Visit, form: Form, keys: ApiKeys) -> R
     try:
         given = {"name": form.get("name", ""), "scopes": scopes}
         body = ApiKeyCreate.model_validate_json(json.dumps(given))
-        _, secret = await keys.create(name=body.name, scopes=body.scopes)
+        _, secret = await keys.create(
+            name=body.name, scopes=body.scopes, project_id=visit.administered
+        )
     except (ValidationError, SextantError) as error:
         return await _list(request, keys, None, problem=faults_in(error))
     return await _list(request, keys, None, secret=secret)
@@ -50,7 +52,7 @@ async def create(request: Request, visit: Visit, form: Form, keys: ApiKeys) -> R
 async def revoke(key_id: KeyPath, request: Request, visit: Visit, keys: ApiKeys) -> Response:
     """Makes a key useless from now on."""
     visit.require("admin")
-    await keys.revoke(key_id)
+    await keys.revoke(key_id, project_id=visit.administered)
     return see(request, "/keys")
 
 
@@ -62,7 +64,8 @@ async def _list(
     secret: str | None = None,
     problem: Faults | None = None,
 ) -> Response:
-    found = await keys.page(PageRequest(limit=_LISTED, after=after))
+    who = await visitor(request)
+    found = await keys.page(PageRequest(limit=_LISTED, after=after), project_id=who.administered)
     return await page(
         request,
         "keys.html",

@@ -1,0 +1,172 @@
+"""Pages in a real browser: a test from the log-in to its result by keyboard alone, and each page
+looked at for faults of access, of layout, and of what it loads."""
+
+import asyncio
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from playwright.async_api import Browser, Page, async_playwright
+
+from app.main import ApiServer, create_app
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.demo_bank import install_demo_bank
+
+pytestmark = pytest.mark.slow
+
+_WIDTHS = (320, 768, 1440)
+_PAGE_BYTES = 250_000
+#: Enough of a page that anybody sees: no way out of a table that scrolls by itself.
+_CUT = """[...document.querySelectorAll('main *')].filter(one =>
+    one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.wide, svg, .u-wrap')
+).map(one => one.outerHTML.slice(0, 120)).slice(0, 3)"""
+_BYTES = """performance.getEntriesByType('resource').concat(
+    performance.getEntriesByType('navigation')
+).reduce((sum, one) => sum + one.decodedBodySize, 0)"""
+
+
+@dataclass
+class Watched:
+    """What a page says and asks for beside what it shows."""
+
+    base: str
+    told: list[str] = field(default_factory=list)
+
+    def watch(self, page: Page) -> None:
+        page.on("console", lambda message: self.told.append(message.text))
+        page.on("pageerror", lambda error: self.told.append(str(error)))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((self.base, "data:"))
+                else self.told.append(request.url)
+            ),
+        )
+
+
+@pytest.fixture
+def chromium() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    return found
+
+
+@asynccontextmanager
+async def served(settings: Settings, database: Database) -> AsyncIterator[str]:
+    """The pages over HTTP, with a worker."""
+    app = create_app(settings, database, background=running_worker)
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2)
+    server = ApiServer(config, app)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+async def focus(page: Page, selector: str) -> None:
+    """Go on with the tabulator until something has the focus."""
+    for _ in range(80):
+        if await page.evaluate("s => document.activeElement.matches(s)", selector):
+            return
+        await page.keyboard.press("Tab")
+    raise AssertionError(f"the keyboard does not reach {selector}")
+
+
+async def test_a_test_by_keyboard_and_every_page_for_everybody(
+    settings: Settings, database: Database, chromium: str, tmp_path: Path
+) -> None:
+    await install_demo_bank(database)
+    _, secret = await ApiKeyService(database).create(name="<i>me</i>", scopes=["admin"])
+    async with served(settings, database) as base, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+        )
+        try:
+            watched = Watched(base)
+            path = await _by_keyboard(browser, watched, secret)
+            await _for_everybody(browser, watched, secret, path)
+        finally:
+            await browser.close()
+    assert watched.told == []
+
+
+async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
+    """Log in, start a test of a scripted model, and wait for what came out."""
+    page = await browser.new_page()
+    page.set_default_timeout(60_000)
+    watched.watch(page)
+    await page.goto(f"{watched.base}/sessions/new")
+    await page.wait_for_selector("#key")
+    await focus(page, "#key")
+    await page.keyboard.type(secret)
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("#forecast .cards")
+    await focus(page, "[name=kind]")
+    await page.keyboard.type("scripted")
+    await focus(page, "[name=model]")
+    await page.keyboard.type("<script>alert(1)</script>")
+    await page.wait_for_selector("#forecast .cards")
+    await focus(page, "button.main")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/sessions/ses_*")
+    # As the test ends, its page becomes the report by itself.
+    await page.wait_for_selector("text=Before you rely on it")
+    path = page.url.removeprefix(watched.base)
+    await page.close()
+    return path
+
+
+async def _for_everybody(browser: Browser, watched: Watched, secret: str, path: str) -> None:
+    """Every page by day and by night: faults that axe finds, what is cut, how much is loaded."""
+    axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
+    context = await browser.new_context()
+    page = await context.new_page()
+    page.set_default_timeout(60_000)
+    watched.watch(page)
+    await page.goto(f"{watched.base}/login")
+    await page.fill("#key", secret)
+    await page.press("#key", "Enter")
+    await page.wait_for_selector("text=Last results")
+    bank = await page.get_attribute("main a[href^='/banks/']", "href")
+    assert bank is not None
+    version = bank.partition("/versions/")[0] + "/versions/1"
+    await page.goto(f"{watched.base}{version}/items")
+    item = await page.get_attribute("tbody a", "href")
+    pages = (
+        *("/", "/sessions", "/sessions/new", path, f"{path}/answers", f"{path}/steps/1"),
+        *("/banks", f"/compare?first={path[-30:]}", version, f"{version}/items?sort=b", str(item)),
+        *(f"{version.partition('/versions')[0]}/leaderboard", "/rankings", "/gates"),
+        *("/calibrations", "/endpoints", "/keys", "/docs", "/docs/sessions", "/login"),
+    )
+    faults: list[tuple[Any, ...]] = []
+    for where in pages:
+        await page.emulate_media(color_scheme="dark" if len(where) % 2 else "light")
+        answer = await page.goto(watched.base + where)
+        assert answer is not None
+        assert answer.status == 200, where
+        if (size := await page.evaluate(_BYTES)) > _PAGE_BYTES:
+            faults.append((where, size))
+        for width in _WIDTHS:
+            await page.set_viewport_size({"width": width, "height": 900})
+            faults += [(where, width, cut) for cut in await page.evaluate(_CUT)]
+        await page.evaluate(axe)
+        found = (await page.evaluate("axe.run()"))["violations"]
+        faults += [(where, one["id"], one["nodes"][0]["html"][:200]) for one in found]
+    assert faults == []
+    await context.close()
