@@ -22,6 +22,7 @@ with socket.socket(socket.AF_UNIX) as server:
     sent = json.dumps(request).encode()
     socket.send_fds(server, [struct.pack("!I", len(sent))], [0, 1, 2])
     server.sendall(sent)
+    server.recv(4)  # its process id
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda received, _: server.sendall(bytes([received])))
     (code,) = struct.unpack("!i", server.recv(4))

@@ -45,6 +45,7 @@ class Forked:
         stderr: Takes what it says; None throws that away.
 
     Attributes:
+        pid: Its process id.
         returncode: Its exit code once somebody waited for it; negative: the signal that ended it.
     """
 
@@ -61,6 +62,7 @@ class Forked:
             streams = [out, out, out if stderr is None else stderr.fileno()]
             socket.send_fds(self._socket, [struct.pack("!I", len(sent))], streams)
         self._socket.sendall(sent)
+        (self.pid,) = self._received()
 
     def send_signal(self, number: int) -> None:
         """Have it get a signal, unless it has ended."""
@@ -87,7 +89,11 @@ class Forked:
         """Its exit code, once it has ended."""
         if self.returncode is None:
             self._socket.settimeout(timeout_s)
-            (self.returncode,) = struct.unpack("!i", self._socket.recv(4))
+            (self.returncode,) = self._received()
             self._socket.close()
         assert self.returncode is not None
         return self.returncode
+
+    def _received(self) -> tuple[int]:
+        number: tuple[int] = struct.unpack("!i", self._socket.recv(4, socket.MSG_WAITALL))
+        return number

@@ -3,7 +3,7 @@
 Documented commands and killed workers are hundreds of processes, each of which imports for seconds.
 `forked.py` starts them from tests; `tests/docs/uv.py` is the `uv` that documents call. Either hands
 this program arguments, directory, environment and streams over a socket, passes signals on, and
-takes the code that comes back. What a command does is the same.
+takes the process id and then the exit code that come back. What a command does is the same.
 
     python -m tests.servers.preloaded SOCKET        ends when its standard input does
 """
@@ -72,6 +72,8 @@ def serve(path: str) -> dict[str, Any] | None:
                     for stream in streams:
                         os.close(stream)
                     running[pid] = client
+                    with contextlib.suppress(OSError):  # it need not be there any more
+                        client.sendall(struct.pack("!i", pid))
                     selector.register(client, selectors.EVENT_READ, data=pid)
                 elif key.fileobj == ended:
                     os.read(ended, 4096)

@@ -90,6 +90,7 @@ async def test_sessions_and_the_lease_go_on_beside_a_calibration_that_can_be_can
     while time.monotonic() < begun + 2 * working.settings.lease_s:
         created = await working.sessions.create(spec(seed=seed))
         assert (await until(working, created.id)).status == "completed"
+        await asyncio.sleep(working.settings.heartbeat_s)
         seed += 1
     still = await working.calibrations.get(made.id)
     assert (still.status, still.lease_epoch) == ("running", 1)
