@@ -108,7 +108,9 @@ class LeasedRunner(ABC, Generic[R]):
         Cancelling the caller does not cancel the work: the queue's worker may be restarted while
         its sessions go on.
         """
-        record = await self.claim(resource_id)
+        lease, worker_id = self._leasing.lease, self._leasing.worker_id
+        async with self._database.unit_of_work() as uow:
+            record = await self._leases(uow).claim(resource_id, worker_id=worker_id, lease=lease)
         if record is not None:
             await self.take_on(record)
 
@@ -180,13 +182,6 @@ class LeasedRunner(ABC, Generic[R]):
                     await self._leases(uow).release(leases)
             except DatabaseUnavailableError:
                 logger.warning("leases_not_released", leases=len(leases))
-
-    async def claim(self, resource_id: str) -> R | None:
-        """Take the lease; None when the work has ended or somebody else has it."""
-        async with self._database.unit_of_work() as uow:
-            return await self._leases(uow).claim(
-                resource_id, worker_id=self._leasing.worker_id, lease=self._leasing.lease
-            )
 
     async def drive(self, record: R) -> None:
         """Go on with claimed work until it ends, or until the lease is lost.

@@ -13,7 +13,8 @@ from app.exchange.matrices import write_csv
 from app.services.container import Services
 from tests.api.by_hand import answered
 from tests.api.conftest import Client, NewClient
-from tests.services.calibrations import answers, csv_of, runner_of
+from tests.services.calibrations import answers, csv_of
+from tests.services.calibrations import run as run_calibration
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -41,10 +42,7 @@ async def started(client: Client, **settings: Any) -> dict[str, Any]:
 async def run(app: FastAPI, calibration_id: str) -> None:
     """What a worker does."""
     services: Services = app.state.services
-    runner = runner_of(services)
-    record = await runner.claim(calibration_id)
-    assert record is not None
-    await runner.drive(record)
+    await run_calibration(services, calibration_id)
 
 
 async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> None:

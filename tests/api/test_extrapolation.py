@@ -11,7 +11,6 @@ from app.engine.bank import FloatArray
 from app.engine.inference.gate import GateOutcome
 from app.engine.inference.gate import gate as judged
 from app.engine.prediction.model_error import DEGREES
-from app.engine.stopping import Stop
 from app.records.sessions import Closing
 from app.services.container import Services
 from app.services.sessions.run import SessionRun, open_run
@@ -129,7 +128,8 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
 
 def walked(run: SessionRun, scores: FloatArray) -> dict[str, Any]:
     """The final figures of a session of somebody who answers by its record."""
-    while not isinstance(item := run.next_item(elapsed_s=0.0), Stop):
+    while asked := run.choose(elapsed_s=0.0)[0]:
+        (item,) = asked
         run.close(item.step, Closing(outcome="scored", score=float(scores[item.position])))
     return run.summary(elapsed_s=0.0, final=True)
 

@@ -209,7 +209,9 @@ async def state_of(database: Database, project_id: str) -> dict[str, Any]:
     return found
 
 
-def guesses(document: dict[str, Any], *, thorough: bool) -> Iterator[tuple[str, str, Any, dict]]:
+def guesses(
+    document: dict[str, Any], *, thorough: bool
+) -> Iterator[tuple[str, str, Any, dict[str, str]]]:
     """Method, path, body and headers of every request that names something, with `{names}`."""
     for route, operations in document["paths"].items():
         names = [name for name in re.findall(r"{(\w+)}", route) if name in NOWHERE]

@@ -72,12 +72,20 @@ def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:
     )
 
 
+async def claimed(
+    services: Services, calibration_id: str, worker_id: str = "w1"
+) -> CalibrationRecord | None:
+    """The calibration under a lease of that worker; None where it gets none."""
+    lease = timedelta(seconds=services.settings.lease_s)
+    async with services.database.unit_of_work() as uow:
+        return await uow.calibrations.claim(calibration_id, worker_id=worker_id, lease=lease)
+
+
 async def run(services: Services, calibration_id: str) -> None:
     """What a worker does with a calibration, or a part of one."""
-    runner = runner_of(services)
-    record = await runner.claim(calibration_id)
+    record = await claimed(services, calibration_id)
     assert record is not None
-    await runner.drive(record)
+    await runner_of(services).drive(record)
 
 
 async def driven(services: Services, calibration_id: str) -> CalibrationRecord:

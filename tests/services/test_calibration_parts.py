@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
 from tests.calibration.simulated import simulate
-from tests.services.calibrations import answers, csv_of, driven, imported, run, runner_of
+from tests.services.calibrations import answers, claimed, csv_of, driven, imported, run, runner_of
 from tests.services.sessions import opened
 
 pytestmark = pytest.mark.usefixtures("fits_here")
@@ -66,7 +66,7 @@ def test_parts_that_were_stored_join_to_what_they_are_in_one_process() -> None:
 async def test_the_last_part_has_the_whole_joined(services: Services) -> None:
     made, parts = await started(services)
     assert (made.n_parts, len(parts)) == (2, 2)
-    assert await runner_of(services).claim(made.id) is None  # its parts come first
+    assert await claimed(services, made.id) is None  # its parts come first
     for part in parts:
         await run(services, part)
     found = await services.calibrations.get(made.id)
@@ -101,7 +101,7 @@ async def test_parts_are_nobody_elses_business(services: Services) -> None:
 
 async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Services) -> None:
     made, parts = await started(services)
-    running = await runner_of(services).claim(parts[0])
+    running = await claimed(services, parts[0])
     assert running is not None
     assert (await services.calibrations.get(made.id)).status == "running"
     await services.calibrations.cancel(made.id)
@@ -110,7 +110,7 @@ async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Service
             await uow.calibrations.report(running.id, running.lease_epoch, {"phase": "reading"})
         assert {part.status for part in await uow.calibrations.parts(made.id)} == {"cancelled"}
     await runner_of(services).drive(running)
-    assert await runner_of(services).claim(parts[1]) is None
+    assert await claimed(services, parts[1]) is None
     assert (await kinds(services, made.id))[-1] == "cancelled"
     await services.calibrations.delete(made.id)
     with pytest.raises(NotFoundError):
@@ -120,18 +120,18 @@ async def test_a_cancelled_calibration_takes_its_parts_with_it(services: Service
 async def test_a_part_that_loses_every_worker_ends_the_calibration(services: Services) -> None:
     made, parts = await started(services)
     for _ in range(MAX_CLAIMS):
-        record = await runner_of(services).claim(parts[1])
+        record = await claimed(services, parts[1])
         assert record is not None
         async with services.database.unit_of_work() as uow:
             await uow.calibrations.release({record.id: record.lease_epoch})
-    lost = await runner_of(services).claim(parts[1])
+    lost = await claimed(services, parts[1])
     assert lost is not None
     await runner_of(services).drive(lost)
     found = await services.calibrations.get(made.id)
     assert found.status == "failed"
     assert found.failure is not None
     assert "its worker was lost" in found.failure["detail"]
-    assert await runner_of(services).claim(parts[0]) is None
+    assert await claimed(services, parts[0]) is None
     assert (await kinds(services, made.id))[-1] == "failed"
 
 

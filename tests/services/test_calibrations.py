@@ -31,7 +31,15 @@ from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from tests.services.calibrations import answers, completed, csv_of, driven, imported, runner_of
+from tests.services.calibrations import (
+    answers,
+    claimed,
+    completed,
+    csv_of,
+    driven,
+    imported,
+    runner_of,
+)
 from tests.services.sessions import opened
 
 pytestmark = pytest.mark.usefixtures("fits_here")
@@ -217,9 +225,9 @@ async def test_a_set_whose_answers_went_bad_after_it_was_queued_fails_with_the_r
 async def test_whoever_lost_the_lease_writes_nothing(services: Services) -> None:
     await imported(services, csv_of(answers(60)))
     made = await services.calibrations.create("answers", PLAN)
-    late = await runner_of(services, "late").claim(made.id)
+    late = await claimed(services, made.id, "late")
     assert late is not None
-    assert await runner_of(services, "other").claim(made.id) is None
+    assert await claimed(services, made.id, "other") is None
     cancelled = await services.calibrations.cancel(made.id)
     assert cancelled.status == "cancelled"
     async with services.database.unit_of_work() as uow:
@@ -239,7 +247,7 @@ async def test_a_calibration_that_loses_every_worker_ends(services: Services) ->
     await imported(services, csv_of(answers(60)))
     made = await services.calibrations.create("answers", PLAN)
     for _ in range(MAX_CLAIMS):
-        record = await runner_of(services).claim(made.id)
+        record = await claimed(services, made.id)
         assert record is not None
         async with services.database.unit_of_work() as uow:
             await uow.calibrations.release({made.id: record.lease_epoch})

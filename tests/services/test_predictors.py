@@ -11,7 +11,6 @@ from cachetools import LRUCache
 from app.calibration.multidimensional.score_curves import fit_curves
 from app.engine.prediction.combined_score import LearnedCurves
 from app.engine.prediction.model_error import ModelError
-from app.engine.stopping import Stop
 from app.errors import InvalidInputError
 from app.records.sessions import Administration, Closing
 from app.services.banks.loaded import LoadedVersion
@@ -56,10 +55,7 @@ def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Admini
     run = SessionRun(test=test, plan=plan, version=version, seed=4)
     stored: dict[int, Administration] = {}
     for turn in range(40):
-        while len(run.pending) < 3:
-            asked = run.next_item(elapsed_s=0.0)
-            if isinstance(asked, Stop):
-                break
+        for asked in run.choose(elapsed_s=0.0)[0]:
             stored[asked.step] = Administration(
                 step=asked.step,
                 position=asked.position,

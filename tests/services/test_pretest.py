@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from app.demo.bank import demo_bank
-from app.engine import Stop
 from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
@@ -100,12 +99,15 @@ async def test_what_items_in_pretest_cost_counts_towards_the_budget(services: Se
     run = SessionRun(test=version.adaptive_test(plan.design), plan=plan, version=version, seed=1)
     costly = Closing(outcome="scored", score=1.0, tokens_in=100, tokens_out=0, attempts=1)
     was_pretest = []
-    while not isinstance(decision := run.next_item(elapsed_s=0.0), Stop):
-        was_pretest.append(version.is_pretest(decision.position))
-        closing = costly if was_pretest[-1] else replace(costly, tokens_in=0)
-        run.close(decision.step, closing)
+    stop = None
+    while stop is None:
+        asked, stop = run.choose(elapsed_s=0.0)
+        for item in asked:
+            was_pretest.append(version.is_pretest(item.position))
+            closing = costly if was_pretest[-1] else replace(costly, tokens_in=0)
+            run.close(item.step, closing)
 
-    assert decision.reason == "budget_exhausted"
+    assert stop.reason == "budget_exhausted"
     assert was_pretest[-1]
     assert run.summary(elapsed_s=0.0)["usage"]["tokens_in"] == 100
 
@@ -124,9 +126,7 @@ async def test_a_run_with_items_in_pretest_is_rebuilt_bit_for_bit(services: Serv
     run = SessionRun(test=test, plan=plan, version=version, seed=5)
     stored: dict[int, Administration] = {}
     for turn in range(40):
-        while len(run.pending) < 4:
-            asked = run.next_item(elapsed_s=0.0)
-            assert not isinstance(asked, Stop)
+        for asked in run.choose(elapsed_s=0.0)[0]:
             stored[asked.step] = Administration(
                 step=asked.step,
                 position=asked.position,

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from app.engine.bank import ItemBank
-from app.engine.stopping import Stop
 from app.errors import InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.item_record import ItemRecord
 from app.items import ItemContent
 from app.records.endpoints import Price
-from app.records.sessions import Administration, Closing, SelectedItem
+from app.records.sessions import Administration, Closing
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
@@ -134,9 +133,7 @@ async def test_a_run_rebuilt_from_what_is_stored_is_the_same_bit_for_bit(
         closing=None,
     )
     for turn in range(40):
-        while len(run.pending) < 4:
-            asked = run.next_item(elapsed_s=0.0)
-            assert not isinstance(asked, Stop)
+        for asked in run.choose(elapsed_s=0.0)[0]:
             stored[asked.step] = replace(
                 base, step=asked.step, position=asked.position, probability=asked.probability
             )
@@ -243,8 +240,7 @@ def by_cost(price: Price | None = None) -> SessionSpec:
 async def first_choice(services: Services, price: Price | None) -> str:
     """The item that such a session asks first."""
     run = await open_run(services.versions, await services.sessions.create(by_cost(price)))
-    asked = run.next_item(elapsed_s=0.0)
-    assert isinstance(asked, SelectedItem)
+    (asked,), _ = run.choose(elapsed_s=0.0)
     return run.version.key_at(asked.position)
 
 

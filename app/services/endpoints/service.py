@@ -174,18 +174,14 @@ class EndpointService:
         self.check(spec)
         return NewEndpoint(id=new_id("end"), settings=spec.settings, sealed=self._sealed(spec))
 
-    async def to_ask(self, choice: str | EndpointSpec) -> Endpoint | NewEndpoint:
-        """Who is to be asked: a saved endpoint by its id, or one that comes with what asks it.
+    async def readable(self, endpoint_id: str) -> Endpoint:
+        """A saved endpoint that is to be asked.
 
         Raises:
-            InvalidInputError: A new one that cannot be used.
-            BlockedAddressError: Its URL names an address that this server does not call.
             NotFoundError: No such endpoint.
-            SecretsError: The key of a saved one cannot be decrypted: that is said now.
+            SecretsError: Its key cannot be decrypted: that is said now.
         """
-        if isinstance(choice, EndpointSpec):
-            return self.prepare(choice)
-        endpoint = await self.get(choice, archived=True)
+        endpoint = await self.get(endpoint_id, archived=True)
         self._opened(endpoint)
         return endpoint
 

@@ -130,25 +130,67 @@ class AnswerMarker:
         unparsed_is_wrong: bool,
         on_wait: OnWait | None = None,
         repeat: int = 0,
+        patient: bool = True,
     ) -> Closing:
-        """Mark `answer` and close the item; what finds no room waits, and in the end is no mark."""
-        for pause_s in _BUSY_PAUSES_S:
+        """The closing for an answer that came, scored or not; what it took is not said.
+
+        Args:
+            item: What was asked.
+            answer: What the examinee wrote.
+            unparsed_is_wrong: The bank declares that an answer nobody can read counts as wrong; the
+                outcome stays `unparsed`, its score becomes 0 and enters the likelihood.
+            on_wait: Told of waits.
+            repeat: Which answer to the item it is.
+            patient: What finds no room waits, and in the end is no mark.
+
+        Raises:
+            BusyError: Too much is being marked, and nobody is patient.
+        """
+        marked = await self._patiently(item, answer, on_wait, repeat, patient=patient)
+        mark, error_code = marked.mark, None
+        if isinstance(mark, Scored):
+            outcome, score, reason = Outcome.SCORED, mark.score, None
+            extracted, extractor = mark.extracted, mark.extractor
+        else:
+            outcome, score, reason = mark.outcome, None, mark.reason
+            extracted = extractor = None
+            error_code = mark.code
+            if outcome is Outcome.UNPARSED and unparsed_is_wrong:
+                score = 0.0
+        return Closing(
+            outcome=outcome.value,
+            score=score,
+            extracted=_storable(extracted),
+            extractor=extractor,
+            reason=_storable(reason),
+            error_code=error_code,
+            scorer_hash=marked.scorer_hash,
+            marking=marked.marking,
+            answer_text=_storable(answer.text),
+            raw_text=_storable(answer.raw) if answer.raw != answer.text else None,
+            reasoning=_storable(answer.reasoning),
+            finish_reason=answer.finish.value,
+        )
+
+    async def _patiently(
+        self, item: BankItem, answer: Answer, on_wait: OnWait | None, repeat: int, *, patient: bool
+    ) -> Marked:
+        for pause_s in _BUSY_PAUSES_S if patient else ():
             try:
-                marked = await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
-                break
+                return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
             except BusyError:
                 logger.warning("marking_waits", owner=self._owner, retry_in_s=pause_s)
                 await asyncio.sleep(pause_s)
-        else:
-            try:
-                marked = await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
-            except BusyError as error:
-                reason = f"{error.detail} Rescore the session to mark it."
-                marked = storable_mark(
-                    NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
-                    hash_of(item.scorer),
-                )
-        return closing_of(marked, answer, unparsed_is_wrong=unparsed_is_wrong)
+        try:
+            return await self.mark(item, answer, on_wait=on_wait, repeat=repeat)
+        except BusyError as error:
+            if not patient:
+                raise
+            reason = f"{error.detail} Rescore the session to mark it."
+            return storable_mark(
+                NotScored(outcome=Outcome.ERROR, reason=reason, code="scorer_busy"),
+                hash_of(item.scorer),
+            )
 
 
 def hash_of(spec: ScorerSpec) -> str:
@@ -164,41 +206,6 @@ def storable_mark(mark: Mark, scorer_hash: str, marking: dict[str, Any] | None =
     else:
         mark = replace(mark, reason=_text(mark.reason))
     return Marked(mark, scorer_hash, _storable(marking))
-
-
-def closing_of(marked: Marked, answer: Answer, *, unparsed_is_wrong: bool) -> Closing:
-    """The closing for an answer that came, scored or not; what it took is not said.
-
-    Args:
-        marked: What the scorer said.
-        answer: What the examinee wrote.
-        unparsed_is_wrong: The bank declares that an answer nobody can read counts as wrong; the
-            outcome stays `unparsed`, its score becomes 0 and enters the likelihood.
-    """
-    mark, error_code = marked.mark, None
-    if isinstance(mark, Scored):
-        outcome, score, reason = Outcome.SCORED, mark.score, None
-        extracted, extractor = mark.extracted, mark.extractor
-    else:
-        outcome, score, reason = mark.outcome, None, mark.reason
-        extracted = extractor = None
-        error_code = mark.code
-        if outcome is Outcome.UNPARSED and unparsed_is_wrong:
-            score = 0.0
-    return Closing(
-        outcome=outcome.value,
-        score=score,
-        extracted=_storable(extracted),
-        extractor=extractor,
-        reason=_storable(reason),
-        error_code=error_code,
-        scorer_hash=marked.scorer_hash,
-        marking=marked.marking,
-        answer_text=_storable(answer.text),
-        raw_text=_storable(answer.raw) if answer.raw != answer.text else None,
-        reasoning=_storable(answer.reasoning),
-        finish_reason=answer.finish.value,
-    )
 
 
 def _storable(value: Any) -> Any:

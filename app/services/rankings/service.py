@@ -10,7 +10,7 @@ import numpy as np
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
 from app.errors import FieldProblem, InvalidInputError, InvalidStateError
-from app.records.endpoints import EndpointSettings, Price
+from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.events import StoredEvent
 from app.records.rankings import RankingRecord
 from app.records.sessions import SessionEvent
@@ -107,7 +107,7 @@ class RankingService:
             budget=budget,
             asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
         )
-        endpoints = [await self._endpoints.to_ask(endpoint) for endpoint in spec.endpoints]
+        endpoints = [await self._to_ask(endpoint) for endpoint in spec.endpoints]
         settings = [endpoint.settings for endpoint in endpoints]
         _require_different(settings)
         test = await self._versions.adaptive_test(version, plan.asking.design)
@@ -142,6 +142,11 @@ class RankingService:
             await self._queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
 
+    async def _to_ask(self, choice: EndpointChoice) -> Endpoint | NewEndpoint:
+        if isinstance(choice, EndpointSpec):
+            return self._endpoints.prepare(choice)
+        return await self._endpoints.readable(choice)
+
     async def join(
         self, ranking_id: str, endpoint: EndpointChoice, budget: RankingBudget
     ) -> RankingRecord:
@@ -163,7 +168,7 @@ class RankingService:
         in_it = [entry["endpoint_id"] for entry in record.summary["order"]]
         if len(in_it) >= MAX_ENDPOINTS:
             raise InvalidInputError(f"A ranking has at most {MAX_ENDPOINTS} endpoints.")
-        joining = await self._endpoints.to_ask(endpoint)
+        joining = await self._to_ask(endpoint)
         settings = [(await self._endpoints.get(each, archived=True)).settings for each in in_it]
         _require_different([*settings, joining.settings])
         plan = replace(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from app.adapters.transport import Transport
-from app.engine import Stop
 from app.errors import (
     AlreadyExistsError,
     InvalidInputError,
@@ -16,11 +15,11 @@ from app.errors import (
     StaleStepError,
 )
 from app.items import Answer, ItemContent, Outcome
-from app.records.sessions import Administration, Closing, SelectedItem, SessionRecord
+from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
-from app.services.marking.marker import AnswerMarker, closing_of
+from app.services.marking.marker import AnswerMarker
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
@@ -161,8 +160,12 @@ class ManualSessions:
         marker = AnswerMarker.of(
             expected.record, asked, endpoints=self._endpoints, transport=self._transport
         )
-        marked = await marker.mark(expected.item, text)
-        return closing_of(marked, text, unparsed_is_wrong=self._unparsed_is_wrong(expected))
+        return await marker.close(
+            expected.item,
+            text,
+            unparsed_is_wrong=self._unparsed_is_wrong(expected),
+            patient=False,
+        )
 
     @staticmethod
     def _unparsed_is_wrong(expected: NextItem) -> bool:
@@ -179,18 +182,12 @@ async def ask_next(
     elapsed_s: float,
 ) -> None:
     """Choose a manual session's next item and store it with what was closed, or end the session."""
-    decision = run.next_item(elapsed_s=elapsed_s)
-    asked: list[SelectedItem] = []
-    ending = None
-    if isinstance(decision, Stop):
-        ending = run.ending(decision)
-    else:
-        asked = [replace(decision, step_token=secrets.token_urlsafe(16))]
+    chosen, stop = run.choose(elapsed_s=elapsed_s)
     step = run.step_forward(
         closed=closed,
-        asked=asked,
+        asked=[replace(item, step_token=secrets.token_urlsafe(16)) for item in chosen],
         elapsed_s=elapsed_s,
-        ending=ending,
+        ending=None if stop is None else run.ending(stop),
         status="awaiting_response",
     )
     await uow.sessions.advance({session_id: step}, epoch)

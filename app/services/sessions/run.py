@@ -166,23 +166,27 @@ class SessionRun:
             )
         return None
 
-    def next_item(self, *, elapsed_s: float) -> SelectedItem | Stop:
-        """Choose the next item and mark it as asked, or say why the test is over."""
-        if (stop := self.blocked()) is not None:
-            return stop
-        # Counted in items of the test: with or without items in pretest, the test is the same.
-        nth = self._state.n_asked
-        decision = self._test.ask(
-            self._state, np.random.default_rng([self._seed, nth + 1]), elapsed_s=elapsed_s
-        )
-        if isinstance(decision, Stop):
-            return decision
-        due = self._pretest.due(nth)
-        if due is not None:
-            step = len(self._steps) + 1
-            self._administer(step, ItemIndex(due))
-            return SelectedItem(step=step, position=due)
-        return self.ask_item(decision.item, decision.probability)
+    def choose(self, *, elapsed_s: float) -> tuple[list[SelectedItem], Stop | None]:
+        """Mark as many new items as asked as may be in flight; and why there are no more."""
+        asked: list[SelectedItem] = []
+        while len(self.pending) < self._design.concurrency:
+            if (stop := self.blocked()) is not None:
+                return asked, stop
+            # Counted in items of the test: with or without items in pretest, the test is the same.
+            nth = self._state.n_asked
+            decision = self._test.ask(
+                self._state, np.random.default_rng([self._seed, nth + 1]), elapsed_s=elapsed_s
+            )
+            if isinstance(decision, Stop):
+                return asked, decision
+            due = self._pretest.due(nth)
+            if due is None:
+                asked.append(self.ask_item(decision.item, decision.probability))
+            else:
+                step = len(self._steps) + 1
+                self._administer(step, ItemIndex(due))
+                asked.append(SelectedItem(step=step, position=due))
+        return asked, None
 
     def ask_item(self, item: ItemIndex, probability: float) -> SelectedItem:
         """Mark an item as asked that was chosen here or, in a ranking, for all its members.

@@ -13,7 +13,7 @@ from typing_extensions import override
 from app import scorers
 from app.adapters.base import SimulationHints
 from app.adapters.transport import Transport
-from app.engine import Stop, StopReason
+from app.engine import StopReason
 from app.errors import (
     DatabaseUnavailableError,
     SextantError,
@@ -21,7 +21,7 @@ from app.errors import (
 from app.items import Outcome
 from app.observability import ITEMS_ASKED, OUTCOMES, SESSIONS_FINISHED
 from app.records.banks import OPEN
-from app.records.sessions import Advance, Closing, Ending, SelectedItem, SessionRecord
+from app.records.sessions import Advance, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.cached import Cached
@@ -214,27 +214,24 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         closed: dict[int, Closing] = {}
         try:
             while True:
-                asked, stop = self._choose(live)
+                elapsed_s = live.elapsed_s()
+                asked, stop = run.choose(elapsed_s=elapsed_s)
                 ending = run.ending(stop) if stop is not None and not run.pending else None
                 if closed or asked or ending:
-                    await self._store(live, closed, asked, ending)
+                    step_on = run.step_forward(
+                        closed=closed, asked=asked, elapsed_s=elapsed_s, ending=ending
+                    )
+                    await self._write_step(live.record, step_on)
                 if ending is not None:
+                    SESSIONS_FINISHED.labels(ending.status).inc()
+                    how = {"status": ending.status, "stop_reason": ending.stop_reason}
+                    logger.info("session_ended", **how)
                     return
                 for item in asked:
                     calls.begin(item.step, self.ask(live, item.step))
                 closed = await self._next_closed(live, calls)
         finally:
             await calls.give_up()
-
-    def _choose(self, live: LiveSession) -> tuple[list[SelectedItem], Stop | None]:
-        """As many new items as may be in flight, and why there are no more."""
-        asked: list[SelectedItem] = []
-        while len(live.run.pending) < live.run.plan.design.concurrency:
-            decision = live.run.next_item(elapsed_s=live.elapsed_s())
-            if isinstance(decision, Stop):
-                return asked, decision
-            asked.append(decision)
-        return asked, None
 
     async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
         """Wait for the next answers; past the time limit, give up those in flight."""
@@ -292,21 +289,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
                 logger.warning("waiting_not_shown", reason=waiting.reason)
 
         return note
-
-    async def _store(
-        self,
-        live: LiveSession,
-        closed: dict[int, Closing],
-        asked: list[SelectedItem],
-        ending: Ending | None,
-    ) -> None:
-        step = live.run.step_forward(
-            closed=closed, asked=asked, elapsed_s=live.elapsed_s(), ending=ending
-        )
-        await self._write_step(live.record, step)
-        if ending is not None:
-            SESSIONS_FINISHED.labels(ending.status).inc()
-            logger.info("session_ended", status=ending.status, stop_reason=ending.stop_reason)
 
     async def _write_step(self, record: SessionRecord, step: Advance) -> None:
         await self._persist(lambda: self._steps.write(record.id, record.lease_epoch, step))

@@ -104,13 +104,15 @@ class SessionService:
             plan = replace(plan, pretest=PretestPlan(items_per_session=version.pretest_items))
         reach = await check_reachable(spec.plan, plan, version)
         markers = await self.markers_of(version)
-        endpoint = None
+        endpoint: Endpoint | NewEndpoint | None = None
         if spec.mode == "live":
             require_content(version)
-            choice = spec.endpoint or spec.endpoint_id
-            if choice is None:
+            if spec.endpoint is not None:
+                endpoint = self._endpoints.prepare(spec.endpoint)
+            elif spec.endpoint_id is not None:
+                endpoint = await self._endpoints.readable(spec.endpoint_id)
+            else:
                 raise InvalidInputError("A live session needs an endpoint.")
-            endpoint = await self._endpoints.to_ask(choice)
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         draft = await self.draft(
             endpoint, version, plan, prompt=spec.prompt, seed=seed, markers=markers
