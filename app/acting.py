@@ -7,7 +7,7 @@ the default project's; a worker looks after all projects (`EVERYBODY`), and runs
 as the project that it belongs to.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -80,3 +80,40 @@ def owner() -> str:
 def maker() -> str | None:
     """Id of the API key that makes what is made now; None for the command line."""
     return _present.get().key_id
+
+
+@dataclass(slots=True)
+class Deed:
+    """What the present request or command is about to change, for the audit trail.
+
+    Attributes:
+        action: What is done: a request's operation, or the command. A request finds its route late.
+        path: Of a request.
+        request_id: Of a request.
+        address: Where it came from; `command line`.
+        is_noted: It stands in the trail, with the first that it changed.
+    """
+
+    action: Callable[[], str]
+    path: str
+    request_id: str | None
+    address: str
+    is_noted: bool = False
+
+
+_deed: ContextVar[Deed | None] = ContextVar("deed", default=None)
+
+
+def deed() -> Deed | None:
+    """What is being done, where changes are to be noted."""
+    return _deed.get()
+
+
+@contextmanager
+def doing(what: Deed | None) -> Iterator[None]:
+    """Note the first change until the block ends, or none."""
+    token = _deed.set(what)
+    try:
+        yield
+    finally:
+        _deed.reset(token)

@@ -12,6 +12,7 @@ from app.acting import DEFAULT_PROJECT, Acting, become
 from app.errors import MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
+from app.services.audit import AuditService
 from app.services.banks.bundles import Bundles
 from app.services.banks.export import BankExports
 from app.services.banks.forms import FormService
@@ -122,6 +123,7 @@ Joins = Annotated[JoinChecks, _service(lambda opened: opened.joins)]
 Leaderboards = Annotated[LeaderboardService, _service(lambda opened: opened.leaderboards)]
 ResponseSets = Annotated[ResponseSetService, _service(lambda opened: opened.response_sets)]
 Collectors = Annotated[Collector, _service(lambda opened: opened.collector)]
+Audit = Annotated[AuditService, _service(lambda opened: opened.audit)]
 Projects = Annotated[ProjectService, _service(lambda opened: opened.projects)]
 Reports = Annotated[VersionReports, _service(lambda opened: opened.version_reports)]
 Drifts = Annotated[DriftService, _service(lambda opened: opened.drift)]

@@ -15,6 +15,7 @@ from app.api import errors
 from app.api.middleware import BodyLimit, HeadAsGet, RequestContext
 from app.api.routers import (
     api_keys,
+    audit,
     banks,
     calibrations,
     catalog,
@@ -66,6 +67,7 @@ _ROUTERS = (
     scorers,
     api_keys,
     projects,
+    audit,
 )
 
 #: What runs beside the API as long as it is up, such as a worker.

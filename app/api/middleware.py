@@ -12,13 +12,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars, unbind_contextvars
 
-from app.acting import NOBODY, acting_for
+from app.acting import NOBODY, Deed, acting_for, doing
 from app.api.errors import HTTP_CODES, internal_error_response, problem_response
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
 #: Asked every few seconds by machines.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +47,15 @@ class RequestContext:
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
             await send(message)
 
-        with bound_contextvars(request_id=request_id), acting_for(NOBODY):
+        deed = None
+        if scope["method"] not in _READING:
+            deed = Deed(
+                action=lambda: str(getattr(scope.get("route"), "name", scope["method"])),
+                path=scope["path"],
+                request_id=request_id,
+                address=(scope.get("client") or ("unknown",))[0],
+            )
+        with bound_contextvars(request_id=request_id), acting_for(NOBODY), doing(deed):
             try:
                 await self._app(scope, receive, send_with_id)
             except ClientDisconnect:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from app.acting import Deed, doing
+
 #: Subcommand -> one line of help. Module `app.cli.NAME`, with `_` for `-`, holds `command` (a
 #: function) or `app` (a group of subcommands).
 COMMANDS = {
@@ -50,6 +52,10 @@ _ALONE = {
     ("banks", "catalog"): "app.cli.catalog",
     ("banks", "install"): "app.cli.catalog",
 }
+
+
+#: Whose first word names the command, which the audit trail tells.
+_GROUPS = frozenset({"keys", "projects", "banks", "response-sets", "sessions"})
 
 
 def build(wanted: str | None, command: str | None = None) -> typer.Typer:
@@ -112,4 +118,6 @@ def main() -> None:
     """Entry point of the `sextant` command."""
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     wanted, command, *_ = [*words, None, None]
-    build(wanted, command)()
+    name = " ".join(filter(None, ("sextant", wanted, command if wanted in _GROUPS else None)))
+    with doing(Deed(action=lambda: name, path="", request_id=None, address="command line")):
+        build(wanted, command)()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app import scorers
 from app.adapters import AddressGuard, Transport
 from app.services.api_keys import ApiKeyService
+from app.services.audit import AuditService
 from app.services.banks.bundles import Bundles
 from app.services.banks.confined_tests import close_processes
 from app.services.banks.export import BankExports
@@ -60,6 +61,7 @@ class Services:
     api_keys: ApiKeyService
     logins: Logins
     projects: ProjectService
+    audit: AuditService
     endpoints: EndpointService
     marker_guard: MarkerGuard
     banks: BankService
@@ -143,6 +145,7 @@ async def open_services(
                 api_keys=api_keys,
                 logins=Logins(database, api_keys),
                 projects=ProjectService(database),
+                audit=AuditService(database),
                 endpoints=endpoints,
                 marker_guard=MarkerGuard(database),
                 banks=banks,

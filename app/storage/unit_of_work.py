@@ -10,8 +10,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 from typing_extensions import override
 
 from app.errors import DatabaseUnavailableError
+from app.storage import auditing
 from app.storage.repositories.answers import AnswerRepository
 from app.storage.repositories.api_keys import ApiKeyRepository
+from app.storage.repositories.audit import AuditRepository
 from app.storage.repositories.banks import BankRepository
 from app.storage.repositories.calibrations import CalibrationRepository
 from app.storage.repositories.collected import CollectedRepository
@@ -66,11 +68,20 @@ class UnitOfWork:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None:
+            try:
+                await auditing.note(self._db)
+            except BaseException as exc:
+                await self._transaction.__aexit__(type(exc), exc, exc.__traceback__)
+                raise
         await self._transaction.__aexit__(kind, error, trace)
+        if kind is None:
+            auditing.noted(self._db)
 
     def _open(self) -> None:
         self.api_keys = ApiKeyRepository(self._db)
         self.logins = LoginRepository(self._db)
+        self.audit = AuditRepository(self._db)
         self.projects = ProjectRepository(self._db)
         self.idempotency = IdempotencyRepository(self._db)
         self.secrets = SecretRepository(self._db)
@@ -130,6 +141,9 @@ class Reading(UnitOfWork):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if kind is None:
+            await auditing.note(self._db)
+            auditing.noted(self._db)
         await self._db.__aexit__(kind, error, trace)
         if isinstance(error, PoolTimeoutError):
             raise DatabaseUnavailableError("All database connections are busy.") from error

@@ -19,7 +19,7 @@ import structlog
 from procrastinate.exceptions import ConnectorException
 from procrastinate.jobs import Status
 
-from app.acting import EVERYBODY, acting_for
+from app.acting import EVERYBODY, acting_for, doing
 from app.adapters import AddressGuard, Transport
 from app.errors import DatabaseUnavailableError
 from app.services.calibrations.runner import CalibrationRunner
@@ -145,7 +145,7 @@ async def work(services: Services) -> None:
     """Run sessions, rankings, calibrations and installations until cancelled."""
     alone = partial(run_alone, services)
     # Who takes work looks at that of all projects; who does it, at its own's alone.
-    with acting_for(EVERYBODY):
+    with acting_for(EVERYBODY), doing(None):
         await _work(services, alone)
 
 

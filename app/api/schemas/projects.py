@@ -16,7 +16,7 @@ _Days = Annotated[int, Field(ge=1, le=36_500)]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
 
-class LimitsModel(Input):
+class ProjectLimits(Input):
     """What a project may use; null: as much as there is."""
 
     requests_per_s: Annotated[float, Field(gt=0)] | None = Field(
@@ -33,7 +33,7 @@ class LimitsModel(Input):
     )
 
 
-class RetentionModel(Input):
+class ProjectRetention(Input):
     """For how many days something stays; null: until it is deleted."""
 
     sessions_days: _Days | None = Field(
@@ -53,8 +53,8 @@ class ProjectCreate(Input):
 
     name: Name
     description: _Description = ""
-    limits: LimitsModel = Field(default_factory=LimitsModel)
-    retention: RetentionModel = Field(default_factory=RetentionModel)
+    limits: ProjectLimits = Field(default_factory=ProjectLimits)
+    retention: ProjectRetention = Field(default_factory=ProjectRetention)
 
 
 class ProjectUpdate(Input):
@@ -62,8 +62,8 @@ class ProjectUpdate(Input):
 
     name: Name = ABSENT
     description: _Description = ABSENT
-    limits: LimitsModel = ABSENT
-    retention: RetentionModel = ABSENT
+    limits: ProjectLimits = ABSENT
+    retention: ProjectRetention = ABSENT
 
     def to_changes(self) -> dict[str, Any]:
         """The same for the service."""
@@ -95,11 +95,11 @@ class ProjectRead(Output):
         return cls.read({**shallow(project), **said})
 
 
-def limits_of(model: LimitsModel) -> Limits:
+def limits_of(model: ProjectLimits) -> Limits:
     """As the service takes them."""
     return Limits(**{f.name: getattr(model, f.name) for f in fields(Limits)})
 
 
-def retention_of(model: RetentionModel) -> Retention:
+def retention_of(model: ProjectRetention) -> Retention:
     """As the service takes it."""
     return Retention(**{f.name: getattr(model, f.name) for f in fields(Retention)})

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
+from app.acting import owner
 from app.adapters.base import Completion, CompletionRequest, Examinee
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
 from app.items import FinishReason
@@ -86,7 +87,9 @@ class Cached:
             *(sorted(config.headers.items()), dict(config.options)),
         ]
         canonical = json.dumps(
-            [_VERSION, self._realm, who, call.body, repeat], sort_keys=True, ensure_ascii=False
+            [_VERSION, owner(), self._realm, who, call.body, repeat],
+            sort_keys=True,
+            ensure_ascii=False,
         )
         return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from sqlalchemy import func, text
+from sqlalchemy import Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.storage.rows.base import EMPTY_OBJECT, Base, Json
+from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json
 
 
 class ProjectRow(Base):
@@ -22,3 +22,24 @@ class ProjectRow(Base):
     revision: Mapped[int] = mapped_column(server_default=text("1"))
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class AuditRow(Base):
+    """Who changed what, when, and from where. Rows are added, and go when their time is up alone.
+
+    A trigger refuses all else. No foreign keys: what a row tells of may be gone.
+    """
+
+    __tablename__ = "audit"
+    __table_args__ = (Index(None, "project_id", "id"), Index(None, "key_id", "id"))
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(server_default=func.now())
+    project_id: Mapped[str | None]
+    key_id: Mapped[str | None]
+    action: Mapped[str]
+    path: Mapped[str]
+    #: Ids of what was made, changed or deleted, as far as they are rows of their own.
+    resources: Mapped[list[str]] = mapped_column(server_default=EMPTY_TEXTS)
+    request_id: Mapped[str | None]
+    address: Mapped[str]

@@ -1,0 +1,78 @@
+"""Who changed what, when, and from where."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, Query
+from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime
+
+from app.api.errors import errors
+from app.api.paging import Paging, list_of
+from app.api.routing import router as make_router
+from app.api.schemas.audit import AuditRead
+from app.api.schemas.common import ListRead
+from app.deps import Audit, Caller, caller
+from app.errors import NotFoundError
+from app.records.audit import AuditFilter
+
+router = make_router("/audit", tag="audit")
+
+_Text = Annotated[str | None, Query(min_length=1, max_length=200)]
+_Moment = Annotated[AwareDatetime | None, Query()]
+
+
+async def _wanted(
+    who: Annotated[Caller, caller("admin")],
+    key_id: _Text = None,
+    resource: Annotated[
+        str | None, Query(min_length=1, max_length=200, description="An id, or part of a path.")
+    ] = None,
+    action: _Text = None,
+    since: _Moment = None,
+    until: _Moment = None,
+) -> AuditFilter:
+    return AuditFilter(
+        project_id=who.administered,
+        key_id=key_id,
+        resource=resource,
+        action=action,
+        since=since,
+        until=until,
+    )
+
+
+Wanted = Annotated[AuditFilter, Depends(_wanted)]
+
+
+@router.get("", responses=errors(NotFoundError))
+async def list_audit(page: Paging, wanted: Wanted, audit: Audit) -> ListRead[AuditRead]:
+    """Changes, the newest first: all of them for admins of all projects, else one's project's."""
+    return list_of(await audit.page(page, wanted), AuditRead.read)
+
+
+@router.get(
+    "/export",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
+            "description": "A line of JSON for each change, the oldest first.",
+        }
+    },
+)
+async def export_audit(wanted: Wanted, audit: Audit) -> StreamingResponse:
+    """The same as a file of JSON lines, all of it."""
+
+    async def lines() -> AsyncIterator[str]:
+        async for entry in audit.all(wanted):
+            yield json.dumps(AuditRead.read(entry).model_dump(mode="json")) + "\n"
+
+    stamp = f"{datetime.now().astimezone():%Y%m%d}"
+    return StreamingResponse(
+        lines(),
+        media_type="application/x-ndjson",
+        headers={"Content-Disposition": f'attachment; filename="audit-{stamp}.jsonl"'},
+    )

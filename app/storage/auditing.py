@@ -1,0 +1,88 @@
+"""Notes in the audit trail what a transaction changes: the one place where that happens.
+
+Whoever changes something in a request or a command adds a row to the trail in the transaction of
+the first change, so that there is never one without the other.
+"""
+
+from typing import Any
+
+from sqlalchemy import event, insert
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import ORMExecuteState, Session
+from sqlalchemy.sql.elements import TextClause
+
+from app.acting import deed, present
+from app.storage.identifiers import new_id
+from app.storage.rows.base import OwnedRow
+from app.storage.rows.endpoints import ApiKeyRow, IdempotencyRow, KeptAnswerRow, LoginRow
+from app.storage.rows.projects import AuditRow, ProjectRow
+from app.storage.scoping import ScopedSession
+
+_TOUCHED, _CHANGED = "audit_touched", "audit_changed"
+#: Of the machinery, not of what people do.
+_UNSAID = (IdempotencyRow, KeptAnswerRow, LoginRow, AuditRow)
+_NAMED = (OwnedRow, ApiKeyRow, ProjectRow)
+#: Ids in one row at most.
+_MOST = 100
+
+
+async def note(db: AsyncSession) -> None:
+    """Add to the trail what this transaction changes, if it is the first of its request."""
+    what = deed()
+    if what is None or what.is_noted:
+        return
+    await db.flush()
+    if not db.info.get(_CHANGED):
+        return
+    acting = present()
+    await db.execute(
+        insert(AuditRow).values(
+            id=new_id("aud"),
+            project_id=acting.project_id or None,
+            key_id=acting.key_id,
+            action=what.action(),
+            path=what.path,
+            resources=list(db.info.get(_TOUCHED, ()))[:_MOST],
+            request_id=what.request_id,
+            address=what.address,
+        )
+    )
+
+
+def noted(db: AsyncSession) -> None:
+    """The transaction was committed: what was noted is."""
+    what = deed()
+    if what is not None and db.info.pop(_CHANGED, False):
+        what.is_noted = True
+
+
+@event.listens_for(ScopedSession, "before_flush")
+def _see_rows(session: Session, *_: Any) -> None:
+    for row in (*session.new, *session.dirty, *session.deleted):
+        if not isinstance(row, _UNSAID):
+            session.info[_CHANGED] = True
+            if isinstance(row, _NAMED):
+                _touch(session, str(row.__mapper__.primary_key_from_instance(row)[0]))
+
+
+@event.listens_for(ScopedSession, "do_orm_execute")
+def _see_statement(state: ORMExecuteState) -> None:
+    if deed() is None or state.is_select:
+        return
+    statement: Any = state.statement
+    if isinstance(statement, TextClause):
+        is_change = "INSERT INTO" in statement.text or "UPDATE " in statement.text
+    else:
+        mapper = state.bind_mapper
+        kind = mapper.class_ if mapper else None
+        is_change = kind is not None and kind not in _UNSAID
+        if is_change and kind is not None and issubclass(kind, _NAMED):
+            for name, value in statement.compile().params.items():
+                if name in {"id", "id_1"} and isinstance(value, str):
+                    _touch(state.session, value)
+    if is_change:
+        state.session.info[_CHANGED] = True
+
+
+def _touch(session: Session, resource_id: str) -> None:
+    session.info.setdefault(_TOUCHED, {})[resource_id] = None

@@ -1,0 +1,88 @@
+"""The audit trail: who changed what, and nobody changes it."""
+
+import json
+from typing import Any
+
+import psycopg
+import pytest
+from fastapi import FastAPI
+from structlog.typing import EventDict
+
+from app.services.projects import ProjectService
+from app.storage.database import Database
+from tests.api.conftest import Client
+from tests.api.test_projects import Member, bank_made, posted
+from tests.databases import libpq
+
+
+async def trail(client: Client, query: str = "") -> list[dict[str, Any]]:
+    answer = await client.get(f"/v1/audit?order=asc&limit=100{query}")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["data"]
+    return found
+
+
+async def test_each_change_stands_in_the_trail_once_with_its_key_and_request(
+    client: Client, logs: list[EventDict]
+) -> None:
+    bank = await bank_made(client, "exam")
+    head = {"If-Match": '"1"', "X-Request-Id": "mine-1"}
+    await client.patch("/v1/banks/exam", json={"description": "x"}, headers=head)
+    manual = {"mode": "manual", "bank": "exam", "stopping": {"max_items": 2}}
+    session = await posted(client, "/v1/sessions", manual)
+    await client.post(f"/v1/sessions/{session['id']}:cancel")
+    key = await posted(client, "/v1/api-keys", {"name": "k", "scopes": ["read"]})
+    await client.delete(f"/v1/api-keys/{key['id']}")
+    assert (await client.post("/v1/banks", json={"name": "exam"})).status_code == 409
+    assert (await client.get("/v1/banks/exam")).status_code == 200
+
+    entries = await trail(client)
+    assert [(entry["action"], entry["path"]) for entry in entries] == [
+        ("create_bank", "/v1/banks"),
+        ("import_into_bank", "/v1/banks/exam/imports"),
+        ("update_bank", "/v1/banks/exam"),
+        ("create_session", "/v1/sessions"),
+        ("cancel_session", f"/v1/sessions/{session['id']}:cancel"),
+        ("create_api_key", "/v1/api-keys"),
+        ("revoke_api_key", f"/v1/api-keys/{key['id']}"),
+    ]
+    assert bank["id"] in entries[0]["resources"]
+    assert entries[2]["request_id"] == "mine-1"
+    assert session["id"] in entries[3]["resources"]
+    assert key["id"] in entries[5]["resources"]
+    assert {entry["key_id"] for entry in entries} == {bank["created_by"]}
+    assert [entry["action"] for entry in await trail(client, f"&resource={session['id']}")] == [
+        "create_session",
+        "cancel_session",
+    ]
+    exported = (await client.get("/v1/audit/export")).text.splitlines()
+    assert [json.loads(line) for line in exported] == entries
+    assert key["secret"] not in json.dumps(entries)
+
+    told = [line for line in logs if line["event"] == "request"]
+    assert all(line["key_id"] == bank["created_by"] and line["request_id"] for line in told)
+
+
+async def test_an_admin_of_one_project_sees_its_changes_alone(
+    app: FastAPI, database: Database, client: Client
+) -> None:
+    member = await Member(app, database, "theirs").client("admin")
+    await bank_made(client, "mine")
+    await bank_made(member, "theirs")
+    assert {entry["project_id"] for entry in await trail(member)} == {
+        (await ProjectService(database).find("theirs")).id
+    }
+    assert len(await trail(client)) == 4
+    reader = await Member(app, database, "readers").client("read", "run", "banks:write")
+    assert (await reader.get("/v1/audit")).status_code == 403
+    for each in (member, reader):
+        await each.aclose()
+
+
+async def test_nobody_changes_the_trail(client: Client, database_url: str) -> None:
+    await posted(client, "/v1/banks", {"name": "exam"})
+    with psycopg.connect(libpq(database_url), autocommit=True) as connection:
+        for statement in ("UPDATE audit SET key_id = 'x'", "DELETE FROM audit", "TRUNCATE audit"):
+            with pytest.raises(psycopg.errors.RaiseException, match="added to"):
+                connection.execute(statement)
+    assert len(await trail(client)) == 1
