@@ -6,6 +6,7 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
+from app.cli.asking import ModeOption, Shots, System, prompt_of
 from app.cli.client import ApiClient
 from app.cli.connection import (
     FAILED,
@@ -59,6 +60,9 @@ def command(
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     selector: Annotated[str | None, typer.Option(help="Criterion that chooses items.")] = None,
     prediction: PredictionOption = None,
+    shots: Shots = None,
+    system: System = None,
+    mode: ModeOption = None,
     concurrency: Annotated[int, typer.Option(help="Items in flight, of each endpoint.")] = 1,
     seed: Annotated[int | None, typer.Option(help="For every random choice.")] = None,
     quiet: QuietOption = False,
@@ -82,6 +86,7 @@ def command(
             min_items=min_items,
             max_items=max_items,
             tie_width=tie_width,
+            prompt=prompt_of(shots, system, mode),
             seed=seed,
             budget=given(items=budget_items, usd=budget_usd, tokens=budget_tokens),
             selection=given(criterion=selector.replace("-", "_") if selector else None),

@@ -52,7 +52,8 @@ async def ended(client: Client, ranking_id: str) -> dict[str, Any]:
 
 
 async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client: Client) -> None:
-    created = await client.post("/v1/rankings", json=BODY)
+    body = {**BODY, "prompt": {"system": "Be brief."}}
+    created = await client.post("/v1/rankings", json=body)
 
     assert created.status_code == 202, created.text
     made = created.json()
@@ -78,6 +79,13 @@ async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client
     }
     session = (await client.get(f"/v1/sessions/{second['order'][0]['session_id']}")).json()
     assert session["ranking_id"] == made["id"]
+    hashes = {
+        (await client.get(f"/v1/sessions/{entry['session_id']}")).json()["provenance"][
+            "prompt_template_hash"
+        ]
+        for entry in second["order"]
+    }
+    assert len(hashes) == 1  # who joined was asked as the others were
 
 
 async def taught_by_weak_examinees(database: Database) -> None:

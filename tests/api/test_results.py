@@ -46,6 +46,11 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
 ) -> None:
     strong = await measured(client, working, "strong", 2.0)
     weak = await measured(client, working, "weak", -2.0)
+    other = await measured(client, working, "weak", -2.0, prompt={"system": "Be brief."})
+    unlike = {"session_ids": [strong["id"], other["id"]]}
+    caution = (await client.post("/v1/comparisons", json=unlike)).json()["caution"]
+    assert "were not asked alike: they differ in words around the questions" in caution
+    assert "not asked alike" in (await client.get("/v1/banks/demo/leaderboard")).json()["caution"]
 
     response = await client.post(
         "/v1/comparisons", json={"session_ids": [strong["id"], weak["id"]]}
@@ -54,6 +59,7 @@ async def test_two_sessions_compare_by_common_items_and_by_theta(
     assert response.status_code == 200, response.text
     found = response.json()
     assert (found["first"]["label"], found["second"]["label"]) == ("strong", "weak")
+    assert found["caution"] is None
     theta = found["theta"]
     assert theta["delta"] == pytest.approx(strong["estimate"]["theta"] - weak["estimate"]["theta"])
     assert theta["verdict"] == "above"

@@ -91,3 +91,6 @@ class ComparisonRead(Output):
         default=None,
         description="Why two sessions are not compared: too few of one's answers are marked.",
     )
+    caution: str | None = Field(
+        default=None, description="In which ways the two sessions were not asked alike."
+    )

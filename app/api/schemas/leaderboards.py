@@ -98,6 +98,9 @@ class BoardRead(Output):
     unranked: list[UnrankedEntry] = Field(
         description="Endpoints whose latest session has too few marked answers for a result."
     )
+    caution: str | None = Field(
+        default=None, description="In which ways these sessions were not asked alike."
+    )
 
     @classmethod
     def of(cls, board: Board) -> "BoardRead":
@@ -106,6 +109,7 @@ class BoardRead(Output):
             scale=board.scale,
             data=[LeaderboardEntry.of(entry) for entry in board.entries],
             unranked=[UnrankedEntry.of(entry) for entry in board.unranked],
+            caution=board.caution,
         )
 
 
@@ -128,6 +132,7 @@ class LeaderboardRead(BoardRead):
             scale=board.scale,
             data=board.data,
             unranked=board.unranked,
+            caution=board.caution,
             bank_id=found.bank.id,
             bank=found.bank.name,
             confidence=found.confidence,

@@ -16,7 +16,7 @@ from app.api.schemas.designs import (
 )
 from app.api.schemas.endpoints import EndpointCreate
 from app.api.schemas.session_figures import ExtrapolationRead, FailureRead
-from app.api.schemas.sessions import Seed
+from app.api.schemas.sessions import PromptChange, Seed
 from app.engine import StopReason
 from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.records.fields import made_of, shallow
@@ -124,6 +124,10 @@ class RankingCreate(Input):
         default=1, description="Items in flight at once, of each endpoint."
     )
     failures: FailuresInput | None = None
+    prompt: PromptChange = Field(
+        default_factory=PromptChange,
+        description="What all of them are asked otherwise than the bank says.",
+    )
     seed: Seed | None = Field(default=None, description="Drawn, and reported, if absent.")
     metadata: Metadata = Field(default_factory=dict)
 
@@ -149,6 +153,7 @@ class RankingCreate(Input):
             endpoints=[endpoint.to_domain() for endpoint in self.endpoints],
             rules=made_of(RankingRules, self, holm=self.correction == "holm"),
             budget=self.budget.to_domain(),
+            prompt=self.prompt.model_dump(exclude_none=True),
             asking={name: section for name, section in asking.items() if section is not None},
         )
 

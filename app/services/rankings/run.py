@@ -29,11 +29,13 @@ class RankingPlan:
         rules: When it is content.
         budget: What all its members may cost together.
         asking: How each of them is asked.
+        prompt: What is otherwise than the bank has it; see `asking.chosen_style`.
     """
 
     rules: RankingRules
     budget: RankingBudget
     asking: SessionPlan = field(default_factory=lambda: SessionPlan.from_dict({}))
+    prompt: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> "RankingPlan":
@@ -42,6 +44,7 @@ class RankingPlan:
             rules=RankingRules(**stored["rules"]),
             budget=RankingBudget(**stored["budget"]),
             asking=SessionPlan.from_dict(stored["asking"]),
+            prompt=stored.get("prompt", {}),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,6 +53,7 @@ class RankingPlan:
             "rules": asdict(self.rules),
             "budget": asdict(self.budget),
             "asking": self.asking.to_dict(),
+            "prompt": dict(self.prompt),
         }
 
     def ranking(self, tests: Sequence[AdaptiveTest], closed: frozenset[int]) -> Ranking:

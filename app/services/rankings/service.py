@@ -49,6 +49,7 @@ class RankingSpec:
         budget: What all endpoints together may cost; without `items`, as many as `rules` say.
         asking: Estimator, selection, concurrency and failure limits, as
             `SessionPlan.from_dict` reads them.
+        prompt: What all are asked otherwise than the bank says: `mode`, `shots`, `system`.
         seed: For every random choice; drawn if not given.
         metadata: Free string pairs.
     """
@@ -59,6 +60,7 @@ class RankingSpec:
     rules: RankingRules = field(default_factory=RankingRules)
     budget: RankingBudget = field(default_factory=RankingBudget)
     asking: Mapping[str, Any] = field(default_factory=dict)
+    prompt: Mapping[str, Any] = field(default_factory=dict)
     seed: int | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
 
@@ -106,6 +108,7 @@ class RankingService:
             rules=spec.rules,
             budget=budget,
             asking=_asking(_with_criterion(spec.asking, version), spec.rules, budget),
+            prompt=spec.prompt,
         )
         endpoints = [await self._to_ask(endpoint) for endpoint in spec.endpoints]
         settings = [endpoint.settings for endpoint in endpoints]
@@ -116,7 +119,7 @@ class RankingService:
         _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         markers = await self._sessions.markers_of(version)
-        prompt = self._in_common(version, settings)
+        prompt = {**self._in_common(version, settings), **spec.prompt}
         members = [
             await self._sessions.draft(
                 endpoint,
@@ -187,7 +190,7 @@ class RankingService:
             joining,
             version,
             plan.asking,
-            prompt={"mode": asked["mode"]} if "mode" in asked else {},
+            prompt={**before.prompt, **({"mode": asked["mode"]} if "mode" in asked else {})},
             seed=_seed_of(record.seed, len(in_it)),
             markers=await self._sessions.markers_of(version),
         )

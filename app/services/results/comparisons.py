@@ -14,6 +14,7 @@ from app.records.sessions import Administration, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.responses.sheets import table_of
+from app.services.results.ways import apart
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
@@ -47,6 +48,7 @@ class Comparison:
         score: Mean difference on these; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few marked answers.
+        caution: In which ways two sessions were not asked alike; None where they were.
     """
 
     first: Compared
@@ -57,6 +59,7 @@ class Comparison:
     score: Difference | None
     theta: Difference | None
     reason: str | None = None
+    caution: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,7 @@ class ComparisonService:
             if reasons
             else of_abilities(one.ability(), other.ability(), confidence=confidence),
             reason=" ".join(reasons) or None,
+            caution=apart([one.record, other.record]),
         )
 
     async def examinees(

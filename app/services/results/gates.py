@@ -13,6 +13,7 @@ from app.records.gates import GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
+from app.services.results.ways import unlike_calibrated
 from app.services.sessions.derived import EXTEND
 from app.services.sessions.drafts import SessionSpec
 from app.services.sessions.plan import SessionPlan
@@ -194,7 +195,7 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         session=session,
         value=value,
         result=decision,
-        detail=said + _cautioned(result),
+        detail=said + _cautioned(result, session),
         extrapolation=result.extrapolation,
     )
 
@@ -220,9 +221,9 @@ async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
     return found
 
 
-def _cautioned(result: Result) -> str:
-    caution = (result.extrapolation or {}).get("caution")
-    return "" if caution is None else f" {caution}"
+def _cautioned(result: Result, session: SessionRecord) -> str:
+    cautions = ((result.extrapolation or {}).get("caution"), unlike_calibrated(session))
+    return "".join(f" {caution}" for caution in cautions if caution is not None)
 
 
 def _said(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
 from app.records.sessions import SessionRecord
+from app.services.results.ways import apart
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
@@ -42,11 +43,16 @@ class Unranked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """Results on one scale, best first, and endpoints without one."""
+    """Results on one scale, best first, and endpoints without one.
+
+    Attributes:
+        caution: In which ways the sessions were not asked alike; None where they were.
+    """
 
     scale: str
     entries: tuple[Entry, ...]
     unranked: tuple[Unranked, ...] = ()
+    caution: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,4 +119,5 @@ def _board(scale: str, records: Sequence[SessionRecord], confidence: float) -> B
             for place in ranks.order
         ),
         unranked=tuple(unranked),
+        caution=apart([record for record, _ in known]),
     )

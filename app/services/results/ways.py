@@ -1,0 +1,58 @@
+"""Whether the sessions that a result compares were asked alike."""
+
+from collections.abc import Sequence
+
+from app.records.sessions import SessionRecord
+from app.reports.figures import asked_caution
+
+#: What makes two ways of asking different, and how it is told.
+_TOLD = {
+    "mode": "mode",
+    "normalise": "lengths that likelihoods are divided by",
+    "shots": "examples before each question",
+    "template_hash": "words around the questions",
+    "scorer": "scorer",
+    "unparsed_policy": "what unreadable answers count as",
+}
+#: Different in itself, and told by a hash alone: its values say nothing to people.
+_NOT_SHOWN = frozenset({"template_hash"})
+
+
+def apart(sessions: Sequence[SessionRecord]) -> str | None:
+    """What is to be said where sessions were asked in different ways; None where they were not.
+
+    Who marks a withheld bank is not told, nor that it differs.
+    """
+    if len(sessions) < 2:
+        return None
+    withheld = any(session.withheld for session in sessions)
+    ways = [
+        {
+            **session.provenance.get("asked", {}),
+            "unparsed_policy": session.provenance.get("asking", {}).get("unparsed_policy"),
+        }
+        for session in sessions
+    ]
+    said = []
+    for name, words in _TOLD.items():
+        values = {way[name] for way in ways if way.get(name) is not None}
+        if len(values) < 2 or (withheld and name == "scorer"):
+            continue
+        if name == "template_hash" and said:  # what was said changes it
+            continue
+        shown = "" if name in _NOT_SHOWN else f" ({', '.join(sorted(map(str, values)))})"
+        said.append(words + shown)
+    if not said:
+        return None
+    return (
+        f"These sessions were not asked alike: they differ in {'; '.join(said)}. What differs "
+        "between them may be that, and not the models."
+    )
+
+
+def unlike_calibrated(session: SessionRecord) -> str | None:
+    """What is to be said where a session asked otherwise than its bank's calibration."""
+    asked = dict(session.provenance.get("asked", {}))
+    if session.withheld:
+        asked.pop("scorer", None)
+    return asked_caution(asked, session.provenance.get("asked_when_calibrated", {}))
