@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.exchange.lm_eval_files import folders
@@ -54,6 +56,7 @@ class Recorder(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
+    @override
     def log_message(self, *_: object) -> None:
         """Nothing."""
 
@@ -109,7 +112,7 @@ def main() -> None:
         sets: dict[str, tuple[Path, set[bytes], str]] = {}
         for task in ("sums", "colours"):
             files = folders(options.models, options.questions, tasks=[task])
-            rows = []
+            rows: list[dict[str, Any]] = []
             for name, text in files.items():
                 path = folder / task / name
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
@@ -14,6 +14,9 @@ from app.cli.console import err, fail_clearly, out
 from app.cli.logins import target
 from app.cli.options import AskServerOption, DryRunOption, ServerKeyOption, file_option
 from app.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from app.exchange.mapped_items import FieldMap
 
 #: Findings that an import prints; `sextant banks lint` has them all.
 _SHOWN = 10
@@ -103,6 +106,19 @@ def import_bank(
             "`difficulty`), tags (easy, level-3, ...), position (from easy to hard), or none."
         ),
     ] = None,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--map",
+            metavar="ITEM=FILE,...",
+            help="Fields of a JSONL, CSV or Parquet file of another form, such as "
+            "prompt=question,target=answer,choices=choices.text.",
+        ),
+    ] = None,
+    target_after: Annotated[
+        str | None,
+        typer.Option(help="With --map: the target is what follows this mark, such as '####'."),
+    ] = None,
     bundle: Annotated[
         Path | None, file_option(help="A bank as one file, which `export --bundle` wrote.")
     ] = None,
@@ -112,6 +128,7 @@ def import_bank(
 ) -> None:
     """Import items, parameters or both, or a whole bank: all of it or nothing."""
     named = target(server, server_key)
+    mapping = _mapping(fields, target_after, items)
     if bundle is not None:
         others = (items, parameters, response_model, scorer, unparsed, scale, from_version)
         flags = dry_run or provisional
@@ -127,6 +144,7 @@ def import_bank(
         report = import_files(
             name,
             items=items,
+            mapping=mapping,
             parameters=parameters,
             scorer=scorer,
             dry_run=dry_run,
@@ -142,7 +160,7 @@ def import_bank(
         _show_report(report)
         return
     body = given(
-        items=items and _sent(items),
+        items=items and _sent(items, mapping),
         parameters=parameters and _sent(parameters),
         response_model=response_model,
         scale=scale,
@@ -193,12 +211,28 @@ async def _into(
         raise
 
 
-def _sent(path: Path) -> dict[str, str]:
+def _mapping(fields: str | None, target_after: str | None, items: Path | None) -> "FieldMap | None":
+    if fields is None and target_after is None:
+        return None
+    if fields is None or items is None:
+        raise InvalidInputError(
+            "--map is of --items, and --target-after of --map, which names the target's field."
+        )
+    from app.exchange.mapped_items import field_map
+
+    return field_map(fields, target_after)
+
+
+def _sent(path: Path, mapping: "FieldMap | None" = None) -> dict[str, str]:
     """A file as an import takes it.
 
     Raises:
         InvalidInputError: Not UTF-8.
     """
+    if mapping is not None:
+        from app.cli.local_imports import mapped_lines
+
+        return {"name": f"{path.name}.jsonl", "content": mapped_lines(path, mapping)}
     try:
         return {"name": path.name, "content": path.read_text("utf-8")}
     except UnicodeDecodeError:

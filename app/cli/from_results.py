@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
-from app.cli.options import ServerKeyOption
+from app.cli.logins import Target, target
+from app.cli.options import AskServerOption, ServerKeyOption
 from app.cli.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
 
@@ -86,9 +87,7 @@ def from_results(
     withheld: Annotated[
         bool, typer.Option("--withheld", help="Show the questions to few; see docs/withheld.md.")
     ] = False,
-    server: Annotated[
-        str | None, typer.Option(help="Make it on this Sextant server instead of the database.")
-    ] = None,
+    server: AskServerOption = None,
     server_key: ServerKeyOption = None,
     json: Annotated[
         str | None, typer.Option("--json", help="Write what came out as JSON; - for stdout.")
@@ -120,7 +119,8 @@ def from_results(
     if least_models is not None:
         body["least_models"] = least_models
     found = _files(paths)
-    make = _here(found, body) if server is None else _there(server, server_key, found, body)
+    named = target(server, server_key)
+    make = _here(found, body) if named is None else _there(named, found, body)
     begun, calibration, version = run_until_signal(make)
     write_json(json, {**begun, "calibration": calibration, "version": version})
     if json != "-":
@@ -184,9 +184,7 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
             return told, *await _ended(get, begun.calibration.id)
 
 
-async def _there(
-    server: str, key: str | None, files: "list[SourceFile]", body: dict[str, Any]
-) -> Made:
+async def _there(named: Target, files: "list[SourceFile]", body: dict[str, Any]) -> Made:
     """On another server, which is sent the files."""
     from app.cli.client import ApiClient
 
@@ -196,7 +194,7 @@ async def _there(
             content = stream.read()
         packed = content if content.startswith((_GZIP, b"PK")) else gzip.compress(content, mtime=0)
         sent.append({"name": file.name, "content_base64": b64encode(packed).decode()})
-    async with ApiClient(server, key) as client:
+    async with ApiClient(named.url, named.key) as client:
         begun = await client.post("/v1/banks:from-results", {**body, "files": sent})
         _tell(begun)
         if begun["calibration"] is None:

@@ -1,7 +1,9 @@
 """Imports on the database of this machine, of files of any size, told as the API tells them."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeVar
 
@@ -9,10 +11,11 @@ from app.api.schemas.banks import ImportRead
 from app.api.schemas.response_sets import AnswerImportRead
 from app.cli.runtime import runtime
 from app.exchange.items import read_items
+from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.records.provisional import PROVISIONAL
-from app.services.banks.imports import BankImport
+from app.services.banks.imports import BankImport, item_fields, new_item
 from app.services.banks.provisional import told_guesses
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
@@ -34,6 +37,7 @@ def import_files(
     name: str,
     *,
     items: Path | None,
+    mapping: FieldMap | None,
     parameters: Path | None,
     scorer: str | None,
     dry_run: bool,
@@ -44,13 +48,15 @@ def import_files(
     Args:
         name: Of the bank.
         items: File of items.
+        mapping: Which of its fields are which, where it is no item file.
         parameters: File of their parameters.
         scorer: Of a new bank.
         dry_run: Write nothing.
         settings: Of `BankImport`.
     """
+    reader = read_items if mapping is None else partial(read_mapped, mapping=mapping)
     request = BankImport(
-        items=_read(items, read_items) or (),
+        items=_read(items, reader) or (),
         parameters=_read(parameters, read_parameters),
         **settings,
     )
@@ -71,6 +77,17 @@ def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> dict[s
         lambda services: services.response_sets.import_set(name, request, dry_run=dry_run)
     )
     return AnswerImportRead.of(report).model_dump(mode="json")
+
+
+def mapped_lines(path: Path, mapping: FieldMap) -> str:
+    """The items of a file of another form, as lines of an item file."""
+    records = _read(path, partial(read_mapped, mapping=mapping)) or ()
+    lines = []
+    for record in records:
+        fields = item_fields(new_item(record, ""))
+        del fields["expected_tokens"]
+        lines.append(json.dumps(fields, ensure_ascii=False))
+    return "\n".join(lines)
 
 
 class _Reader(Protocol[T_co]):

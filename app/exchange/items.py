@@ -212,7 +212,7 @@ def _csv_rows(lines: _Lines) -> Iterator[tuple[int, Mapping[str, Any] | FieldPro
         row = reader.line_num + 1
         for cells in reader:
             if len(cells) == len(header):
-                yield row, _fields_of_cells(dict(zip(header, cells, strict=True)))
+                yield row, fields_of_cells(dict(zip(header, cells, strict=True)))
             elif cells:
                 detail = f"expected {len(header)} cells as in the header, got {len(cells)}"
                 yield row, FieldProblem(f"{lines.name}:{row}", detail)
@@ -249,7 +249,7 @@ def _check_header(header: list[str], name: str) -> None:
         )
 
 
-def _fields_of_cells(cells: dict[str, str]) -> dict[str, Any]:
+def fields_of_cells(cells: dict[str, str]) -> dict[str, Any]:
     """CSV cells as the JSON values that `parse_item` reads; an empty cell is an absent field."""
     fields: dict[str, Any] = {name: cell for name, cell in cells.items() if cell.strip()}
     for name in ("choices", "tags"):

@@ -8,11 +8,10 @@ from app.errors import FileFormatError, InvalidInputError
 from app.exchange.item_record import parse_item
 from app.exchange.results.asked_item import AskedItem, common_space
 from app.exchange.results.found import Choice, Found
+from app.exchange.results.lm_eval_items import BY_METRIC
 from app.exchange.results.questions import NORMALISATIONS, RIGHT, Questions
 from app.items import ScorerSpec
 
-#: What each of lm-eval's metrics divides the likelihoods by.
-_BY_METRIC = {"acc": "none", "acc_norm": "characters", "acc_bytes": "bytes"}
 #: Share of the recorded marks that the likeliest option has to explain.
 _LEAST_AGREEMENT = 0.95
 #: Marks in the blank of a question; the first that stands in no text is taken.
@@ -205,7 +204,7 @@ class _Builder:
         by_metric = {
             name for taken in self._seen.taken.values() for name, n in taken["metric"].items() if n
         }
-        named = {_BY_METRIC.get(name) for name in by_metric}
+        named = {BY_METRIC.get(name) for name in by_metric}
         wanted = named.pop() if len(named) == 1 else None
         rows = sum(each.rows for each in self._seen.agreement.values())
         if not rows:

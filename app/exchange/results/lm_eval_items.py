@@ -21,6 +21,8 @@ _ONE_TEXT = (
     "it asks how likely one text is, or how the model goes on, and not for one of several options "
     "or an answer in words"
 )
+#: What each metric divides the likelihoods of options by.
+BY_METRIC = {"acc": "none", "acc_norm": "characters", "acc_bytes": "bytes"}
 #: Filters that leave an answer as `extract` reads it.
 _PLAIN_FILTERS = frozenset({"take_first", "remove_whitespace"})
 

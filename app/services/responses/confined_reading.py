@@ -14,7 +14,7 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
@@ -188,6 +188,7 @@ def _written(draft: Draft, output: BinaryIO) -> dict[str, Any]:
         "sheets": sheets,
         "files": [(file.name, file.file_format, file.rows_read) for file in draft.files],
         "passed_over": draft.passed_over,
+        "asked": draft.choices.asked,
         "rows_read": draft.rows_read,
         "accepted": draft.accepted,
         "counts": draft.skips.counts,
@@ -262,7 +263,7 @@ def _to_json(request: AnswerImport) -> dict[str, Any]:
 
 
 def _draft(choices: Choices, value: Any, output: BinaryIO) -> Draft:
-    draft = Draft(choices)
+    draft = Draft(replace(choices, asked=value["asked"]))
     draft.columns = {item: column for column, item in enumerate(value["columns"])}
     for examinee, trial, n_codes, has_fractions in value["sheets"]:
         sheet = Sheet(bytearray(output.read(n_codes)))

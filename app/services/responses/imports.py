@@ -5,7 +5,7 @@ Pure but for reading the files: `ResponseSetService` stores what this says.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,9 +21,11 @@ from app.exchange.recorded import (
 )
 from app.exchange.response_files import ResponseFormat, read_answers, sources_of
 from app.exchange.results.asked_item import Seen
+from app.exchange.results.ways import Ways
 from app.items import Outcome
 from app.records.response_sets import StoredSheet
 from app.services.responses.sheets import NOT_RUN, Merged, Sheet, code_of
+from app.services.responses.unparsed import in_common
 
 #: Places that a report names for each reason.
 MAX_PLACES = 10
@@ -220,11 +222,17 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
     Raises:
         FileFormatError: A file that cannot be read or needs a choice, or no answer in any.
     """
-    draft = Draft(request.choices)
+    draft, ways = Draft(request.choices), Ways()
+
+    def look(seen: Seen) -> None:
+        ways.saw(seen)
+        if saw is not None:
+            saw(seen)
+
     sources, draft.passed_over = sources_of(request.files, request.file_format)
     for file_format, source in sources:
         before = draft.rows_read
-        for part in read_answers(file_format, source, request.choices, saw):
+        for part in read_answers(file_format, source, request.choices, look):
             if isinstance(part, Recorded):
                 draft.rows_read += 1
                 draft.add(part, source.name)
@@ -244,6 +252,8 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
             for skipped in draft.skipped()
         )
         raise FileFormatError(f"Expected at least one answer, got none ({reasons or 'no rows'}).")
+    if draft.choices.asked is None:
+        draft.choices = replace(draft.choices, asked=in_common(ways.all) or None)
     return draft
 
 

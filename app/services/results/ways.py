@@ -33,7 +33,7 @@ def apart(sessions: Sequence[SessionRecord]) -> str | None:
         }
         for session in sessions
     ]
-    said = []
+    said: list[str] = []
     for name, words in _TOLD.items():
         values = {way[name] for way in ways if way.get(name) is not None}
         if len(values) < 2 or (withheld and name == "scorer"):

@@ -1,0 +1,158 @@
+"""Items of files made for something else: JSON lines, CSV or Parquet, with their fields mapped.
+
+`prompt=question,target=answer` says which field of a row is which field of an item; a dot leads
+into an object: `choices=choices.text`. Where labels stand beside the options (`label` beside
+`text`, as data sets of the hub have them), a target that is one of the labels means the option of
+that place.
+"""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO
+
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.catalog.rows import read_rows
+from app.exchange.files import Problems, as_text
+from app.exchange.item_record import FIELDS, ItemRecord, parse_item
+from app.exchange.items import MAX_FILE_BYTES, MAX_ROW_BYTES, fields_of_cells
+
+_PARQUET = b"PAR1"
+_TEXT, _LABEL = "text", "label"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldMap:
+    """Which field of a row is which of an item.
+
+    Attributes:
+        fields: Field of the item to field of the row, dots lead into objects.
+        target_after: The target is what follows this mark, its last one, in its field.
+
+    Raises:
+        InvalidInputError: Nothing is mapped, or an item has no field of a name.
+    """
+
+    fields: Mapping[str, str]
+    target_after: str | None = None
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.fields.keys() - FIELDS)
+        if unknown or not self.fields:
+            raise InvalidInputError(
+                f"Expected item fields of {', '.join(sorted(FIELDS))} to be mapped, as in "
+                f"prompt=question,target=answer; got {unknown[0] if unknown else 'nothing'!r}."
+            )
+
+
+def field_map(text: str, target_after: str | None = None) -> FieldMap:
+    """The map in `prompt=question,target=answer`.
+
+    Raises:
+        InvalidInputError: Not of that form, or as for `FieldMap`.
+    """
+    fields = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, equals, source = part.partition("=")
+        if not (equals and name.strip() and source.strip()):
+            raise InvalidInputError(
+                f"Expected ITEM=FILE, as in prompt=question,target=answer; got {part!r:.80}."
+            )
+        fields[name.strip()] = source.strip()
+    return FieldMap(fields=fields, target_after=target_after)
+
+
+def read_mapped(
+    source: bytes | BinaryIO, *, name: str = "items", mapping: FieldMap
+) -> list[ItemRecord]:
+    """Items of a file; either every row is good or none is returned.
+
+    A row without a mapped key, `id` or `key` is named by its place, from 1.
+
+    Raises:
+        FileFormatError: Faults, each with file, row and field.
+    """
+    content = source if isinstance(source, bytes) else source.read(MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise FileFormatError(f"{name}: expected at most {MAX_FILE_BYTES} bytes, got more.")
+    records: list[ItemRecord] = []
+    problems, seen = Problems(), set[str]()
+    for row, given in enumerate(_rows(content, name), start=1):
+        place = partial("{}:{}:{}".format, name, row)
+        try:
+            fields = _fields(given, mapping, row)
+            record = parse_item(fields, row=row, place=place)
+        except InvalidInputError as error:
+            for problem in error.problems:
+                problems.add(problem.pointer, problem.detail)
+            if not error.problems:
+                problems.add(place("target"), error.detail)
+            continue
+        if record.key in seen:
+            problems.add(place("key"), f"expected a key of its own, got {record.key!r} again")
+        seen.add(record.key)
+        records.append(record)
+    problems.raise_any(name)
+    if not records:
+        raise FileFormatError(f"{name}: expected at least one item, got none.")
+    return records
+
+
+def _rows(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
+    is_table = not content.startswith(_PARQUET) and content.lstrip()[:1] != b"{"
+    if not is_table:
+        yield from read_rows(content, name)
+        return
+    csv.field_size_limit(MAX_ROW_BYTES)
+    reader = csv.DictReader(io.StringIO(as_text(content, name)), strict=True)
+    try:
+        for cells in reader:
+            yield {key: cell for key, cell in cells.items() if key is not None and cell}
+    except csv.Error as error:
+        raise FileFormatError(f"{name}:{reader.line_num}: expected CSV, got {error}.") from error
+
+
+def _fields(row: Mapping[str, Any], mapping: FieldMap, number: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for field, source in mapping.fields.items():
+        value = _at(row, source.split("."))
+        if value is None:
+            known = ", ".join(map(str, row))[:200]
+            raise InvalidInputError(f"expected a field {source!r}, found {known}")
+        fields[field] = value
+    cells = {name: value for name, value in fields.items() if isinstance(value, str)}
+    fields |= fields_of_cells({name: cells[name] for name in ("choices", "tags") if name in cells})
+    if not {"key", "id"} & fields.keys():
+        fields["key"] = next((row[name] for name in ("id", "key") if row.get(name)), str(number))
+    if mapping.target_after is not None:
+        fields["target"] = _after(fields.get("target"), mapping.target_after)
+    return _with_labels(row, mapping, fields)
+
+
+def _at(row: object, path: Sequence[str]) -> Any:
+    for name in path:
+        row = row.get(name) if isinstance(row, Mapping) else None
+    return row
+
+
+def _after(target: object, mark: str) -> str:
+    if not isinstance(target, str) or mark not in target:
+        raise InvalidInputError(f"expected {mark!r} in the target, got {target!r:.80}")
+    return target.rpartition(mark)[2].strip()
+
+
+def _with_labels(
+    row: Mapping[str, Any], mapping: FieldMap, fields: dict[str, Any]
+) -> dict[str, Any]:
+    path = mapping.fields.get("choices", "").split(".")
+    choices = fields.get("choices")
+    if path[-1] != _TEXT or not isinstance(choices, list):
+        return fields
+    labels = _at(row, [*path[:-1], _LABEL])
+    if isinstance(labels, list) and len(labels) == len(choices):
+        target = fields.get("target")
+        if target in labels:
+            return {**fields, "target": choices[labels.index(target)]}
+    return fields

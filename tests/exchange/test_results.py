@@ -1,0 +1,145 @@
+"""What recorded results say was asked, and the items that are made of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.errors import FileFormatError
+from app.exchange.recorded import Choices, SourceFile
+from app.exchange.response_files import files_at
+from app.exchange.results.found import Found
+from app.items import ScorerSpec
+from app.services.responses.imports import AnswerImport, read_draft
+from app.services.responses.results import ResultsImport, read_results
+from tests.exchange.lm_eval_files import folders, sources
+
+NAME = "model/samples_task_2026-11-20T10-00-00.jsonl"
+
+
+def found_in(rows: Sequence[Mapping[str, Any]], **settings: Any) -> Found:
+    text = "\n".join(map(json.dumps, rows))
+    return found_of([SourceFile.of_bytes(NAME, text.encode())], **settings)
+
+
+def found_of(files: Sequence[SourceFile], **settings: Any) -> Found:
+    answers = AnswerImport(files=files, choices=Choices(take_first=True))
+    return read_results(ResultsImport(answers=answers, **settings))[1]
+
+
+def row(requests: Sequence[tuple[Any, Any]], doc_id: int = 0, **fields: Any) -> dict[str, Any]:
+    return {
+        "doc_id": doc_id,
+        "doc": {"n": doc_id},
+        "arguments": {
+            f"gen_args_{k}": {"arg_0": context, "arg_1": after}
+            for k, (context, after) in enumerate(requests)
+        },
+        "resps": [[[str(-1.0 - 8 * k), "False"]] for k in range(len(requests))],
+        "target": "0",
+        "acc": 1.0,
+        **fields,
+    }
+
+
+def test_an_option_in_a_blank_is_put_back_there() -> None:
+    sent = [(f"The cup or the box: the {end}", " was big.") for end in ("cup", "box")]
+    found = found_in([row(sent)])
+    (item,) = found.items
+    assert item["prompt"] == "The cup or the box: the _ was big."
+    assert (item["choices"], item["target"]) == (["cup", "box"], ["cup"])
+    assert found.style["blank"] == "_"
+    taken = [(f"a_b {end}", " was big.") for end in ("cup", "box")]
+    assert found_in([row(taken)]).style["blank"] == "____"
+
+
+def test_turns_of_a_chat_are_kept_as_they_were_sent() -> None:
+    turns = [
+        {"role": "system", "content": "Brief."},
+        {"role": "user", "content": "1?"},
+        {"role": "assistant", "content": "1"},
+        {"role": "user", "content": "2?"},
+    ]
+    asked = row([([json.dumps(turns)], {"until": [], "max_gen_toks": 64})], exact_match=1.0)
+    found = found_in([{**asked, "resps": [["0"]], "acc": None}])
+    assert found.items[0]["messages"] == turns
+    assert [choice.taken for choice in found.choices if choice.what == "max_tokens"] == ["64"]
+
+
+def test_the_options_by_themselves_are_no_options() -> None:
+    """`acc_mutual_info` asks for them behind nothing, too."""
+    sent = [("Q?", " a"), ("Q?", " b"), ("", " a"), ("", " b")]
+    (item,) = found_in([row(sent)]).items
+    assert (item["prompt"], item["choices"]) == ("Q?", ["a", "b"])
+
+
+def test_a_target_that_is_a_place_and_an_option_is_what_the_marks_say() -> None:
+    """Options 1, 2, 3 and the target "1": the second by place, the first by its text."""
+    sent = [("Q?", " 1"), ("Q?", " 2"), ("Q?", " 3")]
+    by_text = row(sent, target="1", acc=1.0)
+    assert found_in([by_text]).items[0]["target"] == ["1"]
+    assert found_in([{**by_text, "acc": 0.0}]).items[0]["target"] == ["2"]
+
+
+def test_of_several_wordings_that_of_most_is_taken_or_of_whom_is_wanted() -> None:
+    files = folders(3, 4, tasks=["colours"])
+    odd = next(name for name in files if name.startswith("lab1"))
+    files[odd] = files[odd].replace("Which is thing", "What is thing")
+    found = found_of(sources(files))
+    assert found.items[0]["prompt"].startswith("Question: Which is")
+    (choice,) = [choice for choice in found.choices if choice.what == "prompt"]
+    assert choice.option == "--prompts-of"
+    other = found_of(sources(files), prompts_of="lab1/model-01")
+    assert other.items[0]["prompt"].startswith("Question: What is")
+
+
+def test_marks_that_the_likeliest_option_does_not_explain_are_refused() -> None:
+    sent = [("Q?", " a"), ("Q?", " b")]
+    rows = [row(sent, n, acc=float(n % 2)) for n in range(8)]
+    with pytest.raises(FileFormatError, match="explains 50% of the recorded marks only"):
+        found_in(rows)
+
+
+def test_what_the_results_file_says_of_a_filter_marks_as_it_did() -> None:
+    found = found_of(sources(folders(2, 6)))
+    assert found.scorers[0] == ScorerSpec(
+        "extract",
+        {
+            "remove": [",", "\\$", "(?s).*#### ", "\\.$"],
+            "ignore_case": True,
+            "pattern": r"#### (\-?[0-9\.\,]+)",
+            "match": 0,
+        },
+    )
+    assert found.asked["shots"] == found.style["item_shots"] == 1
+
+
+def test_an_import_of_answers_remembers_how_they_were_obtained() -> None:
+    choices = Choices(filters=("flexible-extract",))
+    files = sources(folders(2, 6))
+    assert read_draft(AnswerImport(files=files, choices=choices)).choices.asked == {
+        "mode": "generate",
+        "shots": 1,
+        "source": "lm-eval results of sums, exact_match behind filter flexible-extract",
+    }
+    options = AnswerImport(
+        files=sources(folders(2, 6, tasks=["colours"])), choices=Choices(metrics=("acc",))
+    )
+    asked = read_draft(options).choices.asked or {}
+    assert (asked["mode"], asked["normalise"]) == ("loglikelihood", "none")
+
+
+def test_real_files_give_their_prompts_byte_for_byte(shared_data: Path) -> None:
+    for path in sorted((shared_data / "lm_eval").iterdir()):
+        found = found_of(files_at([path]))
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        prompts = [r["arguments"]["gen_args_0"]["arg_0"].encode() for r in rows]
+        assert [item["prompt"].encode() for item in found.items] == prompts
+        if "arc" in path.name:
+            gap = found.style["layout"]["gap"]
+            options = [[a["arg_1"] for a in r["arguments"].values()] for r in rows]
+            assert [[gap + o for o in item["choices"]] for item in found.items] == options
+            right = [r["doc"]["choices"]["label"].index(r["doc"]["answerKey"]) for r in rows]
+            assert [item["choices"].index(item["target"][0]) for item in found.items] == right
