@@ -12,6 +12,7 @@ from app.records.sessions import SessionRecord
 from app.services.container import Services
 from app.services.sessions.manual import ManualAnswer
 from app.storage.database import Database
+from app.storage.scoping import of_opened
 from tests.servers import serving
 from tests.services.judged import judged_bank, marker
 from tests.services.sessions import scripted, spec, until
@@ -34,7 +35,8 @@ async def measured(services: Services, bank: str = "judged") -> SessionRecord:
 
 async def write(database: Database, statement: str, session: SessionRecord) -> None:
     async with database.unit_of_work() as uow:
-        await uow.sessions._db.execute(text(statement), {"id": session.id})
+        own = text(statement).execution_options(**of_opened("the session"))
+        await uow.sessions._db.execute(own, {"id": session.id})
 
 
 async def test_falsified_answers_are_found_wherever_they_were_taken_over(

@@ -131,9 +131,33 @@ class SessionRunner(LeasedRunner[SessionRecord]):
     async def _run(self, record: SessionRecord) -> None:
         if record.relation == RESCORE:
             await self._rescoring(record).run()
-        else:
-            live = await once_readable(lambda: self.prepare(record), self.waiting_note(record))
-            await self._loop(live)
+            return
+        live = await once_readable(lambda: self.prepare(record), self.waiting_note(record))
+        run = live.run
+        calls: InFlight[Closing] = InFlight()
+        for step in run.pending:
+            calls.begin(step, self.ask(live, step))
+        closed: dict[int, Closing] = {}
+        try:
+            while True:
+                elapsed_s = live.elapsed_s()
+                asked, stop = run.choose(elapsed_s=elapsed_s)
+                ending = run.ending(stop) if stop is not None and not run.pending else None
+                if closed or asked or ending:
+                    step_on = run.step_forward(
+                        closed=closed, asked=asked, elapsed_s=elapsed_s, ending=ending
+                    )
+                    await self._write_step(record, step_on)
+                if ending is not None:
+                    SESSIONS_FINISHED.labels(ending.status).inc()
+                    how = {"status": ending.status, "stop_reason": ending.stop_reason}
+                    logger.info("session_ended", **how)
+                    return
+                for item in asked:
+                    calls.begin(item.step, self.ask(live, item.step))
+                closed = await self._next_closed(live, calls)
+        finally:
+            await calls.give_up()
 
     def _rescoring(self, record: SessionRecord) -> Rescoring:
         return Rescoring(
@@ -205,33 +229,6 @@ class SessionRunner(LeasedRunner[SessionRecord]):
             return None
         realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
         return lambda calling: Cached(calling, self._database, realm)
-
-    async def _loop(self, live: LiveSession) -> None:
-        run = live.run
-        calls: InFlight[Closing] = InFlight()
-        for step in run.pending:
-            calls.begin(step, self.ask(live, step))
-        closed: dict[int, Closing] = {}
-        try:
-            while True:
-                elapsed_s = live.elapsed_s()
-                asked, stop = run.choose(elapsed_s=elapsed_s)
-                ending = run.ending(stop) if stop is not None and not run.pending else None
-                if closed or asked or ending:
-                    step_on = run.step_forward(
-                        closed=closed, asked=asked, elapsed_s=elapsed_s, ending=ending
-                    )
-                    await self._write_step(live.record, step_on)
-                if ending is not None:
-                    SESSIONS_FINISHED.labels(ending.status).inc()
-                    how = {"status": ending.status, "stop_reason": ending.stop_reason}
-                    logger.info("session_ended", **how)
-                    return
-                for item in asked:
-                    calls.begin(item.step, self.ask(live, item.step))
-                closed = await self._next_closed(live, calls)
-        finally:
-            await calls.give_up()
 
     async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
         """Wait for the next answers; past the time limit, give up those in flight."""
