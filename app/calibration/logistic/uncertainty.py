@@ -189,6 +189,8 @@ def parameter_errors(
     block = np.ix_(np.arange(matrix.n_items), used, used)
     pieces = _Pieces.at(curves, density, used)
     full = 0 < estimated.sum() <= MAX_FULL_COORDINATES  # none where all items are anchors
+    # Items with priors of their own have few answers, and pairs of them hardly any in common.
+    full = full and not problem.priors.by_item
     within, between = _information(matrix, pieces, density, with_pairs=full)
     within += problem.priors.terms(curves).precision[block]
     covariance = np.zeros((matrix.n_items, N_COORDINATES, N_COORDINATES))
