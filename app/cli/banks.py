@@ -273,7 +273,10 @@ def _show_report(report: dict[str, Any]) -> None:
             out.print(report["guessed"], markup=False, soft_wrap=True)
         bank_views.show_version(report["version"])
     elif report["items"]["rows_read"]:
-        err.print("No parameters came in, so there is no new version.")
+        err.print(
+            "No parameters came in, so there is no new version; --provisional guesses them.",
+            soft_wrap=True,
+        )
 
 
 def _show_findings(findings: Sequence[dict[str, Any]], count: int) -> None:
