@@ -79,11 +79,12 @@ def commands(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def quick_uv(commands: Path) -> None:
-    """A `uv` whose commands need not load Sextant."""
+    """A `uv` whose commands need not load Sextant, and a `sextant` that is one of them."""
     words = [sys.executable, "-IS", ROOT / "tests/docs/uv.py", preloaded(), shutil.which("uv")]
-    uv = commands / "uv"
-    uv.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))} "$@"\n')
-    uv.chmod(0o755)
+    for name, arguments in (("uv", ""), ("sextant", " run sextant")):
+        command = commands / name
+        command.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, words))}{arguments} "$@"\n')
+        command.chmod(0o755)
 
 
 @pytest.mark.slow
