@@ -1,45 +1,68 @@
 """`sextant banks catalog` and `sextant banks install`: banks by name."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
+from app.cli.bank_views import show_quarantine
+from app.cli.client import ApiClient
+from app.cli.connection import asked
 from app.cli.console import err, fail_clearly, out
-
-if TYPE_CHECKING:
-    from app.records.banks import VersionItem
+from app.cli.logins import Target, target
+from app.cli.options import AskServerOption, ServerKeyOption
+from app.errors import DownloadError, InvalidInputError
 
 #: Quarantined items that are listed; `sextant banks lint` has them all.
 _SHOWN = 10
+_POLL_S = 0.3
 
 app = typer.Typer(help="Banks that can be installed by name.")
 
 
 @app.command()
 @fail_clearly
-def catalog() -> None:
+def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) -> None:
     """List the banks that can be installed by name."""
-    from app.exchange.catalog.entry import read_catalogue
-    from app.settings import Settings
-
+    if target(server, server_key) is None:
+        entries = _entries_here()
+    else:
+        entries = asked(server, server_key, lambda client: client.get("/v1/catalog"))["data"]
     name, licence = Column("name", no_wrap=True), Column("licence", no_wrap=True)
     table = Table(name, "items", "rows", licence, "calibrated as", "from", box=None)
-    for entry_name, listed in read_catalogue(Settings().catalog).items():
-        entry = listed.entry
+    for entry in entries:
         table.add_row(
-            entry_name,
-            str(entry.parameters.items),
-            f"{entry.questions.rows} ({entry.questions.split})",
-            entry.licence,
-            f"{entry.asked.mode}, {entry.asked.shots}-shot",
-            "own folder" if listed.own else "Sextant",
+            entry["name"],
+            str(entry["items"]),
+            f"{entry['rows']} ({entry['split']})",
+            entry["licence"],
+            f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot",
+            "own folder" if entry["own"] else "Sextant",
         )
     out.print(table, soft_wrap=True)
     err.print("Install one: sextant banks install NAME", markup=False)
+
+
+def _entries_here() -> list[dict[str, Any]]:
+    """The same of this machine's catalogue, which needs no database."""
+    from app.exchange.catalog.entry import read_catalogue
+    from app.settings import Settings
+
+    return [
+        {
+            "name": name,
+            "items": listed.entry.parameters.items,
+            "rows": listed.entry.questions.rows,
+            "split": listed.entry.questions.split,
+            "licence": listed.entry.licence,
+            "asked": listed.entry.asked.model_dump(),
+            "own": listed.own,
+        }
+        for name, listed in read_catalogue(Settings().catalog).items()
+    ]
 
 
 @app.command()
@@ -55,24 +78,23 @@ def install(
             "of downloading them.",
         ),
     ] = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
 ) -> None:
-    """Install a bank of the catalogue: its questions, joined to their published parameters."""
+    """Install a bank of the catalogue: its questions, joined to their published parameters.
 
-    async def run() -> tuple[Mapping[str, Any], "Sequence[VersionItem]"]:
-        from app.cli.runtime import runtime
-        from app.storage.paging import PageRequest
-
-        async with runtime() as services:
-            version, result = await services.catalog.install_now(name, _Progress().tell, folder)
-            page = await services.versions.items(
-                version.bank_id,
-                version.id,
-                PageRequest(limit=_SHOWN, descending=False),
-                status="quarantined",
-            )
-            return result, page.items
-
-    result, quarantined = asyncio.run(run())
+    On a server its worker does it, with the files that it fetches itself.
+    """
+    named = target(server, server_key)
+    if named is None:
+        result, quarantined = asyncio.run(_installed_here(name, folder))
+    elif folder is not None:
+        raise InvalidInputError(
+            "--from names a folder of the machine where the database is: run it there, or let the "
+            "server fetch the files."
+        )
+    else:
+        result, quarantined = asyncio.run(_installed_there(name, named))
     show_quarantine(result["items"]["quarantined"], quarantined)
     if result["was_there"]:
         out.print(f"{name} was installed already.", markup=False)
@@ -82,7 +104,7 @@ def install(
         f"{name}: {with_parameters:,} items with parameters, {items['active']:,} to be asked, "
         f"{items['quarantined']:,} in quarantine",
         f"  joined to {result['rows']:,} rows of the {result['split']} split"
-        f" in the order `{result['join']['order']}`",
+        f" in the order `{result['order']}`",
         f"  few-shot  {_examples(result['few_shot'])}",
         f"  licence   {result['licence']}; parameters: {result['parameters_licence'] or '-'}",
         f"  version {result['bank_version']}  {result['bank_version_id']}  sha256 "
@@ -94,11 +116,7 @@ def install(
     if result.get("join_check"):
         lines.append(f"  {result['join_check']['explanation']}")
     if result["n_left_out"]:
-        first = result["left_out"][0]
-        lines.append(
-            f"  {result['n_left_out']} rows with parameters are no items, the first "
-            f"{first['name']}: {first['reason']}"
-        )
+        lines.append(f"  {result['n_left_out']} rows with parameters are no items")
     for line in lines:
         out.print(line, markup=False, soft_wrap=True)
     err.print(
@@ -108,14 +126,44 @@ def install(
     )
 
 
-def show_quarantine(count: int, items: "Sequence[VersionItem]") -> None:
-    """Print which items lint keeps out of tests, and why."""
-    for item in items[:_SHOWN]:
-        why = "; ".join(flag["message"] for flag in item.flags) or "-"
-        out.print(f"quarantined {item.key}: {why}", markup=False, soft_wrap=True)
-    if count > min(_SHOWN, len(items)):
-        more = count - min(_SHOWN, len(items))
-        out.print(f"... and {more:,} more: sextant banks lint lists all", markup=False)
+Installed = tuple[dict[str, Any], list[dict[str, Any]]]
+
+
+async def _installed_here(name: str, folder: Path | None) -> Installed:
+    from app.api.schemas.catalog import InstallationResult
+    from app.cli.runtime import runtime
+    from app.storage.paging import PageRequest
+
+    async with runtime() as services:
+        version, result = await services.catalog.install_now(name, _Progress().tell, folder)
+        page = await services.versions.items(
+            version.bank_id,
+            version.id,
+            PageRequest(limit=_SHOWN, descending=False),
+            status="quarantined",
+        )
+        found = [{"key": item.key, "flags": item.flags} for item in page.items]
+        return InstallationResult.of(dict(result)).model_dump(mode="json"), found
+
+
+async def _installed_there(name: str, named: Target) -> Installed:
+    progress = _Progress()
+    async with ApiClient(named.url, named.key) as client:
+        begun = await client.post(f"/v1/catalog/{name}:install", {})
+        while True:
+            found = await client.get(f"/v1/installations/{begun['id']}")
+            if found["progress"]["phase"] is not None:
+                progress.tell(found["progress"])
+            if found["finished_at"] is not None:
+                break
+            await asyncio.sleep(_POLL_S)
+        if found["result"] is None:
+            failure = found["failure"] or {"detail": f"The installation was {found['status']}."}
+            raise DownloadError(failure["detail"])
+        made = found["result"]
+        path = f"/v1/banks/{made['bank_id']}/versions/{made['bank_version_id']}/items"
+        page = await client.get(f"{path}?status=quarantined&order=asc&limit={_SHOWN}")
+        return made, page["data"]
 
 
 def _examples(examples: Mapping[str, Any]) -> str:
@@ -123,9 +171,9 @@ def _examples(examples: Mapping[str, Any]) -> str:
         "training_file": "rows of the training file",
         "rows_without_parameters": "rows of the split that have no parameters, and are no items",
         "none": "none",
-    }[examples["from"]]
-    count = "" if examples["from"] == "none" else f"{examples['number']} examples: "
-    why = f" ({examples['why']})" if "why" in examples else ""
+    }[examples["origin"]]
+    count = "" if examples["origin"] == "none" else f"{examples['number']} examples: "
+    why = f" ({examples['why']})" if examples.get("why") else ""
     return f"{count}{origin}{why}"
 
 

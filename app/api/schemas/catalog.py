@@ -135,6 +135,10 @@ class InstallationResult(Output):
     items: dict[str, int] = Field(description="By state: active, quarantined, pretest.")
     findings: dict[str, int] = Field(description="Lint findings by code.")
     rows: int
+    split: str
+    order: Literal["shuffled", "rows"] = Field(description="Of the rows that parameters follow.")
+    licence: str
+    parameters_licence: str | None
     few_shot: FewShotRead
     files: dict[str, InstalledFileRead]
     join_check: JoinCheckRead | None = Field(
@@ -148,7 +152,8 @@ class InstallationResult(Output):
         """The outgoing shape."""
         examples = result["few_shot"]
         examples = {**examples, "origin": examples["from"], "why": examples.get("why")}
-        return cls.read({**result, "few_shot": examples})
+        order = result["join"]["order"]
+        return cls.read({**result, "few_shot": examples, "order": order})
 
 
 class InstallationFailure(Output):
