@@ -1,5 +1,7 @@
 """The application: routers and pages, error handling, and what opens and closes with it."""
 
+import json
+import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -69,6 +71,8 @@ _ROUTERS = (
     projects,
     audit,
 )
+
+_LIST_NAME = re.compile(r"ListRead[_\[]([A-Za-z]+)Read[_\]]")
 
 #: What runs beside the API as long as it is up, such as a worker.
 Background = Callable[[Services], AbstractAsyncContextManager[object]]
@@ -146,8 +150,14 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         components = schema.setdefault("components", {}).setdefault("schemas", {})
         components |= problem.pop("$defs", {}) | {"Problem": problem}
         _close_patterns(components)
-        app.openapi_schema = schema
+        app.openapi_schema = _with_plain_names(schema)
     return app.openapi_schema
+
+
+def _with_plain_names(schema: dict[str, Any]) -> dict[str, Any]:
+    """`BankList` for what Pydantic calls `ListRead_BankRead_`: clients make classes of it."""
+    named: dict[str, Any] = json.loads(_LIST_NAME.sub(r"\1List", json.dumps(schema)))
+    return named
 
 
 def _close_patterns(node: Any) -> None:

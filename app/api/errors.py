@@ -17,6 +17,7 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 
 from app.api.etags import precondition_problem
+from app.api.misspelt import unknown_field
 from app.api.schemas.common import Problem
 from app.errors import (
     BlockedAddressError,
@@ -216,7 +217,12 @@ async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResp
     if precondition := precondition_problem(found):
         return await _on_sextant_error(request, precondition)
     problems = [
-        FieldProblem(shortened(pointer_of(e["loc"])), _sentence(str(e["msg"])))
+        FieldProblem(
+            shortened(pointer_of(e["loc"])),
+            unknown_field(request, e["loc"])
+            if e["type"] == "extra_forbidden" and e["loc"][0] == "body"
+            else _sentence(str(e["msg"])),
+        )
         for e in found[:MAX_PROBLEMS]
     ]
     detail = (

@@ -13,6 +13,8 @@ D = TypeVar("D")
 R = TypeVar("R")
 
 _Limit = Annotated[int, Query(ge=1, le=100, description="How many entries at most.")]
+#: Of lists in order, which are read to their end: a bank has thousands of items.
+_LongLimit = Annotated[int, Query(ge=1, le=1000, description="How many entries at most.")]
 _After = Annotated[
     str | None,
     Query(
@@ -31,7 +33,7 @@ async def _newest_first(
 
 
 async def _oldest_first(
-    limit: _Limit = 20, after: _After = None, order: Literal["asc", "desc"] = "asc"
+    limit: _LongLimit = 20, after: _After = None, order: Literal["asc", "desc"] = "asc"
 ) -> PageRequest:
     return PageRequest(limit=limit, after=after, descending=order == "desc")
 

@@ -87,3 +87,8 @@ async def test_a_page_that_makes_no_sense_is_refused(client: Client, query: str)
     response = await client.get(f"/v1/endpoints?{query}")
     assert response.status_code == 422
     assert response.json()["errors"][0]["pointer"] == f"/query/{query.split('=')[0]}"
+
+
+async def test_items_come_in_pages_of_a_thousand(client: Client) -> None:
+    assert (await client.get("/v1/banks/none/items?limit=1000")).status_code == 404
+    assert (await client.get("/v1/banks/none/items?limit=1001")).status_code == 422

@@ -305,3 +305,24 @@ async def test_a_query_parameter_that_a_route_does_not_have_is_refused(
 
 async def test_a_key_is_asked_for_before_parameters_are_looked_at(anonymous: Client) -> None:
     assert (await anonymous.get("/v1/banks?limt=5")).status_code == 401
+
+
+async def test_a_misspelt_field_gets_a_suggestion(client: Client) -> None:
+    body = {
+        "name": "e",
+        "kind": "openai_chat",
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "m",
+        "limits": {"concurency": 3},
+        "zzz": 1,
+    }
+    problems = (await client.post("/v1/endpoints", json=body)).json()["errors"]
+    told = {problem["pointer"]: problem["detail"] for problem in problems}
+    assert told["/limits/concurency"] == "no such field; did you mean 'concurrency'?"
+    assert told["/zzz"].startswith("no such field; there are name, kind,")
+
+
+async def test_lists_have_names_that_generated_clients_can_take(client: Client) -> None:
+    shapes = (await client.get("/openapi.json")).json()["components"]["schemas"]
+    assert shapes["BankList"]["title"] == "BankList"
+    assert not [name for name in shapes if "_" in name]

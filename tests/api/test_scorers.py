@@ -26,6 +26,7 @@ async def test_every_scorer_is_listed_with_the_schema_of_its_parameters(client: 
         ({"item": ITEM, "answer": "The answer is 5."}, "scored", 0.0),
         ({"item": ITEM, "answer": "4", "finish": "length"}, "truncated", None),
         ({"item": ITEM, "answer": "no idea"}, "unparsed", None),
+        ({"item": {**ITEM, "target": "4"}, "answer": "4"}, "scored", 1.0),
     ],
 )
 async def test_a_trial_marks_like_a_session(

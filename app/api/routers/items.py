@@ -35,15 +35,20 @@ ItemRef = Annotated[
     Path(min_length=1, max_length=512, description="Id or key of the item."),
 ]
 
-_NDJSON = ("application/x-ndjson", "application/jsonl", "text/plain")
+_NDJSON = (
+    "application/x-ndjson",
+    "application/jsonl",
+    "text/plain",
+    "application/octet-stream",
+)
 _NDJSON_BODY = {
     "requestBody": {
         "required": True,
         "description": f"One item a line, at most 1000, as {', '.join(_NDJSON)}.",
-        # Of these, generated clients and test tools know how to write only this one.
+        # Of these, generated clients know how to write only this one.
         "content": {
-            "text/plain": {
-                "schema": {"type": "string"},
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"},
                 "example": '{"key": "q1", "prompt": "2 + 2 = ?", "target": "4"}\n',
             }
         },

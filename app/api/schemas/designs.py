@@ -65,7 +65,7 @@ def _field(form: Form, depth: int) -> dict[str, Any]:
     if kind in _PLAIN:
         return {"type": _PLAIN[kind], **_limits(form.within)}
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return {"enum": [member.value for member in kind]}
+        return {"type": "string", "enum": [member.value for member in kind]}
     if get_origin(kind) is abc.Mapping:
         share = {"type": "number", **_limits(form.within)}
         return {"type": "object", "minProperties": 1, "additionalProperties": share}
@@ -74,7 +74,7 @@ def _field(form: Form, depth: int) -> dict[str, Any]:
     if kind == tuple[float, float]:
         return {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
     if depth == MAX_DEPTH:
-        return {"type": "array", "maxItems": 0}
+        return {"type": "array", "items": {}, "maxItems": 0}  # generated clients want `items`
     rule = _section(get_args(kind)[0], depth + 1)
     return {"type": "array", "items": rule, "maxItems": MAX_RULES}
 

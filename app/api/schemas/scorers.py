@@ -46,6 +46,9 @@ class ScorerList(Output):
     data: list[ScorerRead]
 
 
+_Accepted = Annotated[Text, Field(max_length=10_000)]
+
+
 class MarkedItem(Input):
     """The parts of an item that a scorer reads."""
 
@@ -53,14 +56,17 @@ class MarkedItem(Input):
     choices: Annotated[
         list[Annotated[Text, Field(min_length=1, max_length=10_000)]], Field(max_length=26)
     ] = Field(default_factory=list)
-    target: Annotated[
-        list[Annotated[Text, Field(max_length=10_000)]], Field(min_length=1, max_length=100)
-    ] = Field(description="Accepted answers; for multiple choice the full text of right options.")
+    target: _Accepted | Annotated[list[_Accepted], Field(min_length=1, max_length=100)] = Field(
+        description="Accepted answer, or several; for multiple choice the full text of each right "
+        "option."
+    )
 
     def to_domain(self) -> ItemContent:
         """The same for a scorer."""
         return ItemContent(
-            prompt=self.prompt, choices=tuple(self.choices), target=tuple(self.target)
+            prompt=self.prompt,
+            choices=tuple(self.choices),
+            target=(self.target,) if isinstance(self.target, str) else tuple(self.target),
         )
 
 
