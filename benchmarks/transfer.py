@@ -12,7 +12,7 @@ score over all items is predicted. Figures are means over models and seeds, then
 |---|---|---|
 | combined | first those the curves want, then by lot | curves and draws combined |
 | design | the same | the draws' own estimate |
-| score-model | V-optimal for the covariance of the records | linear; what Sextant had before |
+| score-model | V-optimal for the covariance of the records | linear; before curves, the default |
 | mean | random | mean of the items, interval by Wilson (by t where scores are not 0 or 1) |
 | ridge | random | ridge regression from the asked items to all |
 | aipw-ridge, aipw-logistic | random | a model of five folds plus the mean residual of each fold |
