@@ -78,7 +78,8 @@ class Settings(BaseSettings):
     """Private networks that endpoints may live in, CIDR, separated by commas."""
 
     worker_concurrency: int = Field(default=128, ge=1, le=10_000)
-    """Sessions that one worker process runs at the same time."""
+    """Sessions of one API key that one worker process runs at the same time; of many keys and
+    projects together almost twice as many."""
 
     database_pool_size: int = Field(default=16, ge=1, le=500)
     """Database connections that one process keeps; under load it may open as many again."""

@@ -114,6 +114,11 @@ class LeasedRunner(ABC, Generic[R]):
         if record is not None:
             await self.take_on(record)
 
+    async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
+        """Project and API key that something belongs to; None where it is gone."""
+        async with self._database.reading() as uow:
+            return await self._leases(uow).owner_of(resource_id)
+
     async def take_on(self, record: R) -> None:
         """See claimed work through."""
         lapses, alone = record.lapses, self._leasing.alone

@@ -76,6 +76,12 @@ class LeasedRepository(ABC, Generic[R]):
         )
         return epoch
 
+    async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
+        """Project and API key that something belongs to; None where it is gone."""
+        query = select(self.row.project_id, self.row.created_by).where(self.row.id == resource_id)
+        found = (await self._db.execute(query)).one_or_none()
+        return None if found is None else (found.project_id, found.created_by)
+
     async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:
         """Prolong the leases (id -> epoch) that are still ours; returns which those are."""
         rows = await self._db.scalars(

@@ -39,6 +39,7 @@ from app.worker.queue import (
     JobQueue,
     queue_app,
 )
+from app.worker.turns import Owner, Turns
 
 logger = structlog.get_logger(__name__)
 
@@ -172,16 +173,23 @@ async def _take_jobs(
 ) -> None:
     """Keep a procrastinate worker up: it ends, without an error, when Postgres goes away."""
     pause, longest = _RESTART_S
+
+    async def owner_of(resource_id: str) -> Owner | None:
+        found = await runner.owner_of(resource_id)
+        return None if found is None else Owner(*found)
+
+    turns = Turns(concurrency, run=runner.run, owner_of=owner_of)
     while True:
         try:
             app = queue_app(services.database)
-            app.task(name=kind.task, queue=kind.queue)(runner.run)
+            app.task(name=kind.task, queue=kind.queue)(turns.run)
             async with app.open_async():
                 pause = _RESTART_S[0]
                 await _sweep(app)
                 await app.run_worker_async(
                     queues=[kind.queue],
-                    concurrency=concurrency,
+                    # One calibration takes all that there is.
+                    concurrency=turns.places if concurrency > 1 else 1,
                     fetch_job_polling_interval=_POLL_S,
                     install_signal_handlers=False,
                     # The jobs only wait for what goes on without them.
