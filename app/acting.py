@@ -24,10 +24,13 @@ class Acting:
     Attributes:
         project_id: The project; None: all of them. No project has the empty id.
         key_id: The API key; `local` where authentication is off, None for the command line.
+        is_from_elsewhere: The request came from another machine, or through a proxy: private
+            addresses are not called for it.
     """
 
     project_id: str | None
     key_id: str | None = None
+    is_from_elsewhere: bool = False
 
 
 NOBODY: Final = Acting("")

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import structlog
 from fastapi import Depends, Request, Security, params
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
-from app.acting import DEFAULT_PROJECT, Acting, become
+from app.acting import DEFAULT_PROJECT, become, present
 from app.errors import MissingScopeError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
@@ -166,7 +168,7 @@ async def authenticate(request: Request) -> Caller:
 
 def enter_as(known: Caller) -> None:
     """From here on the request finds what its caller finds, and its log lines name them."""
-    become(Acting(known.project_id, known.key_id))
+    become(replace(present(), project_id=known.project_id, key_id=known.key_id))
     structlog.contextvars.bind_contextvars(key_id=known.key_id, project_id=known.project_id)
 
 
@@ -179,12 +181,44 @@ async def identify(request: Request) -> Caller:
     """
     opened = await services(request)
     if opened.settings.auth == "off":
+        _require_own_name(request)
         return await _in_project(request, LOCAL)
     scheme, _, secret = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise UnauthenticatedError("Send your API key as `Authorization: Bearer <key>`.")
     key = await opened.api_keys.authenticate(secret.strip())
     return await _in_project(request, caller_of(key))
+
+
+def _require_own_name(request: Request) -> None:
+    """Without keys, answer only those who call this machine by a name of its own.
+
+    Any site could give its own name our address and have its visitors' browsers call it, or send
+    them here with a form.
+
+    Raises:
+        MissingScopeError: The host is another name, or the page is another site's.
+    """
+    host, origin = request.headers.get("host", ""), request.headers.get("origin")
+    if not is_loopback_name(request.url.hostname):
+        raise MissingScopeError(
+            f"Without authentication this server is called as localhost or 127.0.0.1 only, "
+            f"not as {host!r}."
+        )
+    if origin is not None and urlsplit(origin).netloc != host:
+        raise MissingScopeError(
+            f"Without authentication this server answers no page of another site ({origin!r})."
+        )
+
+
+def is_loopback_name(hostname: str | None) -> bool:
+    """Whether a name is this machine's own."""
+    if hostname == "localhost":
+        return True
+    try:
+        return ip_address(hostname or "").is_loopback
+    except ValueError:
+        return False
 
 
 async def _in_project(request: Request, found: Caller) -> Caller:

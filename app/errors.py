@@ -37,6 +37,8 @@ SextantError
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
 ├── BusyError                    too much work of this kind is waiting already
 ├── TooManyStreamsError          as many event streams are open as one key may have
+├── TooManyRequestsError         more requests a second than the project may send
+├── TooManySessionsError         as many sessions are open as the project may have
 ├── DatabaseUnavailableError     Postgres cannot be reached
 ├── LeaseLapsedError             work that is begun again and again, and never gets on
 ├── LeaseLostError               another worker owns this session now
@@ -314,6 +316,26 @@ class TooManyStreamsError(SextantError):
     """As many event streams are open as one key may have."""
 
     code = "too_many_streams"
+
+
+class TooManyRequestsError(SextantError):
+    """More requests come than the project's limit allows.
+
+    Attributes:
+        retry_after_s: When the next one may come.
+    """
+
+    code = "too_many_requests"
+
+    def __init__(self, detail: str, *, retry_after_s: float) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+
+
+class TooManySessionsError(SextantError):
+    """As many sessions are open as the project may have."""
+
+    code = "too_many_sessions"
 
 
 class DatabaseUnavailableError(SextantError):

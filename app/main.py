@@ -111,7 +111,7 @@ def create_app(
     errors.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(RequestContext)
+    app.add_middleware(RequestContext, trusts_all=settings.private_endpoints == "always")
     for module in _ROUTERS:
         app.router.routes.extend(module.router.routes)
     for pages in PAGES:

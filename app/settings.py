@@ -77,6 +77,14 @@ class Settings(BaseSettings):
     allowed_networks: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
     """Private networks that endpoints may live in, CIDR, separated by commas."""
 
+    private_endpoints: Literal["loopback", "never", "always"] = "loopback"
+    """Whether private and loopback addresses may be called: `loopback`, for requests that came
+    straight from this machine to a server that listens to it alone; `allowed_networks` may be in
+    any case."""
+
+    trusted_proxies: Annotated[tuple[IPv4Network | IPv6Network, ...], NoDecode] = ()
+    """Proxies whose word on where a request came from is believed, CIDR, separated by commas."""
+
     worker_concurrency: int = Field(default=128, ge=1, le=10_000)
     """Sessions of one API key that one worker process runs at the same time; of many keys and
     projects together almost twice as many."""
@@ -131,7 +139,7 @@ class Settings(BaseSettings):
         scheme = value.split("://", 1)[0] if "://" in value else "no scheme"
         raise ValueError(f"expected postgresql://user:password@host/name, got {scheme}")
 
-    @field_validator("allowed_networks", mode="before")
+    @field_validator("allowed_networks", "trusted_proxies", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         if isinstance(value, str):
@@ -156,6 +164,13 @@ class Settings(BaseSettings):
                 f"({self.heartbeat_s:g}), got {self.lease_s:g}"
             )
         return self
+
+    @property
+    def calls_private(self) -> bool:
+        """Whether private addresses may be called for somebody."""
+        return self.private_endpoints == "always" or (
+            self.private_endpoints == "loopback" and self.is_loopback
+        )
 
     @property
     def is_loopback(self) -> bool:

@@ -34,6 +34,7 @@ _MAKE_EMPTYING = """
                 PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
                     WHERE datname = current_database() AND pid <> pg_backend_pid();
                 %s
+                UPDATE public.projects SET limits = '{}', retention = '{}', revision = 1;
             END $body$ $make$, deletions);
     END $$
 """

@@ -8,6 +8,7 @@ import ipaddress
 import socket
 from dataclasses import dataclass
 
+from app.acting import present
 from app.errors import BlockedAddressError
 
 IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -63,7 +64,7 @@ class AddressGuard:
 
     Attributes:
         allow_private: True when the server itself listens on loopback only: whoever can call it
-            already sits on this machine.
+            already sits on this machine. Requests that came through a proxy did not.
         allowed_networks: Ranges that the operator opened.
     """
 
@@ -86,7 +87,8 @@ class AddressGuard:
                 self._check_restricted(address, part, kind)
 
     def _check_restricted(self, address: IPAddress, part: IPAddress, kind: str) -> None:
-        if self.allow_private or any(part in network for network in self.allowed_networks):
+        is_allowed = self.allow_private and not present().is_from_elsewhere
+        if is_allowed or any(part in network for network in self.allowed_networks):
             return
         raise BlockedAddressError(
             f"The endpoint's address {address} is {kind}. This server is reachable from other "

@@ -4,6 +4,7 @@
 nearest listed base. `errors(...)` documents a route's problems in OpenAPI from the same table.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -39,6 +40,8 @@ from app.errors import (
     ScaleMismatchError,
     SecretsError,
     SextantError,
+    TooManyRequestsError,
+    TooManySessionsError,
     TooManyStreamsError,
     UnauthenticatedError,
 )
@@ -63,6 +66,8 @@ STATUS_OF: Mapping[type[SextantError], HTTPStatus] = {
     DownloadError: HTTPStatus.FAILED_DEPENDENCY,
     BlockedAddressError: HTTPStatus.UNPROCESSABLE_ENTITY,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
+    TooManySessionsError: HTTPStatus.TOO_MANY_REQUESTS,
     TooManyStreamsError: HTTPStatus.TOO_MANY_REQUESTS,
     DatabaseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
     SecretsError: HTTPStatus.SERVICE_UNAVAILABLE,
@@ -193,6 +198,8 @@ async def _on_sextant_error(request: Request, exc: SextantError) -> JSONResponse
         headers["WWW-Authenticate"] = 'Bearer realm="sextant"'
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["Retry-After"] = str(RETRY_AFTER_S)
+    if isinstance(exc, TooManyRequestsError):
+        headers["Retry-After"] = str(math.ceil(exc.retry_after_s))
     return problem_response(
         request,
         status=status,

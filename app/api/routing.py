@@ -22,8 +22,9 @@ from typing_extensions import override
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed
 from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
+from app.api.rates import let_in
 from app.api.turns import entered, turn_of
-from app.deps import authenticate
+from app.deps import authenticate, services
 from app.errors import (
     BusyError,
     DatabaseUnavailableError,
@@ -35,6 +36,7 @@ from app.errors import (
     NotFoundError,
     SecretsError,
     SextantError,
+    TooManyRequestsError,
     UnauthenticatedError,
 )
 from app.exchange.files import MAX_PROBLEMS
@@ -94,6 +96,7 @@ class ApiRoute(APIRoute):
             await entered()
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
+            let_in(await (await services(request)).projects.recent(caller.project_id))
             _refuse_unknown(request, known)
             body = Body(request, self._max_body_bytes, caller.key_id)
             try:
@@ -139,6 +142,7 @@ class ApiRoute(APIRoute):
         expected: list[type[SextantError]] = [
             UnauthenticatedError,
             MissingScopeError,
+            TooManyRequestsError,
             InvalidInputError,
             BusyError,
             DatabaseUnavailableError,

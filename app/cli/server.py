@@ -43,6 +43,9 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             app,
             log_config=None,
             access_log=False,
+            server_header=False,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=[str(network) for network in settings.trusted_proxies],
             lifespan="on",
             timeout_graceful_shutdown=5,
         )

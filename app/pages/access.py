@@ -9,13 +9,12 @@ import hashlib
 import hmac
 import secrets
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Depends, Request, Response
 
-from app.deps import LOCAL, Caller, ScopeName, caller_of, enter_as, services
+from app.deps import LOCAL, Caller, ScopeName, caller_of, enter_as, is_loopback_name, services
 from app.errors import InvalidInputError, MissingScopeError, UnauthenticatedError
 from app.records.api_keys import Scope
 from app.services.logins import LASTS
@@ -91,7 +90,7 @@ async def identify(request: Request) -> Caller | None:
     """Whose login the browser sent, looked up anew; None where it sent none that holds."""
     opened = await services(request)
     if opened.settings.auth == "off":
-        return LOCAL if _is_own_name(request.url.hostname) else None
+        return LOCAL if is_loopback_name(request.url.hostname) else None
     token = request.cookies.get(LOGIN_COOKIE)
     if not token:
         return None
@@ -171,19 +170,6 @@ def _require_own_origin(request: Request) -> None:
     origin, host = request.headers.get("origin"), request.headers.get("host")
     if not origin or not host or urlsplit(origin).netloc != host:
         raise MissingScopeError("This form came from another site, or does not say from where.")
-
-
-def _is_own_name(hostname: str | None) -> bool:
-    """Whether a request names this machine itself.
-
-    Without authentication any site could give its own name our address, and read what we say.
-    """
-    if hostname == "localhost":
-        return True
-    try:
-        return ip_address(hostname or "").is_loopback
-    except ValueError:
-        return False
 
 
 def set_cookies(request: Request, response: Response, visit: str, login: str | None) -> None:

@@ -12,14 +12,10 @@ class Limits:
         requests_per_s: Requests a second at one process, over ten seconds.
         open_sessions: Sessions that have not ended, members of rankings and those that wait
             included.
-        usd_per_day: Spent on calls of endpoints in a day (UTC).
-        tokens_per_day: Read and written by endpoints in a day (UTC).
     """
 
     requests_per_s: float | None = None
     open_sessions: int | None = None
-    usd_per_day: float | None = None
-    tokens_per_day: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

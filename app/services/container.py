@@ -109,7 +109,7 @@ async def open_services(
         SecretsError: SEXTANT_SECRET_KEY is not a key.
     """
     guard = AddressGuard(
-        allow_private=settings.is_loopback, allowed_networks=settings.allowed_networks
+        allow_private=settings.calls_private, allowed_networks=settings.allowed_networks
     )
     secrets = SecretBox(settings)
     async with Transport(guard=guard) as transport:
@@ -126,7 +126,7 @@ async def open_services(
             versions=versions,
             endpoints=endpoints,
             queue=queue,
-            private_endpoints=settings.is_loopback,
+            private_endpoints=settings.calls_private,
         )
         calibrations = CalibrationService(
             database=database,

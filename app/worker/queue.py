@@ -47,7 +47,8 @@ _EARLIER = """
     SELECT count(*) FROM (
         SELECT FROM sessions s JOIN sessions me ON me.id = %(id)s
             AND s.project_id = me.project_id AND s.created_by IS NOT DISTINCT FROM me.created_by
-        WHERE s.status IN ('queued', 'running', 'waiting') AND s.id < me.id LIMIT 1000
+        WHERE s.finished_at IS NULL AND s.status IN ('queued', 'running', 'waiting')
+            AND s.id < me.id LIMIT 1000
     ) AS earlier
 """
 

@@ -10,7 +10,7 @@ from app.main import create_app
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
-from tests.api.conftest import BASE_URL, Client, NewClient
+from tests.api.conftest import Client, NewClient
 
 NEW = {"name": "a", "kind": "scripted"}
 
@@ -103,7 +103,7 @@ async def test_authentication_can_be_off_on_loopback(
     app = create_app(settings.model_copy(update={"auth": "off"}), database)
     async with (
         app.router.lifespan_context(app),
-        Client(transport=httpx2.ASGITransport(app=app), base_url=BASE_URL) as client,
+        Client(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as client,
     ):
         assert (await client.get("/v1/api-keys")).status_code == 200
 

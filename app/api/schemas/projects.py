@@ -11,7 +11,6 @@ from app.records.fields import shallow
 from app.records.projects import Limits, Project, Retention
 
 _Count = Annotated[int, Field(ge=0, le=2**53)]
-_Amount = Annotated[float, Field(ge=0)]
 _Days = Annotated[int, Field(ge=1, le=36_500)]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
@@ -24,12 +23,6 @@ class ProjectLimits(Input):
     )
     open_sessions: _Count | None = Field(
         default=None, description="Sessions that have not ended, members of rankings included."
-    )
-    usd_per_day: _Amount | None = Field(
-        default=None, description="Spent on calls of endpoints in a day (UTC)."
-    )
-    tokens_per_day: _Count | None = Field(
-        default=None, description="Read and written by endpoints in a day (UTC)."
     )
 
 

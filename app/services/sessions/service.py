@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from app.acting import present
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.errors import (
     InvalidInputError,
@@ -234,7 +235,7 @@ class SessionService:
             endpoint,
             seed=seed,
             markers=markers,
-            private_endpoints=self._private_endpoints,
+            private_endpoints=self._private_endpoints and not present().is_from_elsewhere,
         )
 
     async def get(self, session_id: str) -> SessionRecord:

@@ -35,6 +35,52 @@ _COUNTS = text(
 ).execution_options(**of_opened("the project"))
 
 
+_OLD = """
+    JOIN projects p ON p.id = o.project_id
+        AND o.finished_at < now() - (p.retention ->> '{}')::int * interval '1 day'
+"""
+#: In this order. Events go but for the last, which says that no others follow; sessions from which
+#: others were made stay as long as those do.
+_FORGET = [
+    text(statement).execution_options(**of_opened("all that is too old"))
+    for statement in (
+        """
+        UPDATE administrations a SET answer_text = NULL, raw_text = NULL, reasoning = NULL
+        FROM sessions o {texts} WHERE a.session_id = o.id
+            AND (a.answer_text IS NOT NULL OR a.raw_text IS NOT NULL OR a.reasoning IS NOT NULL)
+        """,
+        "DELETE FROM session_events e USING sessions o {events} "
+        "WHERE e.session_id = o.id AND e.seq < o.event_seq",
+        "DELETE FROM ranking_events e USING rankings o {events} "
+        "WHERE e.ranking_id = o.id AND e.seq < o.event_seq",
+        "DELETE FROM calibration_events e USING calibrations o {events} "
+        "WHERE e.calibration_id = o.id AND e.seq < o.event_seq",
+        """
+        DELETE FROM sessions s USING sessions o {sessions} WHERE s.id = o.id
+            AND o.ranking_id IS NULL AND NOT EXISTS (
+                SELECT FROM sessions made WHERE made.parent_id = o.id
+            )
+        """,
+        """
+        DELETE FROM sessions s USING rankings o {sessions} WHERE s.ranking_id = o.id
+            AND NOT EXISTS (
+                SELECT FROM sessions member JOIN sessions made ON made.parent_id = member.id
+                WHERE member.ranking_id = o.id
+            )
+        """,
+        """
+        DELETE FROM rankings r USING rankings o {sessions} WHERE r.id = o.id
+            AND NOT EXISTS (SELECT FROM sessions s WHERE s.ranking_id = o.id)
+        """,
+    )
+    for statement in [
+        statement.format(
+            **{what: _OLD.format(f"{what}_days") for what in ("texts", "events", "sessions")}
+        )
+    ]
+]
+
+
 class ProjectRepository:
     """Questions and changes about projects, within one transaction."""
 
@@ -121,6 +167,11 @@ class ProjectRepository:
                 f"Project {project.name!r} holds {what}: delete what it holds first."
             )
         await self._db.execute(delete(ProjectRow).where(ProjectRow.id == project.id))
+
+    async def forget(self) -> None:
+        """Remove what is older than its project keeps it, of all projects."""
+        for statement in _FORGET:
+            await self._db.execute(statement)
 
     async def holds(self, project_id: str) -> dict[str, int]:
         """What a project holds: how many of each kind, archived ones included."""

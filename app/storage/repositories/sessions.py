@@ -19,7 +19,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
 from typing_extensions import override
 
-from app.errors import InvalidStateError, LeaseLostError, NotFoundError, StaleStepError
+from app.acting import owner
+from app.errors import (
+    InvalidStateError,
+    LeaseLostError,
+    NotFoundError,
+    StaleStepError,
+    TooManySessionsError,
+)
 from app.records.banks import OPEN
 from app.records.fields import made_of
 from app.records.sessions import (
@@ -38,6 +45,7 @@ from app.storage.repositories.session_queries import LOCKED_SESSION, SESSION, SE
 from app.storage.repositories.session_steps import ADVANCE, as_json, step_values, taken_over
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
+from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
 
@@ -80,6 +88,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             administrations: Items that it takes over from another one: all closed, with the same
                 steps and arrivals, or all awaited.
         """
+        await self._require_room()
         values = {f.name: getattr(new, f.name) for f in fields(new)}
         values["details"] = values.pop("metadata")
         arrivals = sum(item.closing is not None for item in administrations)
@@ -94,6 +103,22 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 session_id=new.id, seq=1, type="session.created", data={"status": new.status}
             )
         )
+
+    async def _require_room(self) -> None:
+        """Refuse one session more than the project may have open; one after the other asks."""
+        limited = select(ProjectRow.limits["open_sessions"].as_integer()).where(
+            ProjectRow.id == owner(), ProjectRow.limits.has_key("open_sessions")
+        )
+        most = await self._db.scalar(limited.with_for_update(key_share=True))
+        if most is None:
+            return
+        is_open = SessionRow.finished_at.is_(None)
+        n_open = await self._db.scalar(select(func.count(SessionRow.id)).where(is_open)) or 0
+        if n_open >= most:
+            raise TooManySessionsError(
+                f"{n_open} sessions of this project have not ended, as many as it may have: "
+                f"{most}. Wait for some to end, or cancel them."
+            )
 
     async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
         """One session.

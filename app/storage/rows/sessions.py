@@ -21,6 +21,13 @@ class SessionRow(LeasedRow):
         Index(None, "status", "lease_expires_at"),
         Index("ix_sessions_project_id", "project_id", "id"),
         Index(None, "created_at", "id"),
+        Index(
+            "ix_sessions_open",
+            "project_id",
+            "created_by",
+            "id",
+            postgresql_where=text("finished_at IS NULL"),
+        ),
     )
 
     mode: Mapped[str]

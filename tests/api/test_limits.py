@@ -1,0 +1,163 @@
+"""What a project may use, where requests come from, and how long things stay."""
+
+from datetime import UTC, datetime, timedelta
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+from sqlalchemy import text
+
+from app.acting import EVERYBODY, acting_for
+from app.api.rates import let_in
+from app.errors import TooManyRequestsError
+from app.main import create_app
+from app.records.projects import Limits, Project
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.scoping import of_opened
+from tests.api.by_hand import answered
+from tests.api.conftest import BASE_URL, Client
+from tests.api.test_projects import bank_made, posted
+
+MANUAL = {
+    "mode": "manual",
+    "bank": "exam",
+    "stopping": {"se": None, "min_items": 1, "max_items": 2},
+}
+
+
+def test_requests_are_let_in_at_the_rate_that_is_set() -> None:
+    now = datetime.now(UTC)
+    project = Project(
+        id="prj_rate", name="r", limits=Limits(requests_per_s=2), created_at=now, updated_at=now
+    )
+    for _ in range(20):
+        let_in(project, 100.0)
+    with pytest.raises(TooManyRequestsError) as refused:
+        let_in(project, 100.0)
+    assert refused.value.retry_after_s == pytest.approx(0.5)
+    let_in(project, 100.5)
+    admitted = 0
+    for tick in range(1000):
+        try:
+            let_in(project, 101 + tick / 10)
+            admitted += 1
+        except TooManyRequestsError:
+            pass
+    assert admitted == pytest.approx(200, abs=2)
+
+
+async def test_a_project_is_held_to_its_limits(client: Client) -> None:
+    await bank_made(client, "exam")
+    head = {"If-Match": '"1"'}
+    limits = {"limits": {"open_sessions": 1, "requests_per_s": 0.5}}
+    await client.patch("/v1/projects/default", json=limits, headers=head)
+    session = await posted(client, "/v1/sessions", MANUAL)
+    refused = await client.post("/v1/sessions", json=MANUAL)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_sessions")
+    await client.post(f"/v1/sessions/{session['id']}:cancel")
+    await posted(client, "/v1/sessions", MANUAL)
+    answers = [await client.get("/v1/banks") for _ in range(6)]
+    late = answers[-1]
+    assert (late.status_code, late.json()["code"]) == (429, "too_many_requests")
+    assert 1 <= int(late.headers["retry-after"]) <= 10
+
+
+async def test_without_keys_only_own_names_and_pages_are_answered(
+    settings: Settings, database: Database
+) -> None:
+    app = create_app(settings.model_copy(update={"auth": "off"}), database)
+    async with app.router.lifespan_context(app):
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with Client(transport=transport, base_url="http://127.0.0.1:8000") as local:
+            assert (await local.get("/v1/banks")).status_code == 200
+            own = {"Origin": "http://127.0.0.1:8000"}
+            assert (await local.get("/v1/banks", headers=own)).status_code == 200
+            for headers in (
+                {"Host": "rebound.example:8000"},
+                {"Origin": "https://evil.example"},
+                {"Origin": "null"},
+                {"Host": "rebound.example", "Origin": "http://rebound.example"},
+            ):
+                answer = await local.post("/v1/banks", json={"name": "x"}, headers=headers)
+                assert answer.status_code == 403, headers
+            assert (await local.get("/v1/banks")).json()["data"] == []
+
+
+async def test_private_addresses_are_for_requests_straight_from_this_machine(
+    app: FastAPI, client: Client
+) -> None:
+    near = {
+        "name": "near",
+        "kind": "openai_chat",
+        "base_url": "http://127.0.0.1:1/v1",
+        "model": "m",
+    }
+    for number, name in enumerate(("X-Forwarded-For", "Forwarded", "Via", "X-Real-IP")):
+        answer = await client.post("/v1/endpoints", json=near, headers={name: "127.0.0.1"})
+        assert answer.status_code in (403, 422), (number, answer.text)
+        assert answer.json()["code"] == "endpoint_address_blocked"
+    key = client.headers["Authorization"]
+    distant = httpx2.ASGITransport(app=app, client=("192.0.2.7", 1))
+    async with Client(transport=distant, base_url=BASE_URL) as other:
+        answer = await other.post("/v1/endpoints", json=near, headers={"Authorization": key})
+        assert answer.json()["code"] == "endpoint_address_blocked"
+        await bank_made(client, "exam")
+        scripted = {"kind": "scripted", "model": "m", "options": {"theta": 1}}
+        live = {"bank": "exam", "endpoint": scripted, "stopping": MANUAL["stopping"]}
+        far = await other.post("/v1/sessions", json=live, headers={"Authorization": key})
+        assert far.json()["provenance"]["private_endpoints"] is False
+        here = await posted(client, "/v1/sessions", live)
+        assert here["provenance"]["private_endpoints"] is True
+    assert (await client.post("/v1/endpoints", json=near)).status_code == 201
+
+
+async def test_every_answer_tells_browsers_what_not_to_do(client: Client) -> None:
+    for path in ("/v1/banks", "/v1/nothing", "/healthz", "/openapi.json"):
+        headers = (await client.get(path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "content-security-policy" in headers
+
+
+async def test_what_is_too_old_goes_by_its_project(client: Client, database: Database) -> None:
+    await bank_made(client, "exam")
+    told = {"response": "x"}
+    old, young, source = [
+        (await answered(client, (await posted(client, "/v1/sessions", MANUAL))["id"], told, told))[
+            "id"
+        ]
+        for _ in range(3)
+    ]
+    made = await posted(client, f"/v1/sessions/{source}:replay", {"estimator": {"method": "wle"}})
+
+    async def age(days: int, *session_ids: str) -> None:
+        aged = text("UPDATE sessions SET finished_at = now() - :age WHERE id = ANY(:ids)")
+        with acting_for(EVERYBODY):
+            async with database.unit_of_work() as uow:
+                values = {"age": timedelta(days=days), "ids": list(session_ids)}
+                await uow._db.execute(aged.execution_options(**of_opened("these")), values)
+                await uow.projects.forget()
+                await uow.audit.purge()
+
+    async def keep(revision: int, **days: int) -> None:
+        head = {"If-Match": f'"{revision}"'}
+        answer = await client.patch("/v1/projects/default", json={"retention": days}, headers=head)
+        assert answer.status_code == 200, answer.text
+
+    await age(400, old, source)
+    assert (await client.get(f"/v1/sessions/{old}")).status_code == 200  # nothing was set
+    await keep(1, texts_days=30, events_days=30)
+    await age(31, old)
+    answers = (await client.get(f"/v1/sessions/{old}/responses")).json()["data"]
+    assert [(each["score"], each["answer"]) for each in answers] == [(1, None), (1, None)]
+    events = (await client.get(f"/v1/sessions/{old}/events")).json()
+    assert events["ended"]
+    assert len(events["data"]) == 1
+    kept = (await client.get(f"/v1/sessions/{young}/responses")).json()["data"]
+    assert kept[0]["answer"] == "x"
+    await keep(2, sessions_days=30)
+    await age(31, old)
+    assert (await client.get(f"/v1/sessions/{old}")).status_code == 404
+    for session_id in (young, source, made["id"]):  # what others were made of stays with them
+        assert (await client.get(f"/v1/sessions/{session_id}")).status_code == 200
