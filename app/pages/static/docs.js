@@ -2,6 +2,7 @@
 // "Try it" of the API reference: sends a call with the key that was typed in, which is kept nowhere.
 document.addEventListener("DOMContentLoaded", () => {
   const key = document.getElementById("key");
+  document.getElementById("with")?.addEventListener("submit", (event) => event.preventDefault());
   for (const form of document.querySelectorAll("form[data-path]")) {
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
