@@ -239,3 +239,27 @@ async def test_questions_are_attached_to_a_bank_that_has_parameters_alone(client
     )
     assert other.status_code == 409
     assert "what was measured with an item holds for its text" in other.json()["detail"]
+
+
+async def test_keys_of_a_withheld_bank_tell_nothing_of_its_texts(
+    client: Client, client_with: NewClient
+) -> None:
+    files = folders(3, 6)
+    found = await begun(client, files, visibility="withheld", least_models=3)
+    assert found["calibration"] is not None
+    reader = await client_with("read")
+    items = (await reader.get("/v1/banks/made/items?order=asc")).json()["data"]
+    assert [item["key"] for item in items] == [f"sums/{n}" for n in range(6)]
+    assert {item["prompt"] for item in items} == {None}
+    seen = (await reader.get("/v1/response-sets/made")).text
+    assert "sums/0" not in seen
+    assert '"scorer"' not in seen
+    assert not any(row["doc_hash"] in seen for row in rows_of(files, "sums"))
+    shifted = {
+        name: text.replace('"doc_id": 0,', '"doc_id": 77,') if "model-01" in name else text
+        for name, text in files.items()
+    }
+    sent = [{"name": name, "content": text} for name, text in shifted.items()]
+    reply = await client.post(URL, json={"name": "made", "files": sent})
+    assert reply.status_code == 422, reply.text
+    assert "differently: 0, 77" in reply.json()["detail"]

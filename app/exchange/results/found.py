@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.items import ScorerSpec
@@ -49,6 +49,15 @@ class Found:
     answers: list[tuple[str, str, float]]
     choices: list[Choice]
     left_out: dict[str, list[str]]
+
+    def renamed(self, names: Mapping[str, str]) -> "Found":
+        """The same with other keys; what is left out is only counted."""
+        return replace(
+            self,
+            items=[{**item, "key": names[item["key"]]} for item in self.items],
+            answers=[(names[key], text, score) for key, text, score in self.answers],
+            left_out={reason: ["-"] * len(keys) for reason, keys in self.left_out.items()},
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""

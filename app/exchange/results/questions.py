@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from app.errors import FileFormatError
 from app.exchange.results import inspect_items, lm_eval_items
 from app.exchange.results.asked_item import (
     AskedItem,
@@ -25,6 +26,7 @@ class ItemSeen:
 
     task: str
     words: dict[bytes, AskedItem] = field(default_factory=dict)
+    numbers: set[str] = field(default_factory=set)
     counts: Counter[bytes] = field(default_factory=Counter)
 
     @property
@@ -115,6 +117,9 @@ class Questions:
             self.items.pop(seen.item, None)
             self.unusable[seen.item] = str(error)
             return
+        if (item := self.items.get(seen.item)) is not None:
+            number = seen.row.get("doc_id" if seen.tool == "lm-eval" else "id")
+            item.numbers.add(str(number)[:100])
         if seen.score is None:
             return
         if asked.options:
@@ -146,6 +151,27 @@ class Questions:
     def _weight(self, seen: Seen) -> int:
         # More than there are examinees: their words win.
         return 10**9 if seen.examinee == self.prompts_of else 1
+
+    def numbers(self) -> dict[str, str]:
+        """Key of each item to one by its number in the data set.
+
+        Raises:
+            FileFormatError: The files number their documents differently.
+        """
+        names: dict[str, str] = {}
+        for key, item in self.items.items():
+            if len(item.numbers) != 1:
+                raise FileFormatError(
+                    f"Items of a withheld bank are named by their number in the data set, and the "
+                    f"files number {key!r} differently: {', '.join(sorted(item.numbers)[:3])}."
+                )
+            names[key] = f"{item.task}/{next(iter(item.numbers))}"
+        if len(set(names.values())) < len(names):
+            raise FileFormatError(
+                "Items of a withheld bank are named by their number in the data set, and the files "
+                "give one number to different documents."
+            )
+        return names
 
     def _configure(self, seen: Seen) -> None:
         known = (seen.source.name, seen.task)

@@ -17,7 +17,7 @@ from app.errors import (
 from app.exchange.item_record import ItemRecord, parse_item
 from app.exchange.results.found import Choice, Found, agreement
 from app.items import BY_KIND, Answer, ScorerSpec
-from app.records.banks import Bank
+from app.records.banks import OPEN, Bank
 from app.records.calibrations import CalibrationRecord
 from app.records.response_sets import ResponseSet
 from app.services.banks.asked import Asked
@@ -156,7 +156,8 @@ class ResultBanks:
                 same keys.
             BusyError: Too many imports are waiting.
         """
-        async with self._reader.results(wanted.results) as (draft, found):
+        results = replace(wanted.results, numbered=await self._is_withheld(wanted))
+        async with self._reader.results(results) as (draft, found):
             records = await asyncio.to_thread(lambda: [parse_item(item) for item in found.items])
             marking = await _marking(wanted.scorer, found, records, owner)
             begun = await self._stored(wanted, draft, found, records, marking)
@@ -173,6 +174,14 @@ class ResultBanks:
             return replace(begun, stopped=kept.format(name=begun.bank.name))
         return replace(begun, calibration=record)
 
+    async def _is_withheld(self, wanted: BankFromResults) -> bool:
+        """Whether the bank is withheld, or will be."""
+        async with self._database.reading() as uow:
+            try:
+                return (await uow.banks.find(wanted.name)).visibility != OPEN
+            except NotFoundError:
+                return wanted.visibility != OPEN
+
     async def _stored(
         self,
         wanted: BankFromResults,
@@ -182,7 +191,9 @@ class ResultBanks:
         marking: Marking,
     ) -> BankBegun:
         asked = _asked(found, marking, len(draft.examinees))
-        draft.choices = replace(draft.choices, asked=asked)
+        # Who marks a withheld bank is told to few, and where answers come from to all.
+        told = {name: known for name, known in asked.items() if name != "scorer"}
+        draft.choices = replace(draft.choices, asked=told)
         incomplete = _incomplete(draft)
         spec = BankSpec(
             name=wanted.name,

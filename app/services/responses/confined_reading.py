@@ -108,6 +108,7 @@ class Reader:
             **_to_json(request.answers),
             "target_after": request.target_after,
             "prompts_of": request.prompts_of,
+            "numbered": request.numbered,
         }
         async with self._made(
             read_sent_results, argument, sent, _named([f.name for f in files])
@@ -171,6 +172,7 @@ def read_sent_results(argument: Any, attachments: Sequence[bytes], output: Binar
         answers=_request(argument, attachments),
         target_after=argument["target_after"],
         prompts_of=argument["prompts_of"],
+        numbered=argument["numbered"],
     )
     draft, found = read_results(request)
     return {**_written(draft, output), "found": found.to_dict()}

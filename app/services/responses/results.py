@@ -17,11 +17,14 @@ class ResultsImport:
         answers: The files, and what they do not settle by themselves.
         target_after: The right answer is what follows this mark in the recorded one.
         prompts_of: Examinee whose prompts are taken; None: of each item those of most.
+        numbered: Items are named by their number in the data set, and not by the hash of their
+            text, which whoever knows a question could try answers against.
     """
 
     answers: AnswerImport
     target_after: str | None = None
     prompts_of: str | None = None
+    numbered: bool = False
 
 
 def read_results(request: ResultsImport) -> tuple[Draft, Found]:
@@ -41,4 +44,8 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
         )
     found = items_of(questions, draft.other_filters, target_after=request.target_after)
     draft.keep({item["key"] for item in found.items})
-    return draft, found
+    if not request.numbered:
+        return draft, found
+    names = questions.numbers()
+    draft.columns = {names[key]: column for key, column in draft.columns.items()}
+    return draft, found.renamed(names)
