@@ -45,6 +45,7 @@ SHOWN_TO_OWNERS = {
     "/v1/rankings",
     "/v1/rankings/{ranking_id}",
     "/v1/rankings/{ranking_id}/events",
+    "/v1/gates",
     "/v1/gates/{gate_id}",
     "/v1/sessions",
     "/v1/sessions/{session_id}",

@@ -82,7 +82,7 @@ async def list_items(
     return list_of(found, ItemRead.of)
 
 
-@router.get("/{bank}/items/{item}", dependencies=[caller("read")])
+@router.get("/{bank}/items/{item:path}", dependencies=[caller("read")])
 async def get_item(
     bank: BankRef, item: ItemRef, sight: Seen, response: Response, items: Items
 ) -> ItemRead:
@@ -93,7 +93,7 @@ async def get_item(
 
 
 @router.patch(
-    "/{bank}/items/{item}",
+    "/{bank}/items/{item:path}",
     dependencies=[caller("banks:write")],
     responses={**errors(AlreadyExistsError, InvalidStateError), **CONDITIONAL},
     openapi_extra=up_to(MEDIUM),
@@ -113,7 +113,7 @@ async def update_item(
 
 
 @router.delete(
-    "/{bank}/items/{item}",
+    "/{bank}/items/{item:path}",
     status_code=204,
     dependencies=[caller("banks:write")],
     responses={**errors(InvalidStateError), **CONDITIONAL},
@@ -126,7 +126,7 @@ async def delete_item(
 
 
 @router.post(
-    "/{bank}/items/{item}:preview",
+    "/{bank}/items/{item:path}:preview",
     responses=errors(
         BlockedAddressError, InvalidInputError, NotFoundError, SecretsError, UnknownNameError
     ),

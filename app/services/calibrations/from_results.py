@@ -245,8 +245,9 @@ _UNPUBLISHED = f"No version was asked for. {_KEPT}"
 def _too_few(begun: BankBegun, wanted: BankFromResults) -> str | None:
     if begun.n_models >= wanted.least_models:
         return None
+    answered = "1 model is" if begun.n_models == 1 else f"{begun.n_models} models are"
     return (
-        f"{begun.n_models} models are too few to calibrate: {wanted.least_models} are needed, "
+        f"{answered} too few to calibrate: {wanted.least_models} are needed, "
         f"{wanted.least_models - begun.n_models} more. {_KEPT} To ask the questions before that, "
         "give them a guess of their difficulties: `sextant banks import --provisional` makes such "
         "a bank, and live sessions calibrate it."
