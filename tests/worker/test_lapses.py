@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from app.services.container import Services
 from app.storage.leased import MAX_LAPSES
+from app.storage.scoping import of_opened
 from app.worker.loop import running_worker
 from tests.services.sessions import scripted, spec, until
 
@@ -27,7 +28,9 @@ async def _run_out(services: Services, session_id: str, *, counts: bool = True) 
     """Let the lease run out and be found; how often it has in a row."""
     async with services.database.unit_of_work() as uow:
         await uow._db.execute(
-            text("UPDATE sessions SET lease_expires_at = now() - interval '1 s' WHERE id = :id"),
+            text(
+                "UPDATE sessions SET lease_expires_at = now() - interval '1 s' WHERE id = :id"
+            ).execution_options(**of_opened("the session")),
             {"id": session_id},
         )
     async with services.database.unit_of_work() as uow:
@@ -54,7 +57,8 @@ async def test_only_leases_of_work_that_was_run_lapse(services: Services) -> Non
     assert await _run_out(services, session) == 0  # it was handed back
     await _claimed(services, session)
     async with services.database.unit_of_work() as uow:
-        await uow._db.execute(text("UPDATE sessions SET status = 'waiting'"))
+        waiting = text("UPDATE sessions SET status = 'waiting'")
+        await uow._db.execute(waiting.execution_options(**of_opened("the session")))
     assert await _run_out(services, session) == 0  # it waited for a rate limit
     await _claimed(services, session)
     assert await _run_out(services, session) == 1

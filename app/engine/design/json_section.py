@@ -9,14 +9,21 @@ A fault is noted with its JSON pointer. Whoever documents the fields reads the s
 
 import math
 from collections import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from difflib import get_close_matches
 from enum import Enum, StrEnum
 from types import UnionType
-from typing import Annotated, Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
-
-from typing_extensions import override
+from typing import (
+    Annotated,
+    Any,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from app.errors import FieldProblem
 
@@ -39,8 +46,8 @@ class Within:
     most: float = math.inf
     below: float = math.inf
 
-    @override
-    def __str__(self) -> str:
+    def words(self) -> str:
+        """As people are told: `> 0 and <= 1`."""
         limits = ((">", self.above), (">=", self.least), ("<=", self.most), ("<", self.below))
         known = [f"{sign} {limit:.16g}" for sign, limit in limits if math.isfinite(limit)]
         return " and ".join(known) or "finite"
@@ -178,7 +185,7 @@ class Section:
             and within.above < number < within.below
             and within.least <= number <= within.most
         ):
-            self.note(key, f"expected a number {within}, got {value!r:.80}")
+            self.note(key, f"expected a number {within.words()}, got {value!r:.80}")
             return None
         return number
 
@@ -189,7 +196,7 @@ class Section:
             return None
         whole = isinstance(value, int) and not isinstance(value, bool)
         if not whole or not within.least <= value <= within.most:
-            self.note(key, f"expected a whole number {within}, got {value!r:.80}")
+            self.note(key, f"expected a whole number {within.words()}, got {value!r:.80}")
             return None
         return int(value)
 
@@ -301,7 +308,10 @@ def _plain(value: Any) -> Any:
 
 
 class Part:
-    """A frozen dataclass that reads itself from JSON, by its annotations, and writes itself."""
+    """A frozen dataclass that reads itself from JSON, by its annotations, and writes itself.
+
+    One with a method `check` notes there, in the section, what does not go together.
+    """
 
     __slots__ = ()
 
@@ -309,11 +319,10 @@ class Part:
     def read(cls, section: Section) -> Self:
         """From JSON; faults are noted in the section, and then it may hold anything."""
         made = cls(**section.given(cls))
-        made.check(section)
+        check: Callable[[Section], None] | None = getattr(made, "check", None)
+        if check is not None:
+            check(section)
         return made
-
-    def check(self, section: Section) -> None:
-        """Note what does not go together."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON, every field."""

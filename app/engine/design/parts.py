@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from typing_extensions import override
-
 from app.engine.design.json_section import Part, Section, Within
 from app.engine.estimation.estimators import EstimatorName, GridEstimator, SeKind
 from app.engine.estimation.quadrature import FixedGrid, NormalPrior, Rule
@@ -142,8 +140,8 @@ class StoppingDesign(Part):
     any_of: tuple["StoppingDesign", ...] = ()
     all_of: tuple["StoppingDesign", ...] = ()
 
-    @override
     def check(self, section: Section) -> None:
+        """Note what does not go together."""
         least, most = self.min_items or 0, self.max_items
         if most is not None and least > most:
             section.note("min_items", f"expected at most max_items = {most}, got {least}")

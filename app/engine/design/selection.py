@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import numpy as np
-from typing_extensions import override
 
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.json_section import Part, Section, Within
@@ -159,8 +158,8 @@ class SelectionDesign(Part):
         """Whether items are drawn with known probabilities, at least where curves are known."""
         return self.criterion in (CriterionName.V_OPTIMAL, CriterionName.RANDOM)
 
-    @override
     def check(self, section: Section) -> None:
+        """Note what does not go together."""
         if self.exposure is not None and self.top_k > 1:
             section.note("top_k", "expected 1 together with exposure control")
         if self.target is not None and self.criterion is not CriterionName.V_OPTIMAL:
