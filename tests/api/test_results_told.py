@@ -54,8 +54,9 @@ async def answered(
         given = {"step_token": awaited["step_token"], **said}
         response = await client.post(f"{path}/responses", json=given)
         assert response.status_code < 300, (step, response.text)
-        session = (await client.get(path)).json()
-    return session
+        session = response.json()
+    found: dict[str, Any] = (await client.get(path)).json()
+    return found
 
 
 def nothing_told(session: dict[str, Any]) -> bool:
