@@ -1,32 +1,43 @@
 """`sextant response-sets`: bring recorded answers in and look at them."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import typer
-from rich.table import Column, Table
 
-from app.cli.console import err, fail_clearly, out
+from app.cli.bank_views import confirm
+from app.cli.client import ApiClient, ApiError
+from app.cli.connection import asked, given
+from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.files import write_blocks
-from app.cli.options import DryRunOption
-from app.cli.runtime import runtime
+from app.cli.logins import target
+from app.cli.options import AskServerOption, DryRunOption, SameAsJsonOption, ServerKeyOption
+from app.cli.tables import show_facts, show_table
 from app.errors import InvalidInputError
-from app.exchange.recorded import Choices
+from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat, files_at, format_named
-from app.records.response_sets import ResponseSet
-from app.services.responses.collection import Collection, CollectionReport
-from app.services.responses.export import MatrixFormat, export_answers
-from app.services.responses.imports import AnswerImport
-from app.services.responses.service import AnswerImportReport, ResponseSetService
-from app.services.responses.unparsed import policy_of
-from app.storage.paging import PageRequest
 
-T = TypeVar("T")
-
-_PAGE = 1000
+#: Fields of imports and collections by the options that set them.
+_OPTIONS = {
+    "/name": "NAME",
+    "/files": "--from",
+    "/format": "--format",
+    "/filters": "--filter",
+    "/metrics": "--metric",
+    "/scorers": "--scorer",
+    "/examinee": "--examinee",
+    "/no_answer": "--no-answer",
+    "/score_range": "--score-range",
+    "/unparsed_policy": "--unparsed",
+    "/bank": "--bank",
+    "/version": "--version",
+    "/since": "--since",
+}
 #: Names and places that are printed before the rest is only counted.
 _SHOWN = 5
 _REASONS = {
@@ -37,7 +48,7 @@ _REASONS = {
 }
 
 app = typer.Typer(
-    no_args_is_help=True, help="Import, collect, list, show and export recorded answers."
+    no_args_is_help=True, help="Import, collect, list, show, export and delete recorded answers."
 )
 
 
@@ -87,25 +98,53 @@ def import_answers(
         typer.Option(metavar="WORST BEST", help="Scores of the files; they become 0 and 1."),
     ] = (0.0, 1.0),
     dry_run: DryRunOption = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
 ) -> None:
     """Import answers from result files of lm-eval, inspect, HELM, py-irt, or from tables."""
     paths = [*(source or ()), *(more or ())]
     if not paths:
         raise InvalidInputError("Name at least one file or folder with --from.")
-    request = AnswerImport(
-        files=files_at(paths),
-        file_format=None if file_format is None else format_named(file_format),
-        choices=Choices(
-            filters=tuple(filters or ()),
-            metrics=tuple(metrics or ()),
-            scorers=tuple(scorers or ()),
-            examinee=examinee,
-            refused_no_answer=no_answer == "refused",
-            score_range=score_range,
-            unparsed_policy=unparsed,
-        ),
+    kind = None if file_format is None else format_named(file_format)
+    files = files_at(paths)
+    if target(server, server_key) is None:
+        # Files of any size come in where the database is; whoever sends them needs none of this.
+        from app.cli.local_imports import import_answers as import_here
+        from app.services.responses.imports import AnswerImport
+
+        request = AnswerImport(
+            files=files,
+            file_format=kind,
+            choices=Choices(
+                filters=tuple(filters or ()),
+                metrics=tuple(metrics or ()),
+                scorers=tuple(scorers or ()),
+                examinee=examinee,
+                refused_no_answer=no_answer == "refused",
+                score_range=score_range,
+                unparsed_policy=unparsed,
+            ),
+        )
+        _show_report(import_here(name, request, dry_run=dry_run))
+        return
+    body = given(
+        files=[_sent(file) for file in files],
+        format=kind and kind.value,
+        filters=filters or None,
+        metrics=metrics or None,
+        scorers=scorers or None,
+        examinee=examinee,
+        no_answer=no_answer,
+        score_range=list(score_range),
+        unparsed_policy=unparsed,
+        dry_run=dry_run or None,
     )
-    _show_report(_with_sets(lambda sets: sets.import_set(name, request, dry_run=dry_run)))
+
+    async def send(client: ApiClient) -> dict[str, Any]:
+        async with _there(client, name, make=not dry_run):
+            return await client.post(f"{_path(name)}/imports", body, options=_OPTIONS)
+
+    _show_report(asked(server, server_key, send))
 
 
 @app.command()
@@ -123,69 +162,82 @@ def collect(
     simulated: Annotated[
         bool, typer.Option("--simulated", help="Take those of simulated examinees, too.")
     ] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
 ) -> None:
     """Take over the answers of all ended sessions on a bank, each session once."""
-    wanted = Collection(
+    body = given(
         bank=bank,
         version=version,
-        since=since and since.replace(tzinfo=UTC),
+        since=since and since.replace(tzinfo=UTC).isoformat(),
         simulated=simulated,
     )
 
-    async def run() -> CollectionReport:
-        async with runtime() as services:
-            return await services.collector.collect(name, wanted, make=True)
+    async def take(client: ApiClient) -> dict[str, Any]:
+        async with _there(client, name, make=True):
+            return await client.post(f"{_path(name)}:collect", body, options=_OPTIONS)
 
-    report = asyncio.run(run())
-    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report.left_out.items())
-    out.print(f"{report.sessions} sessions taken over{reasons}", soft_wrap=True)
+    report = asked(server, server_key, take)
+    reasons = "".join(f", {count} {_REASONS[why]}" for why, count in report["left_out"].items())
+    out.print(f"{report['sessions']} sessions taken over{reasons}", soft_wrap=True)
     out.print(
-        f"{report.accepted} answers ({_counts(report.outcomes)}), {report.pretest_answers} of them "
-        f"to items in pretest; {report.new_examinees} new examinees, {report.new_items} new items",
+        f"{report['accepted']} answers ({_counts(report['outcomes'])}), "
+        f"{report['pretest_answers']} of them to items in pretest; {report['new_examinees']} new "
+        f"examinees, {report['new_items']} new items",
         soft_wrap=True,
     )
-    found = report.response_set
-    out.print(
-        f"{found.name}: {found.n_examinees} examinees, {found.n_items} items  {found.id}",
-        markup=False,
-        soft_wrap=True,
-    )
+    _show_size(report["response_set"])
 
 
 @app.command("list")
 @fail_clearly
-def list_sets() -> None:
+def list_sets(
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
     """List all response sets."""
-    name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)
-    table = Table(name, "examinees", "items", "answers", identifier, box=None)
-    for found in _with_sets(_all):
-        table.add_row(
-            found.name,
-            str(found.n_examinees),
-            str(found.n_items),
-            str(found.outcomes.get("scored", 0)),
-            found.id,
+    found = asked(server, server_key, lambda client: client.every("/v1/response-sets?order=asc"))
+    write_json(json, {"data": found})
+    if json != "-":
+        show_table(
+            ("name", "examinees", "items", "answers", "id"),
+            (
+                (
+                    one["name"],
+                    str(one["n_examinees"]),
+                    str(one["n_items"]),
+                    str(one["n_answers"]),
+                    one["id"],
+                )
+                for one in found
+            ),
         )
-    out.print(table, soft_wrap=True)
 
 
 @app.command()
 @fail_clearly
-def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(help="Name or id of the set.")],
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
     """Show a response set and where its answers come from."""
-    found = _with_sets(lambda sets: sets.get(name))
-    out.print(found.name, style="bold", markup=False)
+    found = asked(server, server_key, lambda client: client.get(_path(name)))
+    write_json(json, found)
+    if json == "-":
+        return
     facts = {
-        "id": found.id,
-        "description": found.description or "-",
-        "examinees": str(found.n_examinees),
-        "items": str(found.n_items),
-        "answers": _counts(found.outcomes),
-        "unparsed": policy_of(found.imports) or "unknown",
+        "id": found["id"],
+        "description": found["description"] or "-",
+        "examinees": str(found["n_examinees"]),
+        "items": str(found["n_items"]),
+        "answers": _counts(found["outcomes"]),
+        "unparsed": found["unparsed_policy"] or "unknown",
     }
-    for label, value in facts.items():
-        out.print(f"  {label:<12}{value}", markup=False, soft_wrap=True)
-    for entry in found.imports:
+    show_facts(found["name"], facts, width=12)
+    for entry in found["imports"]:
         files = ", ".join(file["name"] for file in entry["files"][:_SHOWN])
         rest = entry["n_files"] - min(_SHOWN, len(entry["files"]))
         more = f" and {rest} more" if rest else ""
@@ -198,71 +250,107 @@ def show(name: Annotated[str, typer.Argument(help="Name or id of the set.")]) ->
 def export(
     name: Annotated[str, typer.Argument(help="Name or id of the set.")],
     file_format: Annotated[
-        MatrixFormat,
+        Literal["csv", "parquet", "long", "py-irt", "jsonl"],
         typer.Option(
             "--format",
             help="csv and parquet: a row an examinee; long: a row an answer; py-irt: JSON lines.",
         ),
-    ] = MatrixFormat.CSV,
+    ] = "csv",
     target: Annotated[str, typer.Option("--out", help="File to write; - is stdout.")] = "-",
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
 ) -> None:
     """Write all scores of a response set into a file."""
-    made = _with_sets(lambda sets: export_answers(sets, name, file_format))
-    write_blocks(target, made.blocks)
+
+    async def read(client: ApiClient) -> list[bytes]:
+        path = f"{_path(name)}/matrix?format={file_format}"
+        return [block async for block in client.blocks(path)]
+
+    write_blocks(target, asked(server, server_key, read))
     if target != "-":
         out.print(f"Wrote {target}.", markup=False, soft_wrap=True)
 
 
-async def _all(sets: ResponseSetService) -> list[ResponseSet]:
-    found: list[ResponseSet] = []
-    after = None
-    while True:
-        page = await sets.list_page(PageRequest(limit=_PAGE, after=after, descending=False))
-        found += page.items
-        if not page.has_more:
-            return found
-        after = found[-1].id
+@app.command()
+@fail_clearly
+def delete(
+    name: Annotated[str, typer.Argument(help="Name or id of the set.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Delete a response set with all its answers, unless a calibration is made from it."""
+    confirm(f"Delete the response set {name!r} with all its answers?", yes=yes)
+    asked(server, server_key, lambda client: client.delete(_path(name)))
+    out.print(f"Deleted {name}.", markup=False, soft_wrap=True)
 
 
-def _with_sets(use: Callable[[ResponseSetService], Awaitable[T]]) -> T:
-    """Run `use` on the configured database."""
+@asynccontextmanager
+async def _there(client: ApiClient, name: str, *, make: bool) -> AsyncIterator[None]:
+    """A set that is there; one that was made for the block goes again if that fails."""
+    made = False
+    try:
+        await client.get(_path(name))
+    except ApiError as error:
+        if error.kind != "not_found":
+            raise
+        if not make:
+            raise InvalidInputError(
+                f"--dry-run: the server has no response set {name!r} yet, and a dry run makes none."
+            ) from None
+        await client.post("/v1/response-sets", {"name": name}, options=_OPTIONS)
+        made = True
+    try:
+        yield
+    except BaseException:
+        if made:
+            await client.delete(_path(name))
+        raise
 
-    async def run() -> T:
-        async with runtime() as services:
-            return await use(services.response_sets)
 
-    return asyncio.run(run())
+def _sent(file: SourceFile) -> dict[str, str]:
+    """A file as an import takes it."""
+    with file.open() as stream:
+        return {"name": str(file.path), "content_base64": b64encode(stream.read()).decode()}
 
 
-def _show_report(report: AnswerImportReport) -> None:
-    if report.dry_run:
+def _path(name: str) -> str:
+    return f"/v1/response-sets/{quote(name, safe='')}"
+
+
+def _show_report(report: dict[str, Any]) -> None:
+    if report["dry_run"]:
         err.print("Dry run: nothing was written.")
-    for file in report.files[:_SHOWN]:
-        out.print(
-            f"{file.name}: {file.file_format}, {file.rows_read} read", markup=False, soft_wrap=True
-        )
-    if len(report.files) > _SHOWN:
-        out.print(f"... and {len(report.files) - _SHOWN} more files")
-    if report.passed_over:
-        out.print(f"{len(report.passed_over)} files hold no answers and were passed over")
+    for file in report["files"][:_SHOWN]:
+        line = f"{file['name']}: {file['format']}, {file['rows_read']} read"
+        out.print(line, markup=False, soft_wrap=True)
+    if len(report["files"]) > _SHOWN:
+        out.print(f"... and {len(report['files']) - _SHOWN} more files")
+    if report["passed_over"]:
+        out.print(f"{len(report['passed_over'])} files hold no answers and were passed over")
     out.print(
-        f"{report.rows_read} answers read, {report.accepted} accepted "
-        f"({_counts(report.outcomes)}); {report.new_examinees} new examinees, "
-        f"{report.new_items} new items",
+        f"{report['rows_read']} answers read, {report['accepted']} accepted "
+        f"({_counts(report['outcomes'])}); {report['new_examinees']} new examinees, "
+        f"{report['new_items']} new items",
         soft_wrap=True,
     )
-    for skipped in report.skipped:
-        out.print(f"{skipped.count} skipped ({skipped.reason}):", markup=False)
-        for place in skipped.places[:_SHOWN]:
+    for skipped in report["skipped"]:
+        out.print(f"{skipped['count']} skipped ({skipped['reason']}):", markup=False)
+        for place in skipped["places"][:_SHOWN]:
             out.print(f"  {place}", markup=False, soft_wrap=True)
-    if report.without_scores:
-        names = ", ".join(report.without_scores[:_SHOWN])
-        more = ", ..." if len(report.without_scores) > _SHOWN else ""
-        line = f"{len(report.without_scores)} examinees without a score: {names}{more}"
+    without = report["without_scores"]
+    if without:
+        names = ", ".join(without[:_SHOWN])
+        more = ", ..." if len(without) > _SHOWN else ""
+        line = f"{len(without)} examinees without a score: {names}{more}"
         out.print(line, markup=False, soft_wrap=True)
-    found = report.response_set
+    _show_size(report["response_set"])
+
+
+def _show_size(found: dict[str, Any]) -> None:
     out.print(
-        f"{found.name}: {found.n_examinees} examinees, {found.n_items} items  {found.id}",
+        f"{found['name']}: {found['n_examinees']} examinees, {found['n_items']} items  "
+        f"{found['id']}",
         markup=False,
         soft_wrap=True,
     )

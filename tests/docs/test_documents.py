@@ -114,6 +114,7 @@ def test_every_command_of_a_document_works(
             "UV_NO_SYNC": "1",
             "SEXTANT_PORT": str(served),
             "SEXTANT_DATA_DIR": str(scratch / "data"),
+            "XDG_CONFIG_HOME": str(scratch / "config"),
             "SEXTANT_LOG_LEVEL": "warning",
         },
         stdin=subprocess.DEVNULL,

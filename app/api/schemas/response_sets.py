@@ -235,7 +235,8 @@ class CollectionCreate(Input):
     version: Annotated[Text, StringConstraints(min_length=1, max_length=40)] | None = Field(
         default=None, description="Number or id of a version; by default all versions."
     )
-    since: AwareDatetime | None = Field(
+    # Lax, since a JSON string is all that a date can come in.
+    since: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         default=None, description="Only sessions that ended at this moment or later."
     )
     simulated: bool = Field(
