@@ -1,0 +1,157 @@
+"""Commands that speak to a server: which one, with which key, and what they show of it."""
+
+import asyncio
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import structlog
+from typer.testing import CliRunner, Result
+
+from app.cli import build
+from app.cli.logins import Target, address, keep_login, target
+from app.cli.open import page_of
+from app.cli.progress import Progress, headline
+from app.cli.server import LocalServer, serving
+from app.errors import InvalidInputError
+from app.records.api_keys import Scope
+from app.settings import Settings
+
+KEY = "sxt_secret"
+
+
+def sextant(*words: str, given: str | None = None) -> Result:
+    return CliRunner().invoke(build(words[0], words[1] if words[1:] else None), words, input=given)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return tmp_path / "config" / "sextant" / "login.json"
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that cannot be reached: whoever starts or asks one fails."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
+    monkeypatch.setenv("SEXTANT_DATA_DIR", "/proc/none")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("https://Sextant.example.org/", "https://sextant.example.org"),
+        ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8000"),
+        ("https://example.org:443/sextant/", "https://example.org/sextant"),
+        ("http://[::1]:8000", "http://[::1]:8000"),
+    ],
+)
+def test_an_address_is_kept_in_one_form(given: str, kept: str) -> None:
+    assert address(given) == kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "localhost:8000", "ftp://x", "http://", "http://k@x", "http://x?k=1", "http://x:y"],
+)
+def test_what_is_no_address_is_refused(given: str) -> None:
+    with pytest.raises(InvalidInputError, match="--server: expected an address"):
+        address(given)
+
+
+def test_a_kept_key_goes_to_its_own_server_alone(home: Path) -> None:
+    assert target(None, None) is None
+    keep_login(Target("http://127.0.0.1:8000", KEY))
+    assert stat.S_IMODE(home.stat().st_mode) == 0o600
+    assert target(None, None) == Target("http://127.0.0.1:8000", KEY)
+    assert target("http://127.0.0.1:8000/", None) == Target("http://127.0.0.1:8000", KEY)
+    assert target("http://127.0.0.1:8001", None) == Target("http://127.0.0.1:8001", None)
+    assert target("https://127.0.0.1:8000", None) == Target("https://127.0.0.1:8000", None)
+    assert target("local", None) is None
+    assert KEY not in repr(target(None, None))
+    home.write_text("{}")
+    assert "log in anew" in sextant("sessions", "list").stderr
+    assert sextant("logout").stdout == "Logged out.\n"
+    assert sextant("logout").stdout == "There was no login.\n"
+
+
+def test_commands_on_a_server_need_no_database(
+    home: Path, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nowhere: None
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    settings = Settings(database_url=database_url, data_dir=tmp_path / "data", port=0)
+    answers = tmp_path / "answers.csv"
+    answers.write_text("model,q1,q2\na,1,0\nb,1,1\n")
+
+    async def with_server(use: Callable[[LocalServer, str], None]) -> None:
+        async with serving(settings) as local:
+            _, secret = await local.services.api_keys.create(name="t", scopes=[Scope.ADMIN])
+            await asyncio.to_thread(use, local, secret)
+
+    def use(local: LocalServer, secret: str) -> None:
+        refused = sextant("login", local.base_url, given="sxt_wrong\n")
+        assert refused.exit_code == 2
+        assert "Not logged in: The API key is not known here." in refused.stderr
+        entered = sextant("login", local.base_url, given=f"{secret}\n")
+        assert entered.exit_code == 0, entered.stderr
+        assert secret not in entered.output
+        # Faults, in the words of the command; what is missing, with where to look.
+        unknown = sextant("banks", "show", "nope")
+        assert unknown.exit_code == 2
+        assert "There is no bank 'nope'. `sextant banks list` lists" in unknown.stderr
+        missing = sextant("endpoints", "show", "mien")
+        assert "There is no saved endpoint 'mien'" in missing.stderr
+        saved = ("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1")
+        assert "--temperature: " in sextant(*saved, "--model", "m", "--temperature", "-1").stderr
+        assert "Saved mine" in sextant(*saved, "--model", "m").stdout
+        near = sextant("endpoints", "show", "mien")
+        assert "Did you mean 'mine'?" in near.stderr
+        listed = json.loads(sextant("endpoints", "list", "--json", "-").stdout)["data"]
+        assert [one["name"] for one in listed] == ["mine"]
+        brought = sextant("response-sets", "import", "recorded", "--from", str(answers))
+        assert "4 answers read, 4 accepted" in brought.stdout, brought.stderr
+        compared = sextant("compare", "a", "b", "--responses", "recorded")
+        assert "on 2 common items" in compared.stdout, compared.stderr
+        assert "Deleted recorded." in sextant("response-sets", "delete", "recorded").stdout
+        assert "recorded" not in sextant("response-sets", "list").stdout
+        for words in (("sessions", "list"), ("calibrations", "list"), ("gates", "list")):
+            assert sextant(*words).stdout.split()[0] == "id"
+        assert "There is no session 'ses_1'" in sextant("sessions", "cancel", "ses_1").stderr
+        assert "No test on this bank" in sextant("leaderboard", "demo").stderr
+        assert sextant("open").stdout == f"{local.base_url}/\n"
+
+    with structlog.testing.capture_logs():  # the server's, which go to the same stdout here
+        asyncio.run(with_server(use))
+
+
+def test_pages_are_named_by_ids() -> None:
+    assert page_of("ses_1") == "sessions/ses_1"
+    for wrong in ("x", "ses_../login", "key_1"):
+        with pytest.raises(InvalidInputError, match="expected an id"):
+            page_of(wrong)
+
+
+def test_a_wait_is_told_once_and_an_answer_with_its_figures() -> None:
+    progress = Progress(clock=lambda: 0.0)
+    waits = {"reason": "http://x cannot be reached.", "until": "2026-01-01T10:00:00+00:00"}
+    first = progress.take("session.waiting", waits)
+    assert first is not None
+    assert first.startswith("waiting: http://x cannot be reached. It is tried again")
+    assert progress.take("session.waiting", waits) is None
+    progress.take("response.received", {"outcome": "error", "item_id": "q0"})
+    assert progress.take("session.waiting", waits) is None
+    progress.take("response.received", {"outcome": "scored", "score": 1.0, "item_id": "q1"})
+    figures = {
+        "estimate": {"theta": 0.5, "se": 0.3, "ci": [-0.1, 1.1]},
+        "accuracy": {"value": 0.6, "lo": 0.5, "hi": 0.7},
+        "progress": {"items": 2, "expected_items": 9},
+        "usage": {"usd": None},
+    }
+    line = progress.take("estimate.updated", figures)
+    assert line == "2 of about 9  q1  score 1  theta +0.50 SE 0.30  price unknown"
+    assert headline(figures) == (
+        "theta +0.50 ± 0.30 (95 %: -0.10 to +1.10)   score 60.0% (95 %: 50.0% to 70.0%)"
+    )
+    assert progress.take("session.waiting", waits) is not None
