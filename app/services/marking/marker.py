@@ -23,6 +23,7 @@ from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.of_scorers import ids_in
 from app.services.endpoints.service import EndpointService
 from app.services.marking.calling_out import ScorerCalls
+from app.services.marking.long_texts import cut
 from app.services.patience import OnWait
 
 logger = structlog.get_logger(__name__)
@@ -166,9 +167,9 @@ class AnswerMarker:
             error_code=error_code,
             scorer_hash=marked.scorer_hash,
             marking=marked.marking,
-            answer_text=_storable(answer.text),
-            raw_text=_storable(answer.raw) if answer.raw != answer.text else None,
-            reasoning=_storable(answer.reasoning),
+            answer_text=cut(_storable(answer.text)),
+            raw_text=cut(_storable(answer.raw)) if answer.raw != answer.text else None,
+            reasoning=cut(_storable(answer.reasoning)),
             finish_reason=answer.finish.value,
         )
 

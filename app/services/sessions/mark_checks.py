@@ -14,6 +14,7 @@ from app.scorers.calling import CallingScorer
 from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
+from app.services.marking.long_texts import is_cut
 from app.services.marking.marker import AnswerMarker, hash_of
 from app.services.sessions.repeats import is_repeated
 from app.services.sessions.rescoring import RESCORE
@@ -145,6 +146,8 @@ class MarkChecks:
         """What is wrong with one answer's mark, why it cannot be told, or None: it is right."""
         stored = item.closing
         if stored is None or stored.answer_text is None:
+            return NO_ANSWER
+        if is_cut(stored.answer_text) or is_cut(stored.raw_text):
             return NO_ANSWER
         if is_repeated(stored):
             return REPEATED

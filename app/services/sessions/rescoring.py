@@ -15,6 +15,7 @@ from app.records.sessions import Administration, Advance, Closing, SessionRecord
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
+from app.services.marking.long_texts import is_cut
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import OnWait, patiently
 from app.services.sessions.repeats import combined, repeats_in
@@ -146,7 +147,7 @@ class Rescoring:
         """The new closing of one item; an answer that is not there stays what it was."""
         if repeats := repeats_in(old):
             return combined([await self._mark(version, marker, position, each) for each in repeats])
-        if old.answer_text is None:
+        if old.answer_text is None or is_cut(old.answer_text) or is_cut(old.raw_text):
             if old.outcome != Outcome.SCORED:
                 return replace(old, theta=None, se=None, marking=None, scorer_hash=None)
             return replace(
@@ -158,7 +159,8 @@ class Rescoring:
                 error_code="no_stored_answer",
                 marking=None,
                 scorer_hash=None,
-                reason="The client gave a score and no answer: there is nothing to mark again.",
+                reason="The answer is not stored, or not whole: only its score was given, it was "
+                "too long, or its time was up. There is nothing to mark again.",
             )
         item = (await patiently(lambda: self.versions.items_at(version, [position])))[position]
         own = self.record.provenance["rescored_with"]

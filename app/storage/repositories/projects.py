@@ -45,7 +45,11 @@ _FORGET = [
     text(statement).execution_options(**of_opened("all that is too old"))
     for statement in (
         """
-        UPDATE administrations a SET answer_text = NULL, raw_text = NULL, reasoning = NULL
+        UPDATE administrations a SET answer_text = NULL, raw_text = NULL, reasoning = NULL,
+            method = CASE WHEN a.method ? 'repeats' THEN jsonb_set(a.method, '{{repeats}}', (
+                SELECT jsonb_agg(r - 'answer_text' - 'raw_text' - 'reasoning')
+                FROM jsonb_array_elements(a.method -> 'repeats') r
+            )) ELSE a.method END
         FROM sessions o {texts} WHERE a.session_id = o.id
             AND (a.answer_text IS NOT NULL OR a.raw_text IS NOT NULL OR a.reasoning IS NOT NULL)
         """,
