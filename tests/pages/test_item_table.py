@@ -1,0 +1,64 @@
+"""The table of a version's items: order, filters, what has no value."""
+
+from app.api.schemas.versions import VersionItemRead
+from app.pages.item_table import ItemRow, Items, Wanted, chosen, flag_counts
+from app.records.item_uses import ItemUse
+
+
+def row(position: int, b: float | None, **given: object) -> ItemRow:
+    item = {
+        "item_id": f"itm_{position}",
+        "key": f"Key {position}",
+        "position": position,
+        "status": "active",
+        "a": 1.0,
+        "b": b,
+        "intercept": 0.0,
+        "c": 0.0,
+        "d": 1.0,
+        "k": None,
+        "flags": [],
+        "pretest_sessions": 0,
+        **given,
+    }
+    use = ItemUse(position=position, asked=position, marked=0, mean=None) if position else None
+    return ItemRow(VersionItemRead.read(item), (f"task-{position % 2}",), use)
+
+
+FLAG = {
+    "code": "misfit",
+    "severity": "warning",
+    "field": "a",
+    "value": 1.0,
+    "message": "It leaves.",
+}
+ITEMS = Items(
+    [
+        row(0, 0.5),
+        row(1, None, status="pretest"),
+        row(2, -1.0, status="quarantined", flags=[FLAG, FLAG]),
+        row(3, 2.0, flags=[FLAG]),
+    ],
+    n_tests=9,
+)
+
+
+def positions(**wanted: object) -> list[int]:
+    return [found.item.position for found in chosen(ITEMS, Wanted(**wanted))]  # type: ignore[arg-type]
+
+
+def test_items_are_sorted_and_what_has_no_value_stands_last_in_either_order() -> None:
+    assert positions() == [0, 1, 2, 3]
+    assert positions(sort="b") == [2, 0, 3, 1]
+    assert positions(sort="b", descending=True) == [3, 0, 2, 1]
+    assert positions(sort="asked", descending=True) == [3, 2, 1, 0]
+    assert positions(sort="flags", descending=True)[:2] == [2, 3]
+
+
+def test_items_are_filtered_by_state_task_finding_and_part_of_their_key() -> None:
+    assert positions(status="quarantined") == [2]
+    assert positions(tag="task-1") == [1, 3]
+    assert positions(flag="misfit") == [2, 3]
+    assert positions(text="kEY 3") == [3]
+    assert positions(text="(", flag="misfit") == []
+    assert flag_counts(ITEMS) == {"misfit": 2}  # items, not findings

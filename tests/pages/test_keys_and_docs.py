@@ -1,0 +1,50 @@
+"""Keys are made and revoked on their page; the reference has every call of the API."""
+
+import re
+
+from tests.api.conftest import Client
+from tests.pages.conftest import NewBrowser
+from tests.reports.pages import Page
+
+
+async def test_a_key_is_shown_once_and_revoked(browser_with: NewBrowser, client: Client) -> None:
+    admin, reader = await browser_with("admin"), await browser_with("read", "run", "banks:write")
+    assert (await reader.get("/keys")).status_code == 403
+    assert (await reader.form("/keys", of="/", name="x")).status_code == 403
+    none = await admin.form("/keys", of="/keys", name="no scopes")
+    assert none.status_code == 422
+    made = await admin.form("/keys", of="/keys", name="mine", **{"scope-read": "yes"})
+    secret = re.search(r"sxt_[A-Za-z0-9_-]{40,}", made.text)
+    assert secret is not None
+    assert secret[0] not in (await admin.get("/keys")).text
+    headers = {"Authorization": f"Bearer {secret[0]}"}
+    assert (await client.get("/v1/sessions", headers=headers)).status_code == 200
+    keys = (await client.get("/v1/api-keys")).json()["data"]
+    (key,) = [key for key in keys if key["name"] == "mine"]
+    assert key["scopes"] == ["read"]
+    gone = await admin.form(f"/keys/{key['id']}/revoke", of="/keys")
+    assert gone.headers["location"] == "/keys"
+    (key,) = [k for k in (await client.get("/v1/api-keys")).json()["data"] if k["name"] == "mine"]
+    assert key["revoked_at"] is not None
+
+
+async def test_the_reference_has_every_call_and_every_model(browser_with: NewBrowser) -> None:
+    nobody = await browser_with()
+    document = (await nobody.get("/openapi.json")).json()
+    contents = await nobody.get("/docs")
+    Page(contents.text)
+    operations = {
+        (operation["tags"][0], operation["operationId"])
+        for methods in document["paths"].values()
+        for operation in methods.values()
+    }
+    assert len(operations) > 80
+    for tag, name in operations:
+        assert f"#{name}" in contents.text, (tag, name)
+    text = (await nobody.get("/docs/sessions")).text
+    Page(text)
+    for tag, name in operations:
+        assert (f'<section id="{name}">' in text) == (tag == "sessions"), name
+    for model in ("SessionCreate", "Problem", "EndpointRead"):
+        assert model in (await nobody.get(f"/docs/models/{model}")).text
+    assert (await nobody.get("/docs/models/Nothing")).status_code == 404
