@@ -58,6 +58,7 @@ def drawn(bank: ItemBank, thetas: FloatArray, seed: int) -> FloatArray:
     return np.array(list(draw_scores(bank, thetas, np.random.default_rng(seed))))
 
 
+@pytest.mark.slow
 def test_simulated_tests_find_known_thetas_with_the_coverage_they_promise(
     tmp_path: Path, bank: ItemBank
 ) -> None:

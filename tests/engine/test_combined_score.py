@@ -53,6 +53,7 @@ WEIGHTS = np.full(N_ITEMS, 1.0 / N_ITEMS)
 EVERY = np.ones(N_ITEMS, dtype=np.bool_)
 
 
+@pytest.mark.slow
 def test_draws_estimate_without_bias_what_a_model_gets_wrong() -> None:
     n, asked = 14, 7
     rng = np.random.default_rng(3)

@@ -47,6 +47,7 @@ def test_the_same_seed_gives_the_same_tests() -> None:
     assert [one.items for one in first] != [one.items for one in other]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_known_thetas_are_recovered_with_the_coverage_that_is_promised(kind: Kind) -> None:
     bank = clean_bank(4, 300, kind=kind)
@@ -115,6 +116,7 @@ def test_acceptance_needs_a_cap() -> None:
         fit_acceptance(Design.from_dict({}), clean_bank(1, 10), seed=1)
 
 
+@pytest.mark.slow
 def test_items_in_flight_hardly_lengthen_a_test() -> None:
     """Once those in flight are expected to do, no further item is asked."""
     rng = np.random.default_rng(5)

@@ -143,6 +143,7 @@ async def test_a_session_outlives_a_stop_of_postgres(scratch: Path, tmp_path: Pa
     assert ended.summary["outcomes"]["scored"] == 60
 
 
+@pytest.mark.slow
 async def test_two_workers_share_the_sessions_and_one_takes_over_from_the_other(
     services: Services, settings: Settings
 ) -> None:
