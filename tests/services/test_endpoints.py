@@ -19,7 +19,8 @@ from app.errors import (
 )
 from app.items import Message
 from app.records.endpoints import EndpointSettings, Limits, Price
-from app.services.endpoints.service import EndpointChange, EndpointService, EndpointSpec, origin_of
+from app.services.endpoints.origin import origin_of
+from app.services.endpoints.service import EndpointChange, EndpointService, EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest

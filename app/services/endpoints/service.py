@@ -1,11 +1,10 @@
 """Endpoints: created, changed, probed, and opened for the worker with their secrets decrypted."""
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import EllipsisType
 from typing import Any
@@ -96,40 +95,6 @@ class ReadyEndpoint:
     def retry(self) -> RetryPolicy:
         """How long to go on after failures."""
         return self.endpoint.settings.retry
-
-
-def origin_of(endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
-    """Where answers come from, for their provenance: no secrets, plain JSON values."""
-    settings = endpoint.settings
-    return {
-        "id": endpoint.id,
-        "revision": endpoint.revision,
-        "name": settings.name,
-        "kind": settings.kind,
-        "base_url": settings.base_url,
-        "model": settings.model,
-        "sampling": asdict(settings.sampling) | {"stop": list(settings.sampling.stop)},
-        "price": asdict(settings.price),
-        "options": dict(settings.options),
-        "parameters_hash": _parameters_hash(settings),
-    }
-
-
-def _parameters_hash(settings: EndpointSettings) -> str:
-    """SHA-256 of all that is sent with every call beside the prompt: sampling and options."""
-    canonical = json.dumps(
-        [asdict(settings.sampling), dict(settings.options)], sort_keys=True, ensure_ascii=False
-    )
-    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
-
-
-def price_in(provenance: Mapping[str, Any]) -> Price | None:
-    """The price of a session's endpoint when the session was made, by which it chooses items.
-
-    Later changes of the endpoint do not count, so that the choices of a session can be repeated.
-    """
-    endpoint = provenance["endpoint"]
-    return endpoint and Price(**endpoint["price"])
 
 
 class EndpointService:

@@ -11,7 +11,8 @@ from app.records.endpoints import Endpoint, NewEndpoint
 from app.records.provisional import provisional_words
 from app.records.sessions import Administration, NewSession
 from app.services.banks.loaded import LoadedVersion
-from app.services.endpoints.service import EndpointSpec, origin_of
+from app.services.endpoints.origin import origin_of
+from app.services.endpoints.service import EndpointSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.storage.unit_of_work import UnitOfWork

@@ -36,7 +36,7 @@ from app.records.sessions import (
 )
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.service import price_in
+from app.services.endpoints.origin import price_in
 from app.services.sessions.endings import ended_event, ending_of
 from app.services.sessions.failures import Failures
 from app.services.sessions.headlines import no_result, told
