@@ -202,5 +202,9 @@ def test_errors_that_lean_to_one_side_move_intervals_there() -> None:
     assert -0.6 < beyond.leaning_above < -0.3
     assert abs(none.leaning_above) < 0.1
     assert learned.accuracy.leaning_at(9.0) == 0.0
+    unseen = learn_correction(seen, known=references).theta.beyond
+    assert unseen is not None
+    assert (unseen.leaning_above, unseen.doubt_above) == (0.0, 0.0)
+    assert unseen.above > none.above  # nobody was held out beyond: the growth keeps its margin
     # What is known of where the truth lies is no reason for intervals to be much wider.
     assert beyond.above < none.above + 0.1

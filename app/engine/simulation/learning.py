@@ -152,7 +152,8 @@ def learn_correction(
         predictions: Of the scores, one for each glimpse, where another predictor made them.
         known: Thetas of those calibrated, whom the tested are like, shape (n_known,); by them it is
             told who is beyond. None has intervals grow for nobody.
-        shifted: Tests of others, who are not like those calibrated.
+        shifted: Tests of others, who are not like those calibrated. Without any nobody tells to
+            which side errors lean there, and the growth keeps its margin.
 
     Raises:
         InvalidInputError: Fewer examinees, too few for a 95 % quantile.
@@ -170,7 +171,7 @@ def learn_correction(
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
         others = [[_score(one, one.prediction) for one in group.seen] for group in shifted]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
-        theta = _held(_growing(theta, thetas, groups, leans=True), thetas[0])
+        theta = _held(_growing(theta, thetas, groups, leans=bool(shifted)), thetas[0])
         accuracy = _held(_growing(accuracy, [scores, *others], groups), scores)
     return IntervalCorrection(theta=theta, accuracy=accuracy, n_examinees=n_examinees)
 
