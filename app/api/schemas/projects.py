@@ -10,7 +10,7 @@ from app.api.schemas.common import ABSENT, Input, Name, Output, Text
 from app.records.fields import shallow
 from app.records.projects import Limits, Project, Retention
 
-_Count = Annotated[int, Field(ge=0, le=2**53)]
+_Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
 _Days = Annotated[int, Field(ge=1, le=36_500)]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
