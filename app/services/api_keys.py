@@ -100,9 +100,9 @@ class ApiKeyService:
         """
         async with self._database.unit_of_work() as uow:
             key = await uow.api_keys.revoke(key_id, project_id=project_id)
+            if key is None:  # nothing was changed: nothing is to be noted
+                raise NotFoundError("API key", key_id)
         self._trusted.clear()
-        if key is None:
-            raise NotFoundError("API key", key_id)
         return key
 
     async def authenticate(self, secret: str) -> ApiKey:

@@ -41,6 +41,9 @@ NOWHERE = {
     "installation_id": "ins_" + "0" * 26,
     "key_id": "key_" + "0" * 26,
     "project": "prj_" + "1" * 26,
+    "bank_name": "nowhere-bank",
+    "endpoint_name": "nowhere-endpoint",
+    "set_name": "nowhere-answers",
 }
 #: Bodies that name something.
 BODIES: dict[str, list[dict[str, Any]]] = {
@@ -191,6 +194,9 @@ async def furnished(member: Member) -> dict[str, str]:
         "installation_id": installation["id"],
         "key_id": member.key_id,
         "project": member.project_id,
+        "bank_name": "theirs-bank",
+        "endpoint_name": "theirs-endpoint",
+        "set_name": "theirs-answers",
     }
 
 

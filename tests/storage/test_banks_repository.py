@@ -166,7 +166,7 @@ async def test_a_held_item_is_frozen_and_the_version_is_named(database: Database
     async with database.unit_of_work() as uow:
         await uow.versions.add(a_version(bank, n_items=1), members([held]))
     new = replace(held, content=ItemContent(prompt="changed"))
-    with pytest.raises(InvalidStateError, match="'held' is frozen: version 1"):
+    with pytest.raises(InvalidStateError, match="'held' is frozen, for version 1"):
         async with database.unit_of_work() as uow:
             await uow.items.replace(bank.id, 1, new)
     with pytest.raises(InvalidStateError, match="version 1"):
