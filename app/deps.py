@@ -1,10 +1,10 @@
 """What a route function can ask for: the services, and who is calling."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import urlsplit
 
 import structlog
 from fastapi import Depends, Request, Security, params
@@ -200,25 +200,38 @@ def _require_own_name(request: Request) -> None:
         MissingScopeError: The host is another name, or the page is another site's.
     """
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if not is_loopback_name(request.url.hostname):
+    if not is_called_by_own_name(request):
         raise MissingScopeError(
             f"Without authentication this server is called as localhost or 127.0.0.1 only, "
             f"not as {host!r}."
         )
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and not is_of_host(origin, host):
         raise MissingScopeError(
             f"Without authentication this server answers no page of another site ({origin!r})."
         )
 
 
-def is_loopback_name(hostname: str | None) -> bool:
-    """Whether a name is this machine's own."""
-    if hostname == "localhost":
-        return True
+_OWN_NAME = re.compile(r"(localhost|[0-9.]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?", re.IGNORECASE)
+
+
+def is_called_by_own_name(request: Request) -> bool:
+    """Whether a request calls this machine by a name of its own.
+
+    By the header alone: in place of a name that it cannot read, `request.url` has the address on
+    which the request came in.
+    """
+    named = _OWN_NAME.fullmatch(request.headers.get("host", ""))
+    if named is None:
+        return False
     try:
-        return ip_address(hostname or "").is_loopback
+        return named[1].lower() == "localhost" or ip_address(named[1].strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_of_host(origin: str, host: str) -> bool:
+    """Whether a page of `origin`, as the header says it, came from `host`."""
+    return host != "" and origin.partition("://")[2] == host
 
 
 async def _in_project(request: Request, found: Caller) -> Caller:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -11,7 +12,7 @@ from app.cli.console import err, fail_clearly, out, show_warning
 from app.cli.logins import Target, address, keep_login
 from app.errors import InvalidInputError
 
-_HERE = ("127.0.0.1", "localhost", "[::1]")
+_HERE = ("127.0.0.1", "localhost", "::1")
 
 
 @fail_clearly
@@ -31,7 +32,8 @@ def command(
     `sextant logout` forgets both; `--server local` means the database of this machine.
     """
     url = address(server)
-    if url.startswith("http://") and not url.removeprefix("http://").startswith(_HERE):
+    parts = urlsplit(url)
+    if parts.scheme == "http" and parts.hostname not in _HERE:
         show_warning("the key goes to this server unencrypted: use https:// where others listen.")
     key = (server_key if server_key is not None else _asked()).strip() or None
 

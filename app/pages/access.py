@@ -10,11 +10,20 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 from typing import Annotated, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request, Response
 
-from app.deps import LOCAL, Caller, ScopeName, caller_of, enter_as, is_loopback_name, services
+from app.deps import (
+    LOCAL,
+    Caller,
+    ScopeName,
+    caller_of,
+    enter_as,
+    is_called_by_own_name,
+    is_of_host,
+    services,
+)
 from app.errors import InvalidInputError, MissingScopeError, UnauthenticatedError
 from app.records.api_keys import Scope
 from app.services.logins import LASTS
@@ -90,7 +99,7 @@ async def identify(request: Request) -> Caller | None:
     """Whose login the browser sent, looked up anew; None where it sent none that holds."""
     opened = await services(request)
     if opened.settings.auth == "off":
-        return LOCAL if is_loopback_name(request.url.hostname) else None
+        return LOCAL if is_called_by_own_name(request) else None
     token = request.cookies.get(LOGIN_COOKIE)
     if not token:
         return None
@@ -167,8 +176,8 @@ Form = Annotated[dict[str, str], Depends(own_form)]
 
 
 def _require_own_origin(request: Request) -> None:
-    origin, host = request.headers.get("origin"), request.headers.get("host")
-    if not origin or not host or urlsplit(origin).netloc != host:
+    origin, host = request.headers.get("origin", ""), request.headers.get("host", "")
+    if not is_of_host(origin, host):
         raise MissingScopeError("This form came from another site, or does not say from where.")
 
 

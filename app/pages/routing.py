@@ -12,7 +12,9 @@ from starlette.exceptions import HTTPException
 from typing_extensions import override
 
 from app.api.errors import status_of
+from app.api.rates import let_in
 from app.api.turns import entered, turn_of
+from app.deps import services
 from app.errors import SextantError, UnauthenticatedError
 from app.pages.access import own_form, set_cookies, visitor
 from app.pages.rendering import page
@@ -48,6 +50,8 @@ class PageRoute(APIRoute):
             who = await visitor(request)
             try:
                 await entered()
+                if who.caller is not None:
+                    let_in(await (await services(request)).projects.recent(who.project))
                 if request.method == "POST":
                     await own_form(request)
                 async with turn_of(who.key_id):

@@ -245,6 +245,12 @@ async def test_keys_of_a_withheld_bank_tell_nothing_of_its_texts(
     client: Client, client_with: NewClient
 ) -> None:
     files = folders(3, 6)
+    # Another project's bank of that name, lent to all, is not the one that is made.
+    await client.post("/v1/projects", json={"name": "other"})
+    lent = await client.post(
+        "/v1/banks", json={"name": "made", "shared": True}, headers={"Sextant-Project": "other"}
+    )
+    assert lent.status_code == 201, lent.text
     found = await begun(client, files, visibility="withheld", least_models=3)
     assert found["calibration"] is not None
     reader = await client_with("read")

@@ -75,6 +75,11 @@ async def test_without_keys_only_own_names_and_pages_are_answered(
             assert (await local.get("/v1/banks", headers=own)).status_code == 200
             for headers in (
                 {"Host": "rebound.example:8000"},
+                # What no name may hold: the address on which it came in says nothing.
+                {"Host": "a{b.rebound.example"},
+                {"Host": "localhost@rebound.example"},
+                {"Host": "localhost.rebound.example"},
+                {"Origin": "http://["},
                 {"Origin": "https://evil.example"},
                 {"Origin": "null"},
                 {"Host": "rebound.example", "Origin": "http://rebound.example"},

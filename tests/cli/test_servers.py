@@ -61,6 +61,22 @@ def test_what_is_no_address_is_refused(given: str) -> None:
         address(given)
 
 
+@pytest.mark.parametrize(
+    ("server", "warns"),
+    [
+        ("http://localhost.invalid:1", True),
+        ("http://127.0.0.1:1", False),
+        ("http://[::1]:1", False),
+    ],
+)
+def test_who_sends_a_key_to_another_machine_unencrypted_is_warned(
+    home: Path, server: str, warns: bool
+) -> None:
+    entered = sextant("login", server, given="sxt_x\n")
+    assert entered.exit_code == 2
+    assert ("unencrypted" in entered.stderr) is warns
+
+
 def test_a_kept_key_goes_to_its_own_server_alone(home: Path) -> None:
     assert target(None, None) is None
     keep_login(Target("http://127.0.0.1:8000", KEY))

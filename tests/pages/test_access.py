@@ -10,7 +10,7 @@ from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
-from tests.api.conftest import BASE_URL
+from tests.api.conftest import BASE_URL, Client
 from tests.pages.browser import Browser, csrf_in
 from tests.pages.conftest import NewBrowser
 
@@ -57,6 +57,7 @@ async def test_forms_of_others_change_nothing(browser_with: NewBrowser) -> None:
     for fields, headers in (
         ({"csrf": token}, {"Origin": "https://evil.test"}),
         ({"csrf": token}, {"Origin": "null"}),
+        ({"csrf": token}, {"Origin": "http://["}),
         ({"csrf": token}, {}),
         ({"csrf": stolen}, {"Origin": BASE_URL}),
         ({"csrf": ""}, {"Origin": BASE_URL}),
@@ -66,6 +67,18 @@ async def test_forms_of_others_change_nothing(browser_with: NewBrowser) -> None:
         assert refused.status_code == 403, (fields, headers)
     assert (await browser.get("/")).status_code == 200
     assert (await browser.send_form("/logout", csrf=token)).status_code == 303
+
+
+async def test_pages_count_towards_the_limit_of_requests(
+    browser_with: NewBrowser, client: Client
+) -> None:
+    browser = await browser_with("read")
+    limits = {"limits": {"requests_per_s": 0.5}}
+    await client.patch("/v1/projects/default", json=limits, headers={"If-Match": '"1"'})
+    answers = [await browser.get("/banks") for _ in range(6)]
+    assert answers[0].status_code == 200
+    assert answers[-1].status_code == 429
+    assert "requests a second" in answers[-1].text
 
 
 async def test_a_login_ends_everywhere_with_the_log_out_and_with_its_key(
@@ -116,3 +129,8 @@ async def test_without_authentication_only_this_machine_is_answered(
             transport = httpx2.ASGITransport(app=app)
             async with Browser(transport=transport, base_url=base) as browser:
                 assert (await browser.get("/")).status_code == status
+        transport = httpx2.ASGITransport(app=app)
+        async with Browser(transport=transport, base_url="http://127.0.0.1:8000") as browser:
+            # No name at all by the rules, and yet browsers would call it.
+            rebound = await browser.get("/", headers={"Host": "a{b.evil.test"})
+            assert rebound.status_code == 303

@@ -176,11 +176,12 @@ class ResultBanks:
 
     async def _is_withheld(self, wanted: BankFromResults) -> bool:
         """Whether the bank is withheld, or will be."""
-        async with self._database.reading() as uow:
-            try:
-                return (await uow.banks.find(wanted.name)).visibility != OPEN
+        async with self._database.unit_of_work() as uow:
+            try:  # of one's own: another project may share a bank of that name
+                own = await uow.banks.find(wanted.name, for_update=True)
             except NotFoundError:
                 return wanted.visibility != OPEN
+            return own.visibility != OPEN
 
     async def _stored(
         self,
