@@ -116,6 +116,12 @@ def test_what_the_results_file_says_of_a_filter_marks_as_it_did() -> None:
     assert found.asked["shots"] == found.style["item_shots"] == 1
 
 
+def test_answers_that_are_marked_again_are_of_all_items() -> None:
+    found = found_of(sources(folders(24, 64)))
+    # 128 by lot are of 55 of the 64 items, more or less; every fourth row would be of 16.
+    assert len({key for key, _, _ in found.answers}) > 45
+
+
 def test_an_import_of_answers_remembers_how_they_were_obtained() -> None:
     choices = Choices(filters=("flexible-extract",))
     files = sources(folders(2, 6))

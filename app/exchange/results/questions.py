@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from app.errors import FileFormatError
 from app.exchange.results import inspect_items, lm_eval_items
 from app.exchange.results.asked_item import (
@@ -17,7 +19,7 @@ from app.items import ScorerSpec
 
 NORMALISATIONS = ("none", "characters", "bytes")
 #: Recorded answers that are kept, to be marked again.
-_KEPT_ANSWERS = 256
+_KEPT_ANSWERS = 128
 
 
 @dataclass(slots=True)
@@ -81,7 +83,7 @@ class Questions:
         scorers: Task to the scorer that its files name.
         templated: Some prompts were written by a model's own chat template.
         agreement: Of marks with likelihoods, by task.
-        answers: Some recorded answers: key of the item, text, score.
+        answers: Some recorded answers, by lot: key of the item, text, score.
         tools: Who wrote the files.
     """
 
@@ -96,7 +98,7 @@ class Questions:
         self.templated = False
         self.agreement: dict[str, Agreement] = {}
         self.answers: list[tuple[str, str, float]] = []
-        self._stride, self._n_seen = 1, 0
+        self._n_seen, self._lot = 0, np.random.default_rng(0)
         self.tools: set[str] = set()
 
     def saw(self, seen: Seen) -> None:
@@ -207,17 +209,17 @@ class Questions:
                 rows.hits[normalise, way] += float(chosen in right(asked, bare)) == seen.score
 
     def _keep(self, seen: Seen) -> None:
+        # By lot (a reservoir): every so many-th row of a file is always of the same few items.
         self._n_seen += 1
-        if self._n_seen % self._stride:
+        full = len(self.answers) == _KEPT_ANSWERS
+        place = int(self._lot.integers(self._n_seen)) if full else len(self.answers)
+        if place >= _KEPT_ANSWERS:
             return
         by_tool = {"lm-eval": lm_eval_items.written, "inspect": inspect_items.written}
         text = by_tool[seen.tool](seen.row)
         if text is None or seen.score is None:
             return
-        self.answers.append((seen.item, text, seen.score))
-        if len(self.answers) >= 2 * _KEPT_ANSWERS:
-            self.answers = self.answers[::2]
-            self._stride *= 2
+        self.answers[place : place + 1] = [(seen.item, text, seen.score)]
 
 
 def _inspect_metrics(seen: Seen) -> tuple[str, ...]:

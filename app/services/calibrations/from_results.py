@@ -40,8 +40,6 @@ LEAST_MODELS = 20
 _LEAST_AGREEMENT = 0.9
 #: Agreement at which no other scorer is tried.
 _GOOD_AGREEMENT = 0.98
-#: Recorded answers that each scorer marks again.
-_REMARKED = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,8 +295,7 @@ async def _marking(
         if calls_out(wanted):
             return Marking(scorer=wanted)
     contents = {record.key: record.content for record in records}
-    step = max(1, len(found.answers) // _REMARKED)
-    answers = [answer for answer in found.answers[::step] if answer[1].strip()]
+    answers = [answer for answer in found.answers if answer[1].strip()]
     tried: list[Marking] = []
     for spec in [wanted] if wanted is not None else found.scorers:
         with scorers.working_for(owner, kind="trials"):
