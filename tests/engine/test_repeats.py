@@ -64,7 +64,16 @@ def test_intervals_hold_where_items_are_asked_three_times(rho: float) -> None:
         assert naive < 0.9
 
 
-def test_other_estimators_keep_their_theta() -> None:
+def test_a_mode_moves_away_from_its_prior_as_answers_count_for_more() -> None:
+    estimator = GridEstimator(method=EstimatorName.MAP)
+    once = [Response(ItemIndex(item), float(item % 4 != 0)) for item in range(12)]
+    belief, twice = (estimator.update(BANK, estimator.start(BANK), *once * n) for n in (1, 2))
+    counted = estimator.weighted(BANK, belief, 2.0)
+    assert counted.theta == pytest.approx(twice.theta, abs=1e-6)
+    assert counted.se == pytest.approx(twice.se, rel=1e-6)
+
+
+def test_an_mle_keeps_its_theta() -> None:
     estimator = GridEstimator(method=EstimatorName.MLE)
     belief = estimator.start(BANK)
     for item in range(20):

@@ -21,7 +21,7 @@ Sources: Bock & Mislevy (1982), Applied Psychological Measurement 6; Warm (1989)
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -203,7 +203,7 @@ class GridEstimator:
         return belief.estimate()
 
     def weighted(self, bank: ItemBank, belief: GridBelief, answers: float) -> GridBelief:
-        """The belief if each score counted as so many answers; all but an EAP keep their theta."""
+        """The belief if each score counted as so many answers; MLE and WLE keep their theta."""
         items, scores = _arrays(belief.responses)
 
         def evidence(nodes: FloatArray) -> FloatArray:
@@ -215,6 +215,11 @@ class GridEstimator:
         point = Point(belief.theta, belief.method, belief.at_bound)
         if belief.method is EstimatorName.EAP:
             point = point._replace(theta=posterior.mean)
+        elif belief.method is EstimatorName.MAP:
+            # So many answers beside a prior are one each beside a prior so many times as vague.
+            vague = replace(self.prior, sd=self.prior.sd * math.sqrt(answers))
+            mode = replace(self, prior=vague).mode(bank, posterior, belief.responses, None)
+            point = point._replace(theta=mode.theta)
         information = answers * float(bank.information(point.theta, items).sum())
         return self.conclude(point, information, posterior, belief.responses)
 
@@ -261,20 +266,21 @@ class GridEstimator:
         if self.method is EstimatorName.EAP:
             point = Point(posterior.mean, EstimatorName.EAP, posterior.is_cut_off)
         else:
-            point = self._mode(bank, posterior, responses, search)
+            point = self.mode(bank, posterior, responses, search)
         information = 0.0
         if self.se_kind(point.method) is not SeKind.POSTERIOR:
             items, _ = _arrays(responses)
             information = float(bank.information(point.theta, items).sum())
         return self.conclude(point, information, posterior, responses, search)
 
-    def _mode(
+    def mode(
         self,
         bank: ItemBank,
         posterior: Posterior,
         responses: tuple[Response, ...],
         search: Search | None,
     ) -> Point:
+        """Where MLE and WLE put theta; of MAP, and where these find none, the posterior's mode."""
         method, nodes, k = EstimatorName.MAP, posterior.grid.nodes, posterior.mode_node
         if search is not None and (mode := search.mode()) is not None:
             method, nodes, k = self.method, search.nodes, mode
