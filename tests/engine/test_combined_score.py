@@ -211,6 +211,7 @@ class _Says:
 
     value: float
     half: float
+    least: float = 0.0
     name: str = "p-irt"
 
     def predict(
@@ -220,9 +221,8 @@ class _Says:
         belief: Belief,
         exclude: Sequence[int] = (),
     ) -> Prediction:
-        return Prediction(
-            value=self.value, lo=self.value - self.half, hi=self.value + self.half, method="p-irt"
-        )
+        lo = max(self.value - self.half, self.least)
+        return Prediction(value=self.value, lo=lo, hi=self.value + self.half, method="p-irt")
 
 
 def _blended(curves: ScoreCurves, own: _Says, answers: list[Response]) -> Prediction:
@@ -248,6 +248,12 @@ def test_a_test_without_draws_weighs_both_models_by_what_each_knows(curves: Scor
     agreeing = _blended(curves, _Says(free, 0.06), answers)
     apart = _blended(curves, _Says(free + 0.2, 0.06), answers)
     assert apart.hi - apart.lo > 1.5 * (agreeing.hi - agreeing.lo)
+
+
+def test_an_interval_that_answers_have_cut_off_makes_nobody_surer(curves: ScoreCurves) -> None:
+    answers = [Response(ItemIndex(i), float(i % 2)) for i in range(40)]
+    whole, cut = (_blended(curves, _Says(0.3, 0.06, least), answers) for least in (0.0, 0.3))
+    assert cut == whole
 
 
 def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves) -> None:

@@ -11,7 +11,7 @@ intervals that held on records left out.
 
 | symbol | meaning |
 |---|---|
-| m, s^2 | score by the other model and its variance, from its interval |
+| m, s^2 | score by the other model and its variance, from the longer half of its interval |
 | m_1, m_2 | by score curves, the examinee taken to be like those calibrated, and not |
 | s_c^2 | mean of the two variances, each with the learned factor, plus (m_1 - m_2)^2 / 4 |
 | w | s_c^-2 / (s_c^-2 + s^-2), the share of (m_1 + m_2) / 2 |
@@ -62,7 +62,9 @@ class BlendedScore:
         """See `app.engine.prediction.p_irt.Predictor`."""
         answers = list(responses)
         own = self.own.predict(bank, answers, belief, exclude)
-        variance = max((own.hi - own.lo) / (2.0 * NORMAL_95), _SURE) ** 2
+        # The longer half: what was answered may have cut the other one off.
+        half = max(own.hi - own.value, own.value - own.lo)
+        variance = max(half / NORMAL_95, _SURE) ** 2
         by_curves, of_curves = self._by_curves(answers, exclude)
         share = variance / (variance + of_curves)
         apart = by_curves - own.value
