@@ -8,9 +8,9 @@ as the project that it belongs to.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 #: The project that always exists, and all there is to know of projects where one is enough.
@@ -53,6 +53,15 @@ def acting_for(acting: Acting) -> Iterator[None]:
         yield
     finally:
         _present.reset(token)
+
+
+def seeing(project_id: str) -> AbstractContextManager[None]:
+    """See the data of a project until the block ends, on behalf of whoever acts.
+
+    For what belongs to a bank that they may look at, and lies beside it: what a lent bank's
+    versions were made of. It is its lender's.
+    """
+    return acting_for(replace(_present.get(), project_id=project_id))
 
 
 def become(acting: Acting) -> None:

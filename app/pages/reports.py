@@ -15,7 +15,7 @@ from app.services.sessions.report import SessionReports
 #: Reports that are kept, and seconds: a link that was sent is opened by many.
 _KEPT, _KEPT_S = 32, 30.0
 _sessions: Final[TTLCache[tuple[str, int, bool, bool], Markup]] = TTLCache(_KEPT, _KEPT_S)
-_versions: Final[TTLCache[str, Markup]] = TTLCache(_KEPT, _KEPT_S)
+_versions: Final[TTLCache[tuple[str, str], Markup]] = TTLCache(_KEPT, _KEPT_S)
 
 
 async def session_sections(
@@ -31,11 +31,20 @@ async def session_sections(
     return found
 
 
-async def version_sections(reports: VersionReports, bank_id: str, version_id: str) -> Markup:
-    """The report of a version, without its heading; it tells no item's text."""
-    found = _versions.get(version_id)
+async def version_sections(
+    reports: VersionReports, bank_id: str, version_id: str, *, seen_by: str
+) -> Markup:
+    """The report of a version, without its heading; it tells no item's text.
+
+    Args:
+        reports: Makes it.
+        bank_id: Whose.
+        version_id: Which.
+        seen_by: The project whose tests it tells of.
+    """
+    found = _versions.get((seen_by, version_id))
     if found is None:
         report = await reports.report(bank_id, version_id)
         found = await asyncio.to_thread(lambda: join(*sections_of_version(report)))
-        _versions[version_id] = found
+        _versions[seen_by, version_id] = found
     return found

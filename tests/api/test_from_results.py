@@ -6,9 +6,11 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi import FastAPI
 
+from app.acting import Acting, acting_for
 from app.services.container import Services
 from tests.api.conftest import Client, NewClient
 from tests.exchange.lm_eval_files import folders
@@ -93,6 +95,28 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
     session = await client.post("/v1/sessions", json={"bank": "made", "endpoint": COMPLETIONS})
     assert session.status_code == 202, session.text
     assert session.json()["asked"]["caution"] is None
+
+    # Lent to other projects with all that is known of it, but not with what it was made of.
+    bank = await client.get("/v1/banks/made")
+    await client.post("/v1/projects", json={"name": "other"})
+    lent = await client.patch(
+        "/v1/banks/made", json={"shared": True}, headers={"If-Match": bank.headers["etag"]}
+    )
+    assert lent.status_code == 200, lent.text
+    there = {"Sextant-Project": "other"}
+    for path, answer in (
+        ("report", 200),
+        ("bundle", 200),
+        ("drift?response_set=made", 404),
+        ("join?response_set=made", 404),
+    ):
+        seen = await client.get(f"/v1/banks/made/versions/1/{path}", headers=there)
+        assert seen.status_code == answer, (path, seen.text)
+    loaded = await app.state.services.versions.load(version["id"])
+    with acting_for(Acting((await client.get("/v1/projects/other")).json()["id"])):
+        assert np.isfinite(await app.state.services.versions.difficulty_errors(loaded)).all()
+    made = f"/v1/calibrations/{found['calibration']['id']}"
+    assert (await client.get(made, headers=there)).status_code == 404
 
 
 async def test_compared_options_become_a_bank_that_compares_them(

@@ -2,6 +2,7 @@
 
 import json
 
+from app.acting import DEFAULT_PROJECT
 from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.storage.database import Database
@@ -55,3 +56,26 @@ async def test_pages_of_one_project_tell_nothing_of_another(
     assert "browser" in shown
     assert THEIRS not in shown
     assert secret not in shown
+
+
+async def test_the_report_of_a_lent_version_tells_of_the_readers_own_tests(
+    browser_with: NewBrowser, client: Client, database: Database
+) -> None:
+    other = await ProjectService(database).create("other")
+    bank = await client.post("/v1/banks", json={"name": "lent", "shared": True})
+    assert bank.status_code == 201, bank.text
+    item = {"key": "q0", "prompt": "What?", "target": "x"}
+    body = {"items": {"content": json.dumps(item)}, "provisional": True}
+    filled = await client.post("/v1/banks/lent/imports", json=body)
+    assert filled.status_code == 201, filled.text
+    manual = {"bank": "lent", "mode": "manual", "stopping": {"se": None, "max_items": 1}}
+    session = await client.post("/v1/sessions", json=manual)
+    assert session.status_code == 201, session.text
+    path = f"/v1/sessions/{session.json()['id']}"
+    token = (await client.get(f"{path}/next-item")).json()["step_token"]
+    told = await client.post(f"{path}/responses", json={"step_token": token, "response": "x"})
+    assert told.status_code == 201, told.text
+    version = f"/banks/{bank.json()['id']}/versions/1"
+    for project, n_examinees in ((DEFAULT_PROJECT, 1), (other.id, 0)):
+        browser = await browser_with("read", project_id=project)
+        assert f"{n_examinees} examinees have answered" in (await browser.get(version)).text

@@ -72,7 +72,7 @@ async def version_page(
         "version.html",
         bank=BankRead.of(await banks.get_bank(bank), visit.sight),
         version=VersionRead.read(found),
-        sections=await version_sections(reports, found.bank_id, found.id),
+        sections=await version_sections(reports, found.bank_id, found.id, seen_by=visit.project),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, BinaryIO
 
+from app.acting import seeing
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.confined import Limits, confinement
 from app.engine.lint import OF_ANSWERS, Finding
@@ -72,7 +73,8 @@ class Bundles:
             flags = await uow.versions.flags(found.id)
             origin = dict(found.knowledge.get(ORIGIN, {}))
             if found.calibration is not None and "id" in found.calibration:
-                record = await uow.calibrations.get(found.calibration["id"])
+                with seeing(owner.project_id):
+                    record = await uow.calibrations.get(found.calibration["id"])
                 origin = {
                     "model": record.settings["model"],
                     "result": {

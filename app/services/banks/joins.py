@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.acting import seeing
 from app.engine.bank import FloatArray
 from app.engine.inference.join import JoinCheck, check_join
 from app.errors import InvalidInputError
@@ -109,7 +110,9 @@ class JoinChecks:
         if version.calibration is None or "id" not in version.calibration:
             return
         async with self._database.unit_of_work() as uow:
-            record = await uow.calibrations.get(version.calibration["id"])
+            lender = await uow.banks.of_version(version.id)
+            with seeing(lender.project_id):
+                record = await uow.calibrations.get(version.calibration["id"])
         if record.response_set_id == set_id:
             raise InvalidInputError(
                 f"Version {version.number} was calibrated from response set {name!r}: answers from "

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from app.acting import seeing
 from app.calibration.fit.item_fit import misfits
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.lint import Finding, lint, quarantine
@@ -74,8 +75,10 @@ class VersionReports:
         async with self._database.unit_of_work() as uow:
             flags = await uow.versions.flags(found.id)
             if found.calibration is not None and "id" in found.calibration:
-                record = await uow.calibrations.get(found.calibration["id"])
-                fitted = await uow.calibrations.fitted(record.id)
+                lender = await uow.banks.of_version(found.id)
+                with seeing(lender.project_id):
+                    record = await uow.calibrations.get(found.calibration["id"])
+                    fitted = await uow.calibrations.fitted(record.id)
         join = (await self._joins.of_sessions(found)).check
         offer = await self._offers.of_version(found, loaded.bank_name)
         states = found.lint["items"]

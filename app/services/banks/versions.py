@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from cachetools import LRUCache
 
+from app.acting import seeing
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import FloatArray
 from app.engine.design.design import Design
@@ -165,17 +166,19 @@ class VersionService:
         """
         found: dict[str, float] = {}
         async with self._database.unit_of_work() as uow:
-            version_id: str | None = version.id
-            while version_id is not None:
-                calibration = (await uow.versions.get(version_id)).calibration or {}
-                fitted = None
-                if calibration:
-                    fitted = await uow.calibrations.fitted(calibration["id"])
-                if fitted is not None and "se_b" in fitted.columns:
-                    for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
-                        if math.isfinite(error):
-                            found.setdefault(key, float(error))
-                version_id = (calibration.get("link") or {}).get("bank_version_id")
+            lender = await uow.banks.of_version(version.id)
+            with seeing(lender.project_id):
+                version_id: str | None = version.id
+                while version_id is not None:
+                    calibration = (await uow.versions.get(version_id)).calibration or {}
+                    fitted = None
+                    if calibration:
+                        fitted = await uow.calibrations.fitted(calibration["id"])
+                    if fitted is not None and "se_b" in fitted.columns:
+                        for key, error in zip(fitted.keys, fitted.columns["se_b"], strict=True):
+                            if math.isfinite(error):
+                                found.setdefault(key, float(error))
+                    version_id = (calibration.get("link") or {}).get("bank_version_id")
         return np.array([found.get(key, math.nan) for key in version.keys])
 
     async def load(
