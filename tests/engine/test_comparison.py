@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.engine.estimation.intervals import at_confidence
 from app.engine.inference.comparison import Ability, Verdict, of_abilities, paired
 from app.engine.inference.gate import GateOutcome, gate
 from app.engine.prediction.correction import Stretch
@@ -194,6 +195,16 @@ def test_a_gate_goes_by_the_very_interval_that_was_told() -> None:
     found = gate(0.95, 0.88, 0.96, threshold=0.97)
     assert (found.outcome, found.ci) == (GateOutcome.NO_GO, (0.88, 0.96))
     assert gate(0.95, 0.88, 0.96, threshold=0.89).outcome is GateOutcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.99])
+def test_an_interval_beside_its_estimate_has_its_errors_about_its_middle(confidence: float) -> None:
+    """One that corrections have moved: 1.4 to 2.6 at 95 %, estimated at 2.5."""
+    lo, hi = at_confidence(2.5, 1.4, 2.6, confidence)
+    about = at_confidence(2.0, 1.4, 2.6, confidence)
+    assert lo <= about[0] + 1e-12
+    assert hi >= about[1] - 1e-12
+    assert lo < 2.5 < hi
 
 
 def test_tails_that_are_heavy_widen_a_gate_beyond_95_percent() -> None:

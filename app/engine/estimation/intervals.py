@@ -37,7 +37,9 @@ def at_confidence(
     """Ends of the interval at a confidence, from those at 95 %.
 
     At 95 %, and one look, they are what they were. A narrower interval is made from the wider side:
-    an end may be where it is because the measure ends there, and must not come nearer for it.
+    an end may be where it is because the measure ends there, and must not come nearer for it. An
+    interval that lies beside its estimate, which is thought to err to one side, has errors about
+    its middle: the ends hold those about the estimate and those about the middle.
 
     Args:
         value: The estimate.
@@ -50,10 +52,14 @@ def at_confidence(
     ratio = _ratio(confidence, looks, degrees)
     if abs(ratio - 1.0) < _ROUNDING:
         return lo, hi
+    middle = (lo + hi) / 2.0
     if ratio > 1.0:
-        return value - ratio * (value - lo), value + ratio * (hi - value)
-    half = ratio * max(value - lo, hi - value)
-    return max(lo, value - half), min(hi, value + half)
+        return (
+            min(centre - ratio * (centre - lo) for centre in (value, middle)),
+            max(centre + ratio * (hi - centre) for centre in (value, middle)),
+        )
+    half, own = ratio * max(value - lo, hi - value), ratio * (hi - lo) / 2.0
+    return max(lo, min(value - half, middle - own)), min(hi, max(value + half, middle + own))
 
 
 def _ratio(confidence: float, looks: float, degrees: float | None) -> float:
