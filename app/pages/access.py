@@ -79,20 +79,21 @@ class Visitor:
         """Whether their key covers `scope`."""
         return self.caller is not None and self.caller.may(Scope(scope))
 
-    def require(self, scope: ScopeName) -> None:
+    def require(self, *scopes: ScopeName) -> None:
         """Refuse what their key does not cover.
 
         Raises:
             UnauthenticatedError: Nobody is logged in.
-            MissingScopeError: The key lacks `scope`.
+            MissingScopeError: The key lacks one of `scopes`.
         """
         if self.caller is None:
             raise UnauthenticatedError("Log in to see this page.")
-        if not self.caller.may(Scope(scope)):
-            raise MissingScopeError(
-                f"This needs a key with the scope {scope!r}; yours has: "
-                f"{', '.join(sorted(self.caller.scopes)) or 'none'}."
-            )
+        for scope in scopes:
+            if not self.caller.may(Scope(scope)):
+                raise MissingScopeError(
+                    f"This needs a key with the scope {scope!r}; yours has: "
+                    f"{', '.join(sorted(self.caller.scopes)) or 'none'}."
+                )
 
 
 async def identify(request: Request) -> Caller | None:

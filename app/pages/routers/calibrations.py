@@ -64,7 +64,7 @@ async def publish(
     calibrations: Calibrations,
 ) -> Response:
     """Makes a bank version of it."""
-    visit.require("banks:write")
+    visit.require("read", "banks:write")
     try:
         given = {name: form[name] for name in ("bank", "notes") if name in form}
         body = PublicationCreate.model_validate_json(json.dumps(given))

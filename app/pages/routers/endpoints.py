@@ -41,7 +41,7 @@ async def save(
     request: Request, visit: Visit, form: Form, endpoints: Endpoints, guard: MarkerGuardDep
 ) -> Response:
     """Saves an endpoint."""
-    visit.require("run")
+    visit.require("read", "run")
     try:
         body = NamedEndpointCreate.model_validate_json(json.dumps(endpoint_in(form)))
         await guard.require_free(visit.sight, body.name)
@@ -92,7 +92,7 @@ async def probe(
     sessions: Sessions,
 ) -> Response:
     """Asks the endpoint what it can do."""
-    visit.require("run")
+    visit.require("read", "run")
     try:
         told = ProbeRead.read(await endpoints.probe(endpoint_id))
     except SextantError as error:

@@ -140,7 +140,7 @@ async def gate_list(request: Request, visit: Visit, gates: Gates, after: After =
 @router.post("/gates")
 async def create_gate(request: Request, visit: Visit, form: Form, gates: Gates) -> Response:
     """Holds a test against a threshold."""
-    visit.require("run")
+    visit.require("read", "run")
     try:
         given: dict[str, str] = {
             name: form[name] for name in ("threshold", "confidence") if name in form

@@ -246,7 +246,7 @@ async def extend(
     reports: SessionReportsDep,
 ) -> Response:
     """Goes on where an ended test stopped, in a new one."""
-    visit.require("run")
+    visit.require("read", "run")
     try:
         body = SessionExtend.model_validate(_extension(form, await sessions.get(session_id)))
         created = await derived.extend(session_id, body.plan(), body.metadata)
