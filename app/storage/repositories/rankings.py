@@ -100,6 +100,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         epoch = await self._take(ranking_id, worker_id=worker_id, lease=lease)
         if epoch is None:
             return None
+        await self._hold_members(ranking_id)
         await self._db.execute(
             update(SessionRow)
             .where(_live_members(ranking_id))
@@ -153,6 +154,15 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         )
         await self._note(ranking_id, [event])
 
+    async def _hold_members(self, ranking_id: str) -> None:
+        """Hold the rows of the members' sessions, in the order in which steps hold theirs.
+
+        An update takes rows as it meets them: one of two members would wait for a step that waits
+        for the other.
+        """
+        rows = select(SessionRow.id).where(_live_members(ranking_id)).order_by(SessionRow.id)
+        await self._db.execute(rows.with_for_update(key_share=True))
+
     async def cancel(self, ranking_id: str, *, detail: str) -> RankingRecord:
         """End a ranking and its members' sessions from outside; whoever runs it loses the lease.
 
@@ -170,6 +180,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
             .where(RankingRow.id == ranking_id)
             .values(self._taken_away() | stopped)
         )
+        await self._hold_members(ranking_id)
         members = await self._db.execute(
             update(SessionRow)
             .where(_live_members(ranking_id))
