@@ -65,6 +65,7 @@ class _Process:
             bufsize=0,
         )
         self._unread = b""
+        self.is_new = True
 
     @property
     def pid(self) -> int:
@@ -87,6 +88,7 @@ class _Process:
             raise _GoneError("it ended") from exc
         if self.receive(START_TIMEOUT_S) is None:
             raise _GoneError(f"it did not start within {START_TIMEOUT_S:g} s")
+        self.is_new = False
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
         """The next reply; None when none came in time.
@@ -271,8 +273,9 @@ class Workbench:
         again = False
         try:
             process = self._take_process(job)
+            while process is not None and not self._has_begun(process, job):
+                process = self._take_process(job)
             if process is not None:
-                process.begin(job.request)
                 left_s = job.timeout_s
                 if self._has_slow and not in_slow_place and left_s > QUICK_S:
                     reply, left_s = process.receive(QUICK_S), left_s - QUICK_S
@@ -308,6 +311,23 @@ class Workbench:
                 process.kill()
         return process
 
+    def _has_begun(self, process: _Process, job: _Job) -> bool:
+        """Start a job; False where the process had ended while idle, say for want of memory.
+
+        Raises:
+            _GoneError: A process that is new ends too.
+        """
+        try:
+            process.begin(job.request)
+        except _GoneError:
+            if process.is_new:
+                raise
+            process.bury()
+            with self._lock:
+                self._busy.discard(process)
+            return False
+        return True
+
     def _is_over(self, job: _Job) -> bool:
         """Whether nobody waits for a job any more; other threads change that."""
         return self._closed or job.is_dropped
@@ -331,7 +351,8 @@ class Workbench:
         job.process = None
         if process is not None:
             self._busy.discard(process)
-            if keep and self._closed:
+            # Who gave the job up has killed its process, even if the reply was there already.
+            if keep and self._is_over(job):
                 process.bury()
             elif keep:
                 self._idle.append(process)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from app.errors import BusyError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, aclose, build, mark
 from app.scorers.turns import workbench
-from app.scorers.workbench import Failed, Workbench
+from app.scorers.workbench import Failed, Workbench, _Process
 
 HANGING: dict[str, Any] = {
     "pattern": r"^(a+)+$",
@@ -59,11 +59,37 @@ async def test_a_hung_process_is_killed_collected_and_replaced(bench: Workbench)
     assert bench.pids != (hung,)
 
 
-async def test_a_process_that_dies_is_replaced(bench: Workbench) -> None:
+async def test_a_process_that_dies_idle_is_replaced(bench: Workbench) -> None:
     await bench.run("search", timeout_s=5, **QUICK)
-    os.kill(bench.pids[0], signal.SIGKILL)
-    assert isinstance(await bench.run("search", timeout_s=5, **QUICK), Failed)
+    (dead,) = bench.pids
+    os.kill(dead, signal.SIGKILL)
     assert await bench.run("search", timeout_s=5, **QUICK) == {"found": ["b"]}
+    assert dead not in bench.pids
+
+
+async def test_a_job_given_up_as_its_reply_arrives_leaves_no_dead_process(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_reply, is_dropped = Event(), Event()
+    receive = _Process.receive
+
+    def received(self: _Process, timeout_s: float) -> dict[str, Any] | None:
+        reply = receive(self, timeout_s)
+        if reply is not None and "found" in reply and not is_dropped.is_set():
+            has_reply.set()
+            is_dropped.wait(30)
+        return reply
+
+    monkeypatch.setattr(_Process, "receive", received)
+    job = asyncio.create_task(bench.run("search", timeout_s=5, **QUICK))
+    assert await asyncio.to_thread(has_reply.wait, 30)
+    (given_up,) = bench.pids
+    job.cancel()
+    await asyncio.gather(job, return_exceptions=True)
+    is_dropped.set()
+    assert await bench.run("search", timeout_s=5, **QUICK) == {"found": ["b"]}
+    assert given_up not in bench.pids
+    assert not _exists(given_up)
 
 
 async def test_the_event_loop_goes_on_while_a_job_hangs(bench: Workbench) -> None:
