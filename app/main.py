@@ -36,6 +36,7 @@ from app.api.routers import (
     versions,
 )
 from app.api.schemas.common import Problem
+from app.pages import routing
 from app.pages.routers import ROUTERS as PAGES
 from app.services.container import Services, open_services
 from app.services.event_feed import EventFeed
@@ -109,6 +110,7 @@ def create_app(
     )
     app.state.feed = EventFeed(database, streams_per_key=settings.streams_per_key)
     errors.install(app)
+    routing.install(app)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(HeadAsGet)
     app.add_middleware(RequestContext, trusts_all=settings.private_endpoints == "always")

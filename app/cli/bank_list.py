@@ -5,11 +5,11 @@ from dataclasses import asdict
 from typing import Any
 
 import typer
-from rich.table import Column, Table
 
-from app.cli.console import fail_clearly, out
+from app.cli.console import fail_clearly
 from app.cli.logins import Target, target
 from app.cli.options import AskServerOption, ServerKeyOption
+from app.cli.tables import show_table
 
 _PAGE = 100
 
@@ -31,12 +31,9 @@ def list_banks(
     server_key: ServerKeyOption = None,
 ) -> None:
     """List all banks."""
-    name, identifier = Column("name", no_wrap=True), Column("id", no_wrap=True)
-    table = Table(name, "items", "version", "active", "model", identifier, box=None)
     named = target(server, server_key)
-    for row in asyncio.run(_stored() if named is None else _served(named)):
-        table.add_row(*row)
-    out.print(table, soft_wrap=True)
+    rows = asyncio.run(_stored() if named is None else _served(named))
+    show_table(("name", "items", "version", "active", "model", "id"), rows)
 
 
 async def _served(server: Target) -> list[_Row]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Column, Table
 
 from app.cli.bank_views import show_quarantine
 from app.cli.client import ApiClient
@@ -14,6 +13,7 @@ from app.cli.connection import asked
 from app.cli.console import err, fail_clearly, out
 from app.cli.logins import Target, target
 from app.cli.options import AskServerOption, ServerKeyOption
+from app.cli.tables import show_table
 from app.errors import DownloadError, InvalidInputError
 
 #: Quarantined items that are listed; `sextant banks lint` has them all.
@@ -31,18 +31,20 @@ def catalog(server: AskServerOption = None, server_key: ServerKeyOption = None) 
         entries = _entries_here()
     else:
         entries = asked(server, server_key, lambda client: client.get("/v1/catalog"))["data"]
-    name, licence = Column("name", no_wrap=True), Column("licence", no_wrap=True)
-    table = Table(name, "items", "rows", licence, "calibrated as", "from", box=None)
-    for entry in entries:
-        table.add_row(
-            entry["name"],
-            str(entry["items"]),
-            f"{entry['rows']} ({entry['split']})",
-            entry["licence"],
-            f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot",
-            "own folder" if entry["own"] else "Sextant",
-        )
-    out.print(table, soft_wrap=True)
+    show_table(
+        ("name", "items", "rows", "licence", "calibrated as", "from"),
+        (
+            (
+                entry["name"],
+                str(entry["items"]),
+                f"{entry['rows']} ({entry['split']})",
+                entry["licence"],
+                f"{entry['asked']['mode']}, {entry['asked']['shots']}-shot",
+                "own folder" if entry["own"] else "Sextant",
+            )
+            for entry in entries
+        ),
+    )
     err.print("Install one: sextant banks install NAME", markup=False)
 
 

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import IO, Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -21,8 +21,18 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Console(Console):
+#: Columns of what is no terminal: nothing that goes into a pipe or a file is cut or wrapped.
+_PIPE_COLUMNS = 100_000
+
+
+class SafeConsole(Console):
     """Shows texts of servers and models as text: none of it reaches the terminal as a command."""
+
+    def __init__(self, *, file: IO[str] | None = None, stderr: bool = False) -> None:
+        # Square brackets are text: names of models, items and files may hold them.
+        super().__init__(file=file, stderr=stderr, highlight=False, markup=False)
+        if not self.is_terminal:
+            self.width = _PIPE_COLUMNS
 
     @override
     def render(
@@ -37,9 +47,8 @@ class _Console(Console):
 
 
 #: Results go to stdout; notes, warnings and errors to stderr, so that `--json -` stays pure.
-#: Square brackets are text: names of models, items and files may hold them.
-out = _Console(highlight=False, markup=False)
-err = _Console(stderr=True, highlight=False, markup=False)
+out = SafeConsole()
+err = SafeConsole(stderr=True)
 
 #: What can be missing, and the command that lists what there is.
 _LISTS = {

@@ -8,6 +8,7 @@ import typer
 
 from app.cli.console import err, fail_clearly, out
 from app.cli.database import on_database
+from app.cli.tables import show_table
 from app.records.api_keys import ApiKey, Scope
 from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
@@ -19,6 +20,7 @@ from app.storage.secrets import SecretBox
 
 T = TypeVar("T")
 
+_COLUMNS = ("id", "name", "secret", "scopes", "project", "created", "expires", "state")
 _PAGE = 100
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 
@@ -73,7 +75,7 @@ def create(
 def list_keys() -> None:
     """List all keys, revoked and expired ones too."""
     now = datetime.now(UTC)
-    rows = [("id", "name", "secret", "scopes", "project", "created", "expires", "state")]
+    rows = []
     for key in _with_service(_all):
         state = "revoked" if key.revoked_at else "active" if key.active(now) else "expired"
         scopes = ",".join(sorted(key.scopes))
@@ -81,11 +83,7 @@ def list_keys() -> None:
         made = _shown(key.created_at)
         whose = key.project_id or "all"
         rows.append((key.id, key.name, f"{key.prefix}...", scopes, whose, made, ends, state))
-    # Not rich's table: it cuts ids to fit the terminal, and `revoke` needs them whole.
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        out.print(line.rstrip(), markup=False, soft_wrap=True)
+    show_table(_COLUMNS, rows)
 
 
 @app.command()

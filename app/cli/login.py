@@ -11,6 +11,7 @@ from app.cli.client import ApiClient, ApiError
 from app.cli.console import err, fail_clearly, out, show_warning
 from app.cli.logins import Target, address, keep_login
 from app.errors import InvalidInputError
+from app.reports.parts import count
 
 _HERE = ("127.0.0.1", "localhost", "::1")
 
@@ -31,7 +32,7 @@ def command(
     The key is kept in a file that you alone can read, is never shown, and goes to no other server.
     `sextant logout` forgets both; `--server local` means the database of this machine.
     """
-    url = address(server)
+    url = address(server, given_as="SERVER")
     parts = urlsplit(url)
     if parts.scheme == "http" and parts.hostname not in _HERE:
         show_warning("the key goes to this server unencrypted: use https:// where others listen.")
@@ -46,7 +47,7 @@ def command(
     except ApiError as error:
         raise InvalidInputError(f"Not logged in: {error.detail}") from None
     path = keep_login(Target(url, key))
-    shown = "100 or more banks" if n_banks == 100 else f"{n_banks} banks"
+    shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")
     out.print(f"Logged in at {url} ({shown}).", markup=False, soft_wrap=True)
     err.print(f"Kept in {path}; `sextant logout` forgets it.", style="dim", soft_wrap=True)
 

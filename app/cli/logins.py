@@ -49,8 +49,12 @@ def target(server: str | None, key: str | None) -> Target | None:
     return Target(url, key or (kept.key if kept and kept.url == url else None))
 
 
-def address(server: str) -> str:
+def address(server: str, *, given_as: str = "--server") -> str:
     """A server's address as it is compared and kept.
+
+    Args:
+        server: What was given.
+        given_as: The option or argument that it was given as.
 
     Raises:
         InvalidInputError: Not the address of an HTTP server.
@@ -62,11 +66,11 @@ def address(server: str) -> str:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidInputError(
-            f"--server: expected an address such as https://sextant.example.org, got {server!r}."
+            f"{given_as}: expected an address such as https://sextant.example.org, got {server!r}."
         )
     if parts.username is not None or parts.query or parts.fragment:
         raise InvalidInputError(
-            "--server: expected an address without user, query and fragment; the key goes into "
+            f"{given_as}: expected an address without user, query and fragment; the key goes into "
             "--server-key or SEXTANT_API_KEY."
         )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

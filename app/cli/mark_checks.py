@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from rich.table import Table
-
 from app.cli.console import out
 from app.cli.runtime import runtime
+from app.cli.tables import show_table
 from app.records.sessions import Closing
 from app.services.sessions.mark_checks import Difference, MarkCheck
 
@@ -44,12 +43,12 @@ def show(found: Sequence[MarkCheck]) -> None:
         out.print(f"Not checked: {n} answers {_WHY[reason]}.")
     if not differing:
         return
-    table = Table("session", "bank", "answers", "differ", box=None, padding=(0, 2, 0, 0))
+    rows = []
     for check in differing:
         record = check.session
         bank = f"{record.bank_name} v{record.bank_version}"
-        table.add_row(record.id, bank, str(check.answers), str(len(check.differences)))
-    out.print(table)
+        rows.append((record.id, bank, str(check.answers), str(len(check.differences))))
+    show_table(("session", "bank", "answers", "differ"), rows)
     out.print("Mark one again with: sextant sessions rescore ID", soft_wrap=True)
 
 

@@ -2,15 +2,29 @@
 
 import asyncio
 import contextlib
+import shlex
 from typing import Annotated
 
 import typer
 
 from app.cli.console import err, fail_clearly
+from app.cli.logins import kept_login
 from app.cli.server import serving
 from app.cli.signals import run_until_signal
 from app.observability import configure_logging
 from app.settings import Settings
+
+
+def key_command(settings: Settings) -> str:
+    """What makes a key for this server, typed into another shell of this machine."""
+    where = ""
+    if settings.database_url is not None:
+        where = "DATABASE_URL=... "  # its password is not shown: it is this server's
+    elif "data_dir" in settings.model_fields_set:
+        where = f"SEXTANT_DATA_DIR={shlex.quote(str(settings.data_dir))} "
+    # Else commands speak to the server of the login.
+    local = " --server local" if kept_login() else ""
+    return f"{where}sextant keys create NAME{local}"
 
 
 @fail_clearly
@@ -38,7 +52,9 @@ def command(
             err.print(f"Sextant listens on {server.base_url} (Ctrl-C stops it).")
             err.print("Open it in a browser, or call its API below /v1.")
             if settings.auth == "required":
-                err.print("Create a key, to log in or to call with: sextant keys create NAME")
+                same = " (the DATABASE_URL of this server)" if settings.database_url else ""
+                err.print(f"Create a key, to log in or to call with{same}:")
+                err.print(f"  {key_command(settings)}", markup=False, soft_wrap=True)
             await asyncio.Event().wait()
 
     with contextlib.suppress(KeyboardInterrupt):

@@ -4,17 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.table import Column, Table
+from rich.cells import cell_len
 
 from app.cli.console import out
+from app.printable import printable
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table without frames; ids and names stay whole, however narrow the terminal is."""
-    table = Table(*(Column(name, no_wrap=True) for name in columns), box=None)
-    for row in rows:
-        table.add_row(*row)
-    out.print(table, soft_wrap=True)
+    # Not rich's table, which cuts cells to fit: what is shown here is given to other commands.
+    shown = [[" ".join(printable(cell).split("\n")) for cell in row] for row in (columns, *rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    for at, row in enumerate(shown):
+        cells = zip(row, widths, strict=True)
+        line = "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in cells)
+        out.print(line.rstrip(), style=None if at else "bold", markup=False, soft_wrap=True)
 
 
 def show_facts(title: str, facts: Mapping[str, str], *, width: int | None = None) -> None:

@@ -1,10 +1,10 @@
 """What every page has in common: who looks is known, faults are told, nothing is kept or framed."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
@@ -17,7 +17,7 @@ from app.api.turns import entered, turn_of
 from app.deps import services
 from app.errors import SextantError, UnauthenticatedError
 from app.pages.access import own_form, set_cookies, visitor
-from app.pages.rendering import page
+from app.pages.rendering import page, short
 
 #: Nothing from elsewhere, no script or style in the page itself, and no site that frames it.
 HEADERS: Final = {
@@ -31,6 +31,11 @@ HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 _NOT_KEPT: Final = "no-store"
+#: What HTTP itself refuses, in words for people.
+_MISSING: Final = {
+    404: "There is nothing at this address.",
+    405: "There is nothing to look at here: it is where a form of another page is sent.",
+}
 
 
 def router() -> APIRouter:
@@ -47,30 +52,68 @@ class PageRoute(APIRoute):
         run = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            who = await visitor(request)
-            try:
-                await entered()
-                if who.caller is not None:
-                    let_in(await (await services(request)).projects.recent(who.project))
-                if request.method == "POST":
-                    await own_form(request)
-                async with turn_of(who.key_id):
-                    response = await run(request)
-            except UnauthenticatedError:
-                response = _to_login(request)
-            except RequestValidationError:
-                response = await fault(request, 404, "There is nothing at this address.")
-            except SextantError as error:
-                response = await fault(request, int(status_of(type(error))), error.detail)
-            except HTTPException as error:
-                response = await fault(request, error.status_code, str(error.detail))
-            for name, value in HEADERS.items():
-                response.headers.setdefault(name, value)
-            response.headers.setdefault("Cache-Control", _NOT_KEPT)
-            set_cookies(request, response, who.visit, None)
-            return response
+            return await as_page(request, run)
 
         return handle
+
+
+def install(app: FastAPI) -> None:
+    """Tell people of addresses that are none as pages tell them; programs as the API does."""
+    told = app.exception_handlers[HTTPException]
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        wanted = "text/html" in request.headers.get("accept", "")
+        if request.method != "GET" or not wanted or (request.url.path + "/").startswith("/v1/"):
+            answer = told(request, error)
+            return await answer if isinstance(answer, Awaitable) else answer
+
+        async def missing(_: Request) -> Response:
+            raise error
+
+        return await as_page(request, missing)
+
+    app.add_exception_handler(HTTPException, on_http_error)
+
+
+async def as_page(
+    request: Request, run: Callable[[Request], Coroutine[Any, Any, Response]]
+) -> Response:
+    """What `run` answers, behind and before what all pages share."""
+    who = await visitor(request)
+    try:
+        await entered()
+        if who.caller is not None:
+            let_in(await (await services(request)).projects.recent(who.project))
+        if request.method == "POST":
+            await own_form(request)
+        async with turn_of(who.key_id):
+            response = await run(request)
+    except UnauthenticatedError:
+        response = _to_login(request)
+    except RequestValidationError as error:
+        response = await fault(request, *_nothing_like(error))
+    except SextantError as error:
+        response = await fault(request, int(status_of(type(error))), error.detail)
+    except HTTPException as error:
+        response = await fault(
+            request, error.status_code, _MISSING.get(error.status_code, str(error.detail))
+        )
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", _NOT_KEPT)
+    set_cookies(request, response, who.visit, None)
+    return response
+
+
+def _nothing_like(error: RequestValidationError) -> tuple[int, str]:
+    """Status and sentence where an address names what cannot be: an id that is none, a filter."""
+    one = error.errors()[0]
+    (where, *names), given = one["loc"], short(one.get("input", ""), 60)
+    name = str(names[0] if names else "").removesuffix("_id").replace("_", " ")
+    if where == "path":
+        return 404, f"There is no {name} {given!r}."
+    message = str(one["msg"]).removeprefix("Value error, ")
+    return 422, f"{name} in the address: {message}, got {given!r}."
 
 
 async def fault(request: Request, status: int, detail: str) -> Response:

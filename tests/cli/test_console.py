@@ -1,8 +1,11 @@
 """What the terminal shows of an error."""
 
-import pytest
+import io
 
-from app.cli import console
+import pytest
+from rich.table import Table
+
+from app.cli import console, tables
 from app.errors import FieldProblem, InvalidInputError
 
 
@@ -25,3 +28,30 @@ def test_a_single_fault_is_told_once(
         InvalidInputError(detail, problems=[FieldProblem(*problem) for problem in problems])
     )
     assert len(capsys.readouterr().err.strip().splitlines()) == lines
+
+
+def test_nothing_in_a_pipe_is_cut_or_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    text = io.StringIO()
+    pipe = console.SafeConsole(file=text)
+    monkeypatch.setattr(tables, "out", pipe)
+    long = [f"{letter * 40} {letter * 40}" for letter in "ab"]
+    table = Table(*long, box=None)
+    table.add_row(*long)
+    pipe.print(table)
+    pipe.print(" ".join(long))
+    tables.show_table(("id", "名前"), [(long[0], "x"), ("名前", long[1])])
+    written = text.getvalue().splitlines()
+    assert len(written) == 6
+    assert all(each in written[1] for each in long)
+    assert written[2] == " ".join(long)
+    assert written[3:] == [f"id{' ' * 79}  名前", f"{long[0]}  x", f"名前{' ' * 77}  {long[1]}"]
+
+
+def test_a_narrow_terminal_cuts_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    screen = io.StringIO()
+    monkeypatch.setattr(tables, "out", console.SafeConsole(file=screen))
+    tables.show_table(("id", "status"), [("ses_01jd0000000000000000000000", "running")])
+    assert "ses_01jd0000000000000000000000  running\n" in screen.getvalue()

@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from app.cli import serve
+from app.cli.logins import Target, keep_login
+from app.settings import Settings
 
 
 def test_a_key_that_is_none_is_refused_in_one_line_before_anything_starts(
@@ -15,3 +19,18 @@ def test_a_key_that_is_none_is_refused_in_one_line_before_anything_starts(
     assert result.exit_code == 2
     assert "SEXTANT_SECRET_KEY is not base64" in result.output
     assert "Traceback" not in result.output
+
+
+def test_the_command_for_a_key_leads_to_the_database_of_this_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert serve.key_command(Settings()) == "sextant keys create NAME"
+    monkeypatch.setenv("SEXTANT_DATA_DIR", "/data of mine")
+    assert serve.key_command(Settings()) == (
+        "SEXTANT_DATA_DIR='/data of mine' sextant keys create NAME"
+    )
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:secret@db/sextant")
+    assert serve.key_command(Settings()) == "DATABASE_URL=... sextant keys create NAME"
+    keep_login(Target("https://sextant.example.org", None))
+    assert serve.key_command(Settings()).endswith(" --server local")

@@ -77,6 +77,11 @@ def test_who_sends_a_key_to_another_machine_unencrypted_is_warned(
     assert ("unencrypted" in entered.stderr) is warns
 
 
+def test_a_fault_of_an_address_is_told_of_the_argument_that_it_was(home: Path) -> None:
+    assert "SERVER: expected an address" in sextant("login", "ftp://x", given="\n").stderr
+    assert "--server: expected" in sextant("sessions", "list", "--server", "ftp://x").stderr
+
+
 def test_a_kept_key_goes_to_its_own_server_alone(home: Path) -> None:
     assert target(None, None) is None
     keep_login(Target("http://127.0.0.1:8000", KEY))
@@ -96,7 +101,7 @@ def test_a_kept_key_goes_to_its_own_server_alone(home: Path) -> None:
 def test_commands_on_a_server_need_no_database(
     home: Path, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nowhere: None
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "80")
     settings = Settings(database_url=database_url, data_dir=tmp_path / "data", port=0)
     answers = tmp_path / "answers.csv"
     answers.write_text("model,q1,q2\na,1,0\nb,1,1\n")
@@ -113,6 +118,7 @@ def test_commands_on_a_server_need_no_database(
         entered = sextant("login", local.base_url, given=f"{secret}\n")
         assert entered.exit_code == 0, entered.stderr
         assert secret not in entered.output
+        assert "(1 bank)" in entered.output
         # Faults, in the words of the command; what is missing, with where to look.
         unknown = sextant("banks", "show", "nope")
         assert unknown.exit_code == 2

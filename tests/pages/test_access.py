@@ -135,6 +135,41 @@ async def test_no_page_is_framed_kept_or_runs_what_is_not_ours(browser_with: New
         assert " onclick" not in answer.text
 
 
+async def test_people_are_told_of_wrong_addresses_by_a_page_and_programs_by_a_problem(
+    browser_with: NewBrowser,
+) -> None:
+    person = {"Accept": "text/html,*/*;q=0.8"}
+    for browser in (await browser_with("read"), await browser_with()):
+        for path, status, told in (
+            ("/nope", 404, "There is nothing at this address."),
+            ("/v1x", 404, "There is nothing at this address."),
+            ("/sessions/nope/nope", 404, "There is nothing at this address."),
+            ("/logout", 405, "a form of another page"),
+        ):
+            answer = await browser.get(path, headers=person)
+            assert answer.status_code == status
+            assert answer.headers["content-type"].startswith("text/html")
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+            assert answer.headers["cache-control"] == "no-store"
+            assert told in answer.text
+            assert (await browser.head(path, headers=person)).headers["content-type"] == (
+                answer.headers["content-type"]
+            )
+    for path, headers in (("/v1/nope", person), ("/v1", person), ("/nope", {"Accept": "*/*"})):
+        answer = await browser.get(path, headers=headers)
+        assert answer.status_code == 404
+        assert answer.json()["code"] == "not_found"
+    assert (await browser.post("/nope", headers=person)).json()["code"] == "not_found"
+
+    browser = await browser_with("read")
+    unknown = await browser.get("/sessions/nope")
+    assert unknown.status_code == 404
+    assert "There is no session &#39;nope&#39;." in unknown.text
+    filtered = await browser.get("/sessions?status=nope")
+    assert filtered.status_code == 422
+    assert "status in the address" in filtered.text
+
+
 async def test_without_authentication_only_this_machine_is_answered(
     settings: Settings, database: Database
 ) -> None:

@@ -26,7 +26,13 @@ async def test_a_test_is_forecast_looked_at_and_started(
     shown = await browser.form(FORM, of=FORM, do="ask", **SCRIPTED, api_key="sk-secret")
     assert "Counts as right" in shown.text
     assert "sk-secret" not in shown.text
+    probed = await browser.form(FORM, of=FORM, do="probe", **SCRIPTED)  # though it is not saved
+    assert "What the endpoint can do" in probed.text
+    for button in ("probe", "ask", "preview"):
+        by_hand = await browser.form(FORM, of=FORM, do=button, bank="demo", endpoint_id="manual")
+        assert "there is no endpoint to be asked" in by_hand.text
     assert (await client.get("/v1/sessions")).json()["data"] == []  # nothing is paid so far
+    assert (await client.get("/v1/endpoints")).json()["data"] == []
 
     started = await browser.form(FORM, of=FORM, do="start", **SCRIPTED, usd="", concurrency="2")
     assert started.status_code == 303, started.text

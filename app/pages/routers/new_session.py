@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from app.api.presence import while_connected
 from app.api.schemas.banks import BankRead
-from app.api.schemas.endpoints import EndpointRead, ProbeRead
+from app.api.schemas.endpoints import EndpointCreate, EndpointRead, ProbeRead
 from app.api.schemas.previews import PreviewCreate, PreviewRead
 from app.api.schemas.sessions import SessionCreate
 from app.api.schemas.simulations import SimulationCreate, SimulationRead
@@ -81,6 +81,8 @@ async def _find(
             spec = _read(SimulationCreate, _simulation(form)).to_domain()
             made = await while_connected(request, opened.simulations.simulate(spec))
             return _Found(forecast=SimulationRead.of(made))
+        case "probe" | "preview" | "ask" if form.get("endpoint_id") == "manual":
+            raise InvalidInputError("You answer by hand: there is no endpoint to be asked.")
         case "probe" if "endpoint_id" in form:
             report = await opened.endpoints.probe(form["endpoint_id"])
             return _Found(probe=ProbeRead.read(report))
@@ -95,7 +97,8 @@ async def _find(
             )
             return _Found(preview=PreviewRead.of(shown))
         case "probe":
-            raise InvalidInputError("Only a saved endpoint is probed: ask one question instead.")
+            spec = _read(EndpointCreate, endpoint_in(form)).to_spec()
+            return _Found(probe=ProbeRead.read(await opened.endpoints.probe_unsaved(spec)))
         case _:
             raise InvalidInputError(f"There is no button {wanted!r:.40} here.")
 

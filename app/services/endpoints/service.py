@@ -223,7 +223,19 @@ class EndpointService:
             SecretsError: Its secrets cannot be decrypted with the present keys.
             ExamineeError: It gave no usable answer at all.
         """
-        ready = await self.ready(endpoint_id)
+        return await self._probed(await self.ready(endpoint_id))
+
+    async def probe_unsaved(self, spec: EndpointSpec) -> ProbeReport:
+        """Ask an endpoint that is not stored what it can do.
+
+        Raises:
+            InvalidInputError: Its kind, URL or options cannot be used.
+            BlockedAddressError: Its URL names an address that this server does not call.
+            ExamineeError: It gave no usable answer at all.
+        """
+        return await self._probed(self.unsaved(spec))
+
+    async def _probed(self, ready: ReadyEndpoint) -> ProbeReport:
         report = await adapters.build(ready.config, self._transport).probe()
         if report.latency_ms is None and report.error_code is not None:
             raise _ERROR_OF.get(report.error_code, ExamineeError)(report.detail)
