@@ -113,6 +113,7 @@ async def test_an_examinee_beyond_those_calibrated_is_told_of_everywhere(
     guess = {"session_id": older["id"], "metric": "score", "threshold": 0.1}
     told = (await client.post("/v1/gates", json=guess)).json()
     assert (told["outcome"], "guess" in told["detail"]) == ("inconclusive", True)
+    assert told["p_beyond"] is None
 
     fresh = {"mode": "manual", "bank": "arc"}
     started = {"session": fresh, "metric": "score", "threshold": 0.5}

@@ -197,6 +197,63 @@ def test_a_gate_goes_by_the_very_interval_that_was_told() -> None:
     assert gate(0.95, 0.88, 0.96, threshold=0.89).outcome is GateOutcome.INCONCLUSIVE
 
 
+@given(
+    value=st.floats(-3, 3),
+    below=st.floats(0, 2),
+    above=st.floats(0, 2),
+    threshold=st.floats(-5, 5),
+    confidence=st.floats(0.5, 0.999),
+    looks=st.sampled_from([1.0, 2.5, 10.0]),
+    degrees=st.sampled_from([None, 5.0]),
+    earlier=st.integers(0, 2),
+)
+def test_a_gate_its_interval_and_its_probability_say_the_same(
+    value: float,
+    below: float,
+    above: float,
+    threshold: float,
+    confidence: float,
+    looks: float,
+    degrees: float | None,
+    earlier: int,
+) -> None:
+    found = gate(
+        value,
+        value - below,
+        value + above,
+        threshold=threshold,
+        confidence=confidence,
+        looks=looks,
+        degrees=degrees,
+        earlier=earlier,
+    )
+    lo, hi = found.ci
+    assert lo is not None
+    assert hi is not None
+    assert found.p_beyond is not None
+    surest = 0.5 + confidence / 2
+    if abs(found.p_beyond - surest) > 1e-6:
+        assert (found.p_beyond > surest) == (lo > threshold) == (found.outcome is GateOutcome.GO)
+    if abs(found.p_beyond - (1 - surest)) > 1e-6:
+        no_go = found.outcome is GateOutcome.NO_GO
+        assert (found.p_beyond < 1 - surest) == (hi < threshold) == no_go
+
+
+def test_a_gates_probability_is_about_where_its_interval_lies() -> None:
+    """Estimated at 2.5, thought to be at 2.0 and 1.4 to 2.6: 0.2 from the lower end."""
+    found = gate(2.5, 1.4, 2.6, threshold=1.6)
+    assert found.outcome is GateOutcome.INCONCLUSIVE
+    assert found.p_beyond == pytest.approx(0.9043, abs=1e-4)  # Phi(0.4 / 0.6 * 1.96)
+
+
+def test_a_gate_that_was_held_before_is_as_sure_as_it_says() -> None:
+    first, second = (gate(0.5, 0.1, 0.9, threshold=0.05, earlier=n) for n in (0, 1))
+    assert (first.outcome, second.outcome) == (GateOutcome.GO, GateOutcome.INCONCLUSIVE)
+    assert first.p_beyond is not None
+    assert second.p_beyond is not None
+    assert 1 - second.p_beyond == pytest.approx(2 * (1 - first.p_beyond))
+
+
 @pytest.mark.parametrize("confidence", [0.8, 0.99])
 def test_an_interval_beside_its_estimate_has_its_errors_about_its_middle(confidence: float) -> None:
     """One that corrections have moved: 1.4 to 2.6 at 95 %, estimated at 2.5."""

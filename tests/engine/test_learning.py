@@ -9,6 +9,7 @@ from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.estimation.estimators import GridEstimator
 from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.model_error import Seen, leaning
 from app.engine.prediction.p_irt import PIrt
 from app.engine.prediction.residual_regression import ResidualRegression
 from app.engine.simulation.learning import Shifted, glimpses, learn, learn_correction
@@ -208,3 +209,10 @@ def test_errors_that_lean_to_one_side_move_intervals_there() -> None:
     assert unseen.above > none.above  # nobody was held out beyond: the growth keeps its margin
     # What is known of where the truth lies is no reason for intervals to be much wider.
     assert beyond.above < none.above + 0.1
+
+
+def test_without_anybody_beyond_errors_lean_to_no_side_and_it_is_as_open_as_before() -> None:
+    within = Seen(error=np.ones(3), sd=np.ones(3), position=np.zeros(3))
+    assert leaning([], 1, above=True) == leaning([within], 1, above=True)
+    assert leaning([], 1, above=True).slope == 0.0
+    assert leaning([], 1, above=True).sd > 0.0

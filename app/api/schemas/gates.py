@@ -88,7 +88,11 @@ class GateRead(OwnedRead):
     value: float | None
     ci: list[float | None] = Field(description="Interval of the value at the gate's confidence.")
     margin: float | None = Field(description="How far the value is beyond the threshold.")
-    p_beyond: float | None = Field(description="Probability that the true value is beyond it.")
+    p_beyond: float | None = Field(
+        description="Probability that the true value is beyond it, by the intervals that decide: "
+        "go from 0.5 + confidence / 2 on, no go from 0.5 - confidence / 2 down. Null where nothing "
+        "is known, or what is known is a guess."
+    )
     extrapolation: ExtrapolationRead | None = Field(
         description="Where the examinee stands among those that the bank was calibrated on."
     )

@@ -14,7 +14,7 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from app.engine.estimation.estimators import Z_95
 
@@ -73,6 +73,61 @@ def _ratio(confidence: float, looks: float, degrees: float | None) -> float:
     # Beyond 95 % the tails are heavier than the normal's, and before that the middle is narrower.
     heavy = float(stdtrit(degrees, _NORMAL.cdf(z)) / stdtrit(degrees, _NORMAL.cdf(Z_95)))
     return max(ratio, heavy)
+
+
+def sureness(
+    value: float,
+    lo: float,
+    hi: float,
+    threshold: float,
+    *,
+    looks: float = 1.0,
+    degrees: float | None = None,
+) -> float:
+    """Probability that what is estimated is above a threshold, as sure as `at_confidence` is.
+
+    The interval at a confidence lies wholly above the threshold where this is more than
+    0.5 + confidence / 2, and wholly below where it is less than 0.5 - confidence / 2. Between an
+    estimate and the middle of its interval, to either of which errors may belong, it is 0.5.
+
+    Args:
+        value: As of `at_confidence`, and so are those that follow.
+        lo: From `value` down.
+        hi: From `value` up.
+        threshold: What it is held against.
+        looks: As there.
+        degrees: As there.
+    """
+    above = _reach(value, lo, hi, threshold)
+    if above > 0.0:
+        return 1.0 - _risk(above, looks, degrees) / 2.0
+    return _risk(_reach(-value, -hi, -lo, -threshold), looks, degrees) / 2.0
+
+
+def _reach(value: float, lo: float, hi: float, threshold: float) -> float:
+    """Ratio at which the lower end of the interval is at the threshold; 0 where it is above it."""
+    middle = (lo + hi) / 2.0
+    if threshold >= min(value, middle):
+        return 0.0
+    if threshold < lo:
+        return min(
+            (centre - threshold) / (centre - lo) if centre > lo else math.inf
+            for centre in (value, middle)
+        )
+    half, own = max(value - lo, hi - value), (hi - lo) / 2.0
+    return min((value - threshold) / half, (middle - threshold) / own)
+
+
+def _risk(ratio: float, looks: float, degrees: float | None) -> float:
+    """1 - confidence of the interval that is so many times as wide: the inverse of `_ratio`."""
+    tail = math.erfc(ratio * Z_95 / math.sqrt(2)) / 2
+    if degrees is not None:
+        usual = stdtrit(degrees, _NORMAL.cdf(Z_95))
+        tail = max(tail, float(stdtr(degrees, -ratio * usual)))
+    if looks <= 1.0:
+        return 2 * tail
+    z = -_NORMAL.inv_cdf(tail) if tail > 0.0 else math.inf
+    return max(2 * tail, ever_this_far(max(z, 0.0), looks) / 2)
 
 
 def ever_this_far(z: float, looks: float = 1.0) -> float:

@@ -3,12 +3,8 @@
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from statistics import NormalDist
 
-from app.engine.estimation.estimators import Z_95
-from app.engine.estimation.intervals import at_confidence
-
-_NORMAL = NormalDist()
+from app.engine.estimation.intervals import at_confidence, sureness
 
 
 class GateOutcome(StrEnum):
@@ -27,7 +23,9 @@ class GateResult:
         outcome: What to do.
         margin: How far the value is beyond the threshold, in the direction that is wanted.
         ci: Interval of the value at the gate's confidence.
-        p_beyond: Probability that the true value is beyond the threshold.
+        p_beyond: Probability that the true value is beyond the threshold, by the same intervals:
+            a gate at a confidence goes from 0.5 + confidence / 2 on, and says no from
+            0.5 - confidence / 2 down.
 
     All but the outcome are `None` where nothing is known.
     """
@@ -51,6 +49,7 @@ def gate(
     confidence: float = 0.95,
     looks: float = 1.0,
     degrees: float | None = None,
+    earlier: int = 0,
 ) -> GateResult:
     """Go if the interval at `confidence` lies wholly beyond the threshold, no go if wholly short.
 
@@ -63,19 +62,25 @@ def gate(
         confidence: Of the interval; the same rule as of a test that stops at a cut score.
         looks: See `app.engine.estimation.intervals.at_confidence`.
         degrees: See there.
+        earlier: How often the value was held against the threshold before, on fewer answers. Each
+            time has half the chance to err of the one before, so that a gate that is held until it
+            is decided is wrong with a probability of at most 1 - confidence, however long it takes.
     """
     if value is None or lo is None or hi is None or not all(map(math.isfinite, (value, lo, hi))):
         return UNKNOWN
-    ends = at_confidence(value, lo, hi, confidence, looks=looks, degrees=degrees)
+    share = 0.5**earlier
+    ends = at_confidence(value, lo, hi, 1 - (1 - confidence) * share, looks=looks, degrees=degrees)
     if ends[0] <= threshold <= ends[1]:
         outcome = GateOutcome.INCONCLUSIVE
     else:
         outcome = GateOutcome.GO if (value > threshold) == above else GateOutcome.NO_GO
     margin = value - threshold if above else threshold - value
-    sd = max(value - lo, hi - value) / Z_95
+    above_it = sureness(value, lo, hi, threshold, looks=looks, degrees=degrees)
+    risk = min(2 * min(above_it, 1 - above_it) / share, 1.0)
+    is_beyond = (above_it > 0.5) == above
     return GateResult(
         outcome=outcome,
         margin=margin,
         ci=ends,
-        p_beyond=_NORMAL.cdf(margin / sd) if sd > 0 else float(margin > 0),
+        p_beyond=1 - risk / 2 if is_beyond else risk / 2,
     )

@@ -134,12 +134,14 @@ class Leaning:
 def leaning(seen: Sequence[Seen], looks: int, *, above: bool) -> Leaning:
     """How the errors of those stronger, or weaker, lean; see the module.
 
+    Where nobody was seen there, that is what is thought beforehand: about none.
+
     Args:
         seen: As for `model_error`, errors and their standard deviations in those of the known.
         looks: As there.
         above: Of the stronger; else of the weaker.
     """
-    parts = []
+    parts = [np.empty((4, 0))]
     for one in seen:
         away = np.array([distance(float(position)) for position in one.position])
         mine = (away > 0.0) & ((one.position > 0.0) == above)

@@ -179,13 +179,14 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         hi,
         threshold=record.threshold,
         above=record.direction == "above",
-        confidence=1 - (1 - record.confidence) / 2**extensions,
+        confidence=record.confidence,
         looks=looks,
         degrees=DEGREES if heavy else None,
+        earlier=extensions,
     )
     said = _said(record, value, decision, result.reason, 1 + extensions)
     if decision.outcome is not GateOutcome.INCONCLUSIVE and _is_a_guess(record, session, result):
-        decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE)
+        decision = replace(decision, outcome=GateOutcome.INCONCLUSIVE, p_beyond=None)
         said = (
             f"{said} That is a guess: intervals of this method of prediction do not hold for such "
             "an examinee, so nothing is decided."
@@ -209,11 +210,7 @@ def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> b
 
 
 async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
-    """How often a session went on after it had ended: so often its result was looked at before.
-
-    Each look has half the chance to err of the one before, so that a gate that is held until it is
-    decided is wrong with a probability of at most 1 - confidence, however often that takes.
-    """
+    """How often a session went on after it had ended: so often its result was looked at before."""
     found, at = 0, session
     while at.parent_id is not None:
         found += at.relation == EXTEND
