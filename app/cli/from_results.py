@@ -233,10 +233,23 @@ def _tell(begun: dict[str, Any]) -> None:
     if marking["agreement"] is not None:
         lines.append(
             f"marked by {marking['scorer']}, as the recorded answers were in "
-            f"{marking['agreement']:.1%} of {marking['n_answers']}"
+            f"{marking['agreement']['words']}"
         )
-    else:
+        if marking["n_differing"]:
+            shown = ", ".join(marking["differing"][:_LISTED])
+            lines.append(
+                f"marked otherwise: {marking['n_differing']} of these answers ({shown}); "
+                "their recorded scores are what is calibrated"
+            )
+        lines += [
+            f"not known: how it marks {name} answers, for none were tried"
+            for name in ("right", "wrong")
+            if marking["agreement"][name] is None
+        ]
+    elif asked["mode"] == "loglikelihood":
         lines.append(f"marked by the likeliest option ({asked.get('normalise')})")
+    else:
+        lines.append(f"marked by {marking['scorer']}, which was not tried on recorded answers")
     for choice in begun["choices"]:
         option = "" if choice["option"] is None else f" Otherwise: {choice['option']}."
         lines.append(f"chosen: {choice['detail']}{option}")

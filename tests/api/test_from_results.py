@@ -74,7 +74,9 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
     found = await begun(client, files)
     assert (found["questions"], found["models"], found["stopped"]) == (14, 24, None)
     assert found["marking"]["scorer"] == "extract"
-    assert found["marking"]["agreement"] == 1.0
+    shares = found["marking"]["agreement"]
+    assert (shares["right"], shares["wrong"], found["marking"]["n_differing"]) == (1.0, 1.0, 0)
+    assert min(shares["n_right"], shares["n_wrong"]) > 50
     (choice,) = [choice for choice in found["choices"] if choice["what"] == "filter"]
     assert (choice["taken"], choice["others"]) == ("strict-match", ["flexible-extract"])
     assert choice["option"] == "--filter"
@@ -177,6 +179,11 @@ def _row(**fields: Any) -> str:
 
 
 NAME = "m/samples_t_2026-11-20T10-00-00.jsonl"
+#: Nineteen of twenty are right, and no answer tells which one is not.
+MOSTLY_RIGHT = {
+    NAME.replace("m/", f"m{n}/"): _row(exact_match=float(n > 0), metrics=["exact_match"])
+    for n in range(20)
+}
 
 
 @pytest.mark.parametrize(
@@ -192,8 +199,10 @@ NAME = "m/samples_t_2026-11-20T10-00-00.jsonl"
         (
             {NAME: _row(resps=[["no idea"]], metrics=["exact_match"])},
             {},
-            "No scorer marks the recorded answers as they were marked",
+            "No scorer marks at least 90% of the right and of the wrong recorded answers",
         ),
+        (MOSTLY_RIGHT, {}, "numeric 100.0% of 19 right and 0.0% of 1 wrong; exact"),
+        ({NAME: _row(resps=[[" "]])}, {}, "The results hold no answers in words"),
         ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
         ({NAME: _row()}, {"tasks": ["other*"]}, "Expected at least one answer, got none"),
         ({NAME: _row(target="")}, {}, "it has no right answer"),
@@ -210,6 +219,14 @@ async def test_what_cannot_become_a_bank_is_one_sentence_and_nothing_is_made(
     assert words in reply.json()["detail"]
     assert (await client.get("/v1/banks")).json()["data"] == []
     assert (await client.get("/v1/response-sets")).json()["data"] == []
+
+
+async def test_a_scorer_that_is_named_is_taken_and_what_it_marks_otherwise_is_told(
+    client: Client,
+) -> None:
+    found = await begun(client, MOSTLY_RIGHT, default_scorer={"name": "numeric"})
+    assert found["marking"]["agreement"]["words"] == "100.0% of 19 right and 0.0% of 1 wrong"
+    assert (found["marking"]["n_differing"], len(found["marking"]["differing"])) == (1, 1)
 
 
 async def test_a_bank_that_asks_otherwise_is_not_touched(client: Client) -> None:

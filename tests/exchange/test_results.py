@@ -10,7 +10,7 @@ import pytest
 from app.errors import FileFormatError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import files_at
-from app.exchange.results.found import Found
+from app.exchange.results.found import Found, agreement
 from app.items import ScorerSpec
 from app.services.responses.imports import AnswerImport, read_draft
 from app.services.responses.results import ResultsImport, read_results
@@ -118,8 +118,19 @@ def test_what_the_results_file_says_of_a_filter_marks_as_it_did() -> None:
 
 def test_answers_that_are_marked_again_are_of_all_items() -> None:
     found = found_of(sources(folders(24, 64)))
-    # 128 by lot are of 55 of the 64 items, more or less; every fourth row would be of 16.
+    # 200 by lot are of 61 of the 64 items, more or less; every fourth row would be of 16.
     assert len({key for key, _, _ in found.answers}) > 45
+    assert sum(score for _, _, score in found.answers) == len(found.answers) / 2 == 100
+
+
+def test_agreement_is_that_with_right_and_with_wrong_marks() -> None:
+    always_right = agreement([1.0] * 100, [1.0] * 95 + [0.0] * 5)
+    assert (always_right.right, always_right.wrong, always_right.least) == (1.0, 0.0, 0.0)
+    assert always_right.differing == (95, 96, 97, 98, 99)
+    unread = agreement([None, None, 1.0], [0.0, 1.0, 1.0])
+    assert (unread.right, unread.wrong, unread.n_right, unread.n_wrong) == (0.5, 1.0, 2, 1)
+    assert agreement([1.0], [1.0]).wrong is None
+    assert agreement([], []).least is None
 
 
 def test_an_import_of_answers_remembers_how_they_were_obtained() -> None:

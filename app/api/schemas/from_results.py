@@ -143,16 +143,28 @@ class ChoiceRead(Output):
     option: str | None = Field(description="Of the command, by which it is settled otherwise.")
 
 
+class AgreementRead(Output):
+    """How a scorer marks recorded answers, those marked right and those marked wrong apart."""
+
+    right: float | None = Field(description="Share of the right ones that it marks so, too.")
+    n_right: int
+    wrong: float | None = Field(description="Share of the wrong ones that it marks so, too.")
+    n_wrong: int
+    words: str
+
+
 class MarkingRead(Output):
     """The scorer of live answers, and how it marks the recorded ones."""
 
     scorer: str
     params: dict[str, Any]
-    agreement: float | None = Field(
-        description="Share of the recorded marks that it gives again; null where options are "
-        "compared."
+    agreement: AgreementRead | None = Field(
+        description="On some of them by lot; null where options are compared."
     )
-    n_answers: int
+    n_differing: int = Field(
+        description="Of these, answers that it marks otherwise; their recorded scores calibrate."
+    )
+    differing: First[str] = Field(description=f"Their items, the first {MAX_LISTED}.")
 
 
 class LeftOutRead(Output):
@@ -202,7 +214,8 @@ class FromResultsRead(Output):
                     "scorer": marking.scorer.name,
                     "params": dict(marking.scorer.params),
                     "agreement": marking.agreement,
-                    "n_answers": marking.n_answers,
+                    "n_differing": len(marking.differing),
+                    "differing": marking.differing,
                 },
                 "left_out": [
                     {"reason": reason, "count": len(keys), "keys": keys}

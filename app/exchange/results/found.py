@@ -7,6 +7,8 @@ from typing import Any
 
 from app.items import ScorerSpec
 
+_RIGHT = 0.5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
@@ -78,10 +80,64 @@ class Found:
         )
 
 
-def agreement(marks: Sequence[float | None], recorded: Sequence[float]) -> float:
-    """Share of recorded marks that a scorer gives again; what it cannot read counts as wrong."""
-    same = sum(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How a scorer marks recorded answers, those marked right and those marked wrong apart.
+
+    One share of both would be blind: where 95 of 100 answers are right, a scorer that calls
+    everything right gives 95 % of the marks again.
+
+    Attributes:
+        n_right: Recorded answers with a score of 0.5 or more.
+        n_wrong: The others.
+        right: Share of the former that it marks as they were; None where there are none.
+        wrong: Share of the latter; None where there are none.
+        differing: Places of the answers that it marks otherwise.
+    """
+
+    n_right: int
+    n_wrong: int
+    right: float | None
+    wrong: float | None
+    differing: tuple[int, ...] = ()
+
+    @property
+    def least(self) -> float | None:
+        """The smaller share; None where nothing was compared."""
+        known = [share for share in (self.right, self.wrong) if share is not None]
+        return min(known, default=None)
+
+    @property
+    def words(self) -> str:
+        """Both shares, in words."""
+        told = [
+            f"{share:.1%} of {n} {name}"
+            for share, n, name in (
+                (self.right, self.n_right, "right"),
+                (self.wrong, self.n_wrong, "wrong"),
+            )
+            if share is not None
+        ]
+        return " and ".join(told) or "no answers"
+
+
+def agreement(marks: Sequence[float | None], recorded: Sequence[float]) -> Agreement:
+    """How far a scorer gives recorded marks again; what it cannot read counts as wrong."""
+    same = [
         math.isclose(0.0 if mark is None else mark, score, abs_tol=1e-6)
         for mark, score in zip(marks, recorded, strict=True)
+    ]
+    right = [is_same for is_same, score in zip(same, recorded, strict=True) if is_right(score)]
+    wrong = [is_same for is_same, score in zip(same, recorded, strict=True) if not is_right(score)]
+    return Agreement(
+        n_right=len(right),
+        n_wrong=len(wrong),
+        right=sum(right) / len(right) if right else None,
+        wrong=sum(wrong) / len(wrong) if wrong else None,
+        differing=tuple(place for place, is_same in enumerate(same) if not is_same),
     )
-    return same / len(recorded) if recorded else 1.0
+
+
+def is_right(score: float) -> bool:
+    """Whether a recorded score counts as right here."""
+    return score >= _RIGHT

@@ -15,11 +15,12 @@ from app.exchange.results.asked_item import (
     common_space,
     digest_of,
 )
+from app.exchange.results.found import is_right
 from app.items import ScorerSpec
 
 NORMALISATIONS = ("none", "characters", "bytes")
-#: Recorded answers that are kept, to be marked again.
-_KEPT_ANSWERS = 128
+#: Recorded answers that are kept, to be marked again: so many right ones, and as many wrong ones.
+_KEPT_ANSWERS = 100
 
 
 @dataclass(slots=True)
@@ -39,7 +40,7 @@ class ItemSeen:
 
 
 @dataclass(slots=True)
-class Agreement:
+class Explained:
     """How many recorded marks the likeliest option explains, by normalisation and right option."""
 
     rows: int = 0
@@ -83,7 +84,6 @@ class Questions:
         scorers: Task to the scorer that its files name.
         templated: Some prompts were written by a model's own chat template.
         agreement: Of marks with likelihoods, by task.
-        answers: Some recorded answers, by lot: key of the item, text, score.
         tools: Who wrote the files.
     """
 
@@ -96,9 +96,10 @@ class Questions:
         self.shots: dict[str, set[int | None]] = {}
         self.scorers: dict[str, ScorerSpec] = {}
         self.templated = False
-        self.agreement: dict[str, Agreement] = {}
-        self.answers: list[tuple[str, str, float]] = []
-        self._n_seen, self._lot = 0, np.random.default_rng(0)
+        self.agreement: dict[str, Explained] = {}
+        self._kept: dict[bool, list[tuple[str, str, float]]] = {True: [], False: []}
+        self._n_seen: Counter[bool] = Counter()
+        self._lot = np.random.default_rng(0)
         self.tools: set[str] = set()
 
     def saw(self, seen: Seen) -> None:
@@ -127,7 +128,7 @@ class Questions:
         if asked.options:
             self._compare(seen, asked)
         else:
-            self._keep(seen)
+            self._keep(seen, seen.score)
 
     def _asked(self, seen: Seen) -> AskedItem:
         """What the row was asked."""
@@ -153,6 +154,11 @@ class Questions:
     def _weight(self, seen: Seen) -> int:
         # More than there are examinees: their words win.
         return 10**9 if seen.examinee == self.prompts_of else 1
+
+    @property
+    def answers(self) -> list[tuple[str, str, float]]:
+        """Recorded answers by lot, right ones and wrong ones: key of the item, text, score."""
+        return [*self._kept[True], *self._kept[False]]
 
     def numbers(self) -> dict[str, str]:
         """Key of each item to one by its number in the data set.
@@ -199,7 +205,7 @@ class Questions:
         compared = [asked.after] * len(asked.options) if asked.after else asked.options
         gap = len(common_space(asked.options)) if not asked.after else 0
         bare = [option[gap:].strip() if asked.after else option[gap:] for option in asked.options]
-        rows = self.agreement.setdefault(seen.task, Agreement())
+        rows = self.agreement.setdefault(seen.task, Explained())
         rows.rows += 1
         for normalise in NORMALISATIONS:
             divisors = lm_eval_items.lengths(compared, normalise)
@@ -208,18 +214,19 @@ class Questions:
             for way, right in RIGHT.items():
                 rows.hits[normalise, way] += float(chosen in right(asked, bare)) == seen.score
 
-    def _keep(self, seen: Seen) -> None:
+    def _keep(self, seen: Seen, score: float) -> None:
         # By lot (a reservoir): every so many-th row of a file is always of the same few items.
-        self._n_seen += 1
-        full = len(self.answers) == _KEPT_ANSWERS
-        place = int(self._lot.integers(self._n_seen)) if full else len(self.answers)
-        if place >= _KEPT_ANSWERS:
-            return
         by_tool = {"lm-eval": lm_eval_items.written, "inspect": inspect_items.written}
         text = by_tool[seen.tool](seen.row)
-        if text is None or seen.score is None:
+        if text is None or not text.strip():
             return
-        self.answers[place : place + 1] = [(seen.item, text, seen.score)]
+        marked = is_right(score)
+        kept = self._kept[marked]
+        self._n_seen[marked] += 1
+        full = len(kept) == _KEPT_ANSWERS
+        place = int(self._lot.integers(self._n_seen[marked])) if full else len(kept)
+        if place < _KEPT_ANSWERS:
+            kept[place : place + 1] = [(seen.item, text, score)]
 
 
 def _inspect_metrics(seen: Seen) -> tuple[str, ...]:

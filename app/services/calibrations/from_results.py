@@ -15,7 +15,7 @@ from app.errors import (
     NotFoundError,
 )
 from app.exchange.item_record import ItemRecord, parse_item
-from app.exchange.results.found import Choice, Found, agreement
+from app.exchange.results.found import Agreement, Choice, Found, agreement
 from app.items import BY_KIND, Answer, ScorerSpec
 from app.records.banks import OPEN, Bank
 from app.records.calibrations import CalibrationRecord
@@ -35,8 +35,8 @@ from app.storage.unit_of_work import UnitOfWork
 
 #: Models from which a calibration is begun; what is learned from fewer holds for nobody else.
 LEAST_MODELS = 20
-#: Share of the recorded marks that the scorer has to give again: below it live tests would
-#: measure something else.
+#: Share of the right and of the wrong recorded answers, each, that the scorer has to mark as they
+#: were: below it live tests would measure something else.
 _LEAST_AGREEMENT = 0.9
 #: Agreement at which no other scorer is tried.
 _GOOD_AGREEMENT = 0.98
@@ -72,13 +72,14 @@ class Marking:
     """Which scorer marks live answers, and how it marks the recorded ones.
 
     Attributes:
-        agreement: Share of them that it marks as they were; None where options are compared.
-        n_answers: How many it was tried on.
+        agreement: With the recorded marks; None where options are compared, or the scorer calls
+            out and was not tried.
+        differing: Items of answers that it marks otherwise. Those keep their recorded scores.
     """
 
     scorer: ScorerSpec
-    agreement: float | None = None
-    n_answers: int = 0
+    agreement: Agreement | None = None
+    differing: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,30 +296,47 @@ async def _marking(
         if calls_out(wanted):
             return Marking(scorer=wanted)
     contents = {record.key: record.content for record in records}
-    answers = [answer for answer in found.answers if answer[1].strip()]
-    tried: list[Marking] = []
+    tried: list[tuple[float, Marking]] = []
     for spec in [wanted] if wanted is not None else found.scorers:
         with scorers.working_for(owner, kind="trials"):
             await require_usable(spec)
             scorer = scorers.build(spec)
             marks = [
                 await scorers.mark(scorer, contents[key], Answer(text=text))
-                for key, text, _ in answers
+                for key, text, _ in found.answers
             ]
-        share = agreement(
+        shares = agreement(
             [mark.score if isinstance(mark, scorers.Scored) else None for mark in marks],
-            [score for _, _, score in answers],
+            [score for _, _, score in found.answers],
         )
-        tried.append(Marking(scorer=spec, agreement=share, n_answers=len(answers)))
-        if share >= _GOOD_AGREEMENT:
+        differing = tuple(found.answers[place][0] for place in shares.differing)
+        least = shares.least or 0.0
+        tried.append((least, Marking(scorer=spec, agreement=shares, differing=differing)))
+        if least >= _GOOD_AGREEMENT:
             break
-    best = max(tried, key=lambda marking: marking.agreement or 0.0)
-    if wanted is None and (best.agreement or 0.0) < _LEAST_AGREEMENT:
-        told = ", ".join(f"{each.scorer.name} {each.agreement:.0%}" for each in tried)
-        raise InvalidInputError(
-            "No scorer marks the recorded answers as they were marked (of "
-            f"{best.n_answers}: {told}): live tests would measure something else. Name one with "
-            "--default-scorer, give the results_*.json along, or choose another --filter or "
-            "--metric."
-        )
+    least, best = max(tried, key=lambda each: each[0])
+    if wanted is None and least < _LEAST_AGREEMENT:
+        raise InvalidInputError(_no_scorer([marking for _, marking in tried]))
     return best
+
+
+def _no_scorer(tried: Sequence[Marking]) -> str:
+    advice = (
+        "Name one with --default-scorer, give the results_*.json along, or choose another --filter "
+        "or --metric."
+    )
+    told = [
+        f"{marking.scorer.name} {marking.agreement.words}"
+        for marking in tried
+        if marking.agreement is not None and marking.agreement.least is not None
+    ]
+    if not told:
+        return (
+            "The results hold no answers in words with their marks, so that no scorer can be seen "
+            f"to mark as they were marked. {advice}"
+        )
+    return (
+        f"No scorer marks at least {_LEAST_AGREEMENT:.0%} of the right and of the wrong recorded "
+        f"answers as they were marked ({'; '.join(told)}): live tests would measure something "
+        f"else. {advice}"
+    )
