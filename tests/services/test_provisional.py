@@ -129,6 +129,27 @@ async def test_difficulty_comes_from_where_the_import_says(services: Services) -
         await made(services, provisional=False, difficulty="position")
 
 
+async def test_guesses_that_were_given_before_hold_on_among_those_of_a_later_import(
+    services: Services,
+) -> None:
+    first = [parse_item(item) for item in items(6)]
+    guessed = [replace(record, difficulty=float(n)) for n, record in enumerate(first)]
+    await made(services, items=guessed)
+    rest = [parse_item(item) for item in items()[6:]]
+    later = [replace(record, difficulty=2.5 if n else None) for n, record in enumerate(rest)]
+    report = await made(services, items=later)
+    assert report.version is not None
+    known = report.version.knowledge[PROVISIONAL]
+    assert (known["difficulty"], known["n_guessed"]) == ("given", 11)
+    b = dict(zip(known["beliefs"]["keys"], known["beliefs"]["b"], strict=True))
+    assert b["q0"] < b["q2"] < b["q7"] == b["q11"] < b["q3"] < b["q5"]
+    assert b["q6"] == 0.0
+
+    anew = (await made(services, items=[], difficulty="none")).version
+    assert anew is not None
+    assert set(anew.knowledge[PROVISIONAL]["beliefs"]["b"]) == {0.0}
+
+
 async def test_only_versions_of_guesses_are_revised(services: Services) -> None:
     demo = await services.versions.get("demo")
     await made(services)

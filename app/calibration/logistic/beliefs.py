@@ -59,6 +59,8 @@ class ItemBeliefs:
         b: Expected difficulties, logits.
         se_b: How uncertain they are.
         c: Expected lower asymptotes; 0 where nothing can be guessed.
+        given: Guesses of difficulty as the author gave them, None of items without one: later
+            items are ranked among them. Empty where nobody gave any.
 
     Raises:
         InvalidInputError: Lengths that differ, or numbers that no belief has.
@@ -68,11 +70,14 @@ class ItemBeliefs:
     b: FloatArray
     se_b: FloatArray
     c: FloatArray
+    given: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         columns = (self.b, self.se_b, self.c)
         if not self.keys or any(column.shape != (len(self.keys),) for column in columns):
             raise InvalidInputError("Beliefs need one value of b, se_b and c for each item.")
+        if self.given and len(self.given) != len(self.keys):
+            raise InvalidInputError("Beliefs need one given guess for each item, or none at all.")
         sane = np.isfinite(self.b) & np.isfinite(self.se_b) & (self.se_b > 0)
         if not (sane & (self.c >= 0) & (self.c < 1)).all():
             raise InvalidInputError("Beliefs need finite b, se_b > 0 and 0 <= c < 1.")
@@ -104,12 +109,12 @@ class ItemBeliefs:
     def from_dict(cls, value: Mapping[str, Any]) -> "ItemBeliefs":
         """What `to_dict` wrote."""
         columns = {name: np.array(value[name], dtype=np.float64) for name in ("b", "se_b", "c")}
-        return cls(keys=tuple(value["keys"]), **columns)
+        return cls(keys=tuple(value["keys"]), given=tuple(value.get("given", ())), **columns)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
         columns = {name: getattr(self, name).tolist() for name in ("b", "se_b", "c")}
-        return {"keys": list(self.keys), **columns}
+        return {"keys": list(self.keys), **columns, "given": list(self.given)}
 
     @property
     def family(self) -> Family:

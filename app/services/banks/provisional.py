@@ -35,12 +35,16 @@ _LEVEL = re.compile(r"(?:level|difficulty|grade|tier)[ :=_-]{0,3}(\S.{0,30})", r
 _NUMBER = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
 
 
-def with_guesses(request: BankImport, items: Sequence[ItemOutline]) -> BankImport:
+def with_guesses(
+    request: BankImport, items: Sequence[ItemOutline], before: Mapping[str, Any]
+) -> BankImport:
     """The import with parameters for all items that can be asked, and what is believed of them.
 
     Args:
         request: Without parameters.
         items: All items of the bank, those of the import included, oldest first.
+        before: Knowledge of the bank's latest version; guesses that were given for it hold on
+            where the import gives no other.
 
     Raises:
         InvalidInputError: No items, or no guesses where the request wants them from.
@@ -48,15 +52,26 @@ def with_guesses(request: BankImport, items: Sequence[ItemOutline]) -> BankImpor
     asked = [item for item in items if item.has_content]
     if not asked:
         raise InvalidInputError("Expected items with questions to guess parameters for, got none.")
-    given = {record.key: record.difficulty for record in request.items}
+    given = _given_before(before)
+    given |= {r.key: r.difficulty for r in request.items if r.difficulty is not None}
     source, guesses = _guesses(request.difficulty, asked, given)
     beliefs = ItemBeliefs.guessed(
         [item.key for item in asked], [item.n_choices for item in asked], guesses
     )
+    if source == "given":
+        beliefs = replace(beliefs, given=tuple(guesses))
     table = beliefs.bank()
     told = {"difficulty": source, "n_guessed": sum(guess is not None for guess in guesses)}
     known = {**before_answers(beliefs, table), **told}
     return replace(request, parameters=table, knowledge={**request.knowledge, PROVISIONAL: known})
+
+
+def _given_before(knowledge: Mapping[str, Any]) -> dict[str, float]:
+    if (known := knowledge.get(PROVISIONAL)) is None:
+        return {}
+    beliefs = ItemBeliefs.from_dict(known["beliefs"])
+    pairs = zip(beliefs.keys, beliefs.given, strict=False)  # empty where nobody gave any
+    return {key: guess for key, guess in pairs if guess is not None}
 
 
 def level_in(tags: Sequence[str]) -> float | None:
@@ -66,7 +81,7 @@ def level_in(tags: Sequence[str]) -> float | None:
 
 
 def _guesses(
-    source: str | None, items: Sequence[ItemOutline], given: Mapping[str, float | None]
+    source: str | None, items: Sequence[ItemOutline], given: Mapping[str, float]
 ) -> tuple[Difficulty, list[float | None]]:
     told: dict[Difficulty, list[float | None]] = {
         "given": [given.get(item.key) for item in items],
@@ -74,7 +89,7 @@ def _guesses(
         "position": [float(place) for place in range(len(items))],
     }
     lacks = {
-        "given": "no item of the import has a field `difficulty`",
+        "given": "no item of the import has a field `difficulty`, and none had one before",
         "tags": "no item has one tag that tells a level, such as easy, hard or level-3",
     }
     if source is None:

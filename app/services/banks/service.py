@@ -360,7 +360,9 @@ class BankService:
         outlines = [texts.get(item.key, item) for item in outlines]
         outlines += await asyncio.to_thread(lambda: [outline(item) for item in added])
         if guesses:
-            request = await asyncio.to_thread(with_guesses, request, outlines)
+            latest = (await uow.versions.latest([bank.id])).get(bank.id)
+            before = {} if latest is None else latest.knowledge
+            request = await asyncio.to_thread(with_guesses, request, outlines, before)
             table = request.parameters
         draft: VersionDraft | None = None
         parameters = Tally()
