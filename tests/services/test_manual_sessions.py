@@ -1,6 +1,7 @@
 """Manual sessions: ask, tell, refuse what does not belong to the awaited step."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,12 @@ from app.errors import InvalidInputError, InvalidStateError, StaleStepError
 from app.items import Outcome
 from app.records.sessions import SessionRecord
 from app.services.banks.imports import BankImport
-from app.services.container import Services
+from app.services.container import Services, open_services
 from app.services.sessions.manual import ManualAnswer
+from app.services.sessions.run import open_run
 from app.settings import Settings
 from app.storage.database import Database
+from app.worker.queue import JobQueue
 from tests.services.sessions import opened, spec
 
 
@@ -69,6 +72,44 @@ async def test_what_a_version_learned_corrects_the_intervals_of_its_sessions(
     (lo, hi), (raw_lo, raw_hi) = estimate["ci"], estimate["ci_raw"]
     assert hi - lo == pytest.approx(2 * (raw_hi - raw_lo))
     assert accuracy["lo"] < accuracy["raw"][0] < accuracy["raw"][1] < accuracy["hi"]
+
+
+async def test_services_that_answer_by_turns_measure_as_one_does(
+    services: Services, settings: Settings, database: Database
+) -> None:
+    async with open_services(settings, database, JobQueue(database)) as others:
+        told = []
+        for turns in ([services], [services, services, others, others, others]):
+            plan = {"stopping": {"se": 0.2, "min_items": 1, "max_items": 9}}
+            record = await services.sessions.create(spec(mode="manual", endpoint=None, plan=plan))
+            for number in range(9):
+                given = {"outcome": Outcome.REFUSED} if number == 4 else {"score": number % 3 / 2}
+                record = await tell(turns[number % len(turns)], record.id, **given)
+                told.append({**record.summary, "usage": record.stop_reason})
+    assert told[:9] == told[9:]
+
+
+async def test_a_session_goes_on_from_answer_to_answer_without_reading_what_is_behind_it(
+    services: Services, manual: SessionRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_runs = []
+
+    async def opening(versions: Any, record: Any, *given: Any, **more: Any) -> Any:
+        opened_runs.append(record.arrivals)
+        return await open_run(versions, record, *given, **more)
+
+    monkeypatch.setattr("app.services.sessions.manual.open_run", opening)
+    first = await services.manual_sessions.next_item(manual.id)
+    await tell(services, manual.id, score=1.0)
+    for _ in range(2):
+        await tell(services, manual.id, score=1.0)
+    with pytest.raises(StaleStepError):
+        await services.manual_sessions.answer(
+            manual.id, ManualAnswer(step_token=first.step_token, score=1.0)
+        )
+    await tell(services, manual.id, score=1.0)
+
+    assert opened_runs == [0]
 
 
 async def test_asking_again_names_the_same_item(services: Services, manual: SessionRecord) -> None:

@@ -1,9 +1,10 @@
 """Manual sessions: the client asks for the next item and answers it (ask and tell)."""
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+
+from cachetools import LRUCache
 
 from app.adapters.transport import Transport
 from app.errors import (
@@ -17,12 +18,18 @@ from app.errors import (
 from app.items import Answer, ItemContent, Outcome
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.loaded import BankItem, LoadedVersion
+from app.services.banks.spec import calls_out
 from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.marking.marker import AnswerMarker
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
+
+#: Runs kept between answers are on banks of so many items together, as the versions kept in memory
+#: may have: each keeps its own version there. What is left of a run counts as so many items.
+_KEPT_ITEMS = 1_000_000
+_ITEMS_PER_RUN = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +58,10 @@ class ManualAnswer:
 class ManualSessions:
     """Answering by hand.
 
+    Runs are kept from answer to answer, each under the token of the step that it waits for. Tokens
+    are drawn at random for each step, so a run whose token is stored is as stored, whoever else
+    answers the session's steps; any other is opened from the stored answers.
+
     Args:
         database: Where sessions are stored.
         versions: What is asked.
@@ -70,6 +81,7 @@ class ManualSessions:
         self._versions = versions
         self._endpoints = endpoints
         self._transport = transport
+        self._runs: LRUCache[str, SessionRun] = LRUCache(_KEPT_ITEMS, getsizeof=_size)
 
     async def next_item(self, session_id: str) -> NextItem:
         """The item that a manual session waits for.
@@ -101,10 +113,9 @@ class ManualSessions:
         """
         expected = await self._expected(session_id, answer)
         record, step = expected.record, expected.step
-        async with self._database.reading() as uow:
-            asked = await uow.sessions.administrations(session_id)
-        closing = await self._closing(expected, answer, asked)
-        run = await open_run(self._versions, record, asked, version=expected.version)
+        closing = await self._closing(expected, answer)
+        # Taken out: nobody else goes on with it, and nobody at all if the step is not stored.
+        run = self._runs.pop(expected.step_token, None) or await self._opened(expected)
         if step not in run.pending:
             raise _stale((await self.next_item(session_id)).step)
         closed = {step: run.close(step, closing)}
@@ -112,11 +123,23 @@ class ManualSessions:
         try:
             async with self._database.unit_of_work() as uow:
                 elapsed_s, epoch = record.active_s + waited_s, record.lease_epoch
-                await ask_next(uow, session_id, epoch, run, closed, elapsed_s=elapsed_s)
-                return await uow.sessions.get(session_id)
+                token = await ask_next(uow, session_id, epoch, run, closed, elapsed_s=elapsed_s)
+                answered = await uow.sessions.get(session_id)
         except (AlreadyExistsError, LeaseLostError, StaleStepError):
             # Somebody was quicker: answered the same step, or ended the session.
             raise _stale((await self.next_item(session_id)).step) from None
+        if token is not None and _size(run) <= _KEPT_ITEMS:
+            run.forget_figures()
+            self._runs[token] = run
+        return answered
+
+    async def _opened(self, expected: NextItem) -> SessionRun:
+        asked = await self._asked(expected.record)
+        return await open_run(self._versions, expected.record, asked, version=expected.version)
+
+    async def _asked(self, record: SessionRecord) -> list[Administration]:
+        async with self._database.reading() as uow:
+            return await uow.sessions.administrations(record.id)
 
     async def _expected(self, session_id: str, answer: ManualAnswer) -> NextItem:
         """The awaited item, if the answer's token and key are those of it."""
@@ -130,9 +153,7 @@ class ManualSessions:
             )
         return expected
 
-    async def _closing(
-        self, expected: NextItem, answer: ManualAnswer, asked: Sequence[Administration]
-    ) -> Closing:
+    async def _closing(self, expected: NextItem, answer: ManualAnswer) -> Closing:
         given = [answer.response is not None, answer.score is not None, answer.outcome is not None]
         if sum(given) != 1:
             raise InvalidInputError(
@@ -156,6 +177,9 @@ class ManualSessions:
                 f"Item {expected.item.key!r} has no content to score a response against: give a "
                 "score."
             )
+        # What earlier marks took matters to scorers that pay for their calls.
+        pays = calls_out(expected.item.scorer)
+        asked = await self._asked(expected.record) if pays else ()
         text = Answer(text=answer.response or "", raw=answer.response or "")
         marker = AnswerMarker.of(
             expected.record, asked, endpoints=self._endpoints, transport=self._transport
@@ -180,8 +204,12 @@ async def ask_next(
     closed: dict[int, Closing],
     *,
     elapsed_s: float,
-) -> None:
-    """Choose a manual session's next item and store it with what was closed, or end the session."""
+) -> str | None:
+    """Choose a manual session's next item and store it with what was closed, or end the session.
+
+    Returns:
+        The token of the step that it waits for; None where it has ended.
+    """
     chosen, stop = run.choose(elapsed_s=elapsed_s)
     step = run.step_forward(
         closed=closed,
@@ -191,6 +219,11 @@ async def ask_next(
         status="awaiting_response",
     )
     await uow.sessions.advance({session_id: step}, epoch)
+    return step.asked[0].step_token if step.asked else None
+
+
+def _size(run: SessionRun) -> int:
+    return _ITEMS_PER_RUN + run.version.bank.n_items
 
 
 def _awaited(record: SessionRecord, awaited: Administration | None) -> Administration:

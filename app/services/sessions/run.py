@@ -78,11 +78,10 @@ class SessionRun:
         self._precise_since: int | None = None
         self._meter = Meter(plan.design.budget)
         self._answering = Answering()
-        self._information = math.inf
-        self._accuracy: dict[str, Any] | None = None
-        self._profile: dict[str, Any] | None = None
-        self._standing: dict[str, Any] | None = None
-        self._predicted_at_s = -math.inf
+        self._accuracy: dict[str, Any] | None
+        self._profile: dict[str, Any] | None
+        self._standing: dict[str, Any] | None
+        self.forget_figures()
         stopping = plan.design.stopping
         self._pretest = PretestItems(
             plan.pretest,
@@ -148,6 +147,12 @@ class SessionRun:
         if self._standing is None and no_result(self._state.n_scored) is None:
             self._standing = self._stands(self._design.selection.target, final=False)
         return self._standing
+
+    def forget_figures(self) -> None:
+        """Make all figures anew when next asked for them, as a run does that was just opened."""
+        self._information = math.inf
+        self._accuracy = self._profile = self._standing = None
+        self._predicted_at_s = -math.inf
 
     def position(self, step: int) -> ItemIndex:
         """The item that was asked at `step`."""
