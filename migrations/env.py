@@ -12,9 +12,7 @@ from sqlalchemy import create_engine, pool, text
 from app.settings import Settings
 from app.storage.embedded import database_url
 from app.storage.rows.base import Base
-
-# Any fixed number: the lock is Sextant's own.
-_LOCK = 7_839_200_611
+from app.storage.schema_revision import MIGRATION_LOCK
 
 
 def _run(url: str) -> None:
@@ -22,7 +20,7 @@ def _run(url: str) -> None:
     with engine.connect() as connection:
         # Simultaneous start-ups race even on CREATE ... IF NOT EXISTS. The lock belongs to the
         # connection, not to a transaction, and goes with it.
-        connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
+        connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": MIGRATION_LOCK})
         connection.commit()
         context.configure(
             connection=connection,

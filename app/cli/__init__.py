@@ -27,6 +27,8 @@ COMMANDS = {
     "serve": "Serve the API and a worker in one process.",
     "worker": "Run one more worker on the same database.",
     "migrate": "Bring the database schema up to date.",
+    "backup": "Write all that is stored to a file.",
+    "restore": "Put a backup into this database.",
     "keys": "Create, list and revoke API keys.",
     "projects": "Create, list and delete projects: whose everything is.",
     "banks": "Install, import, list, show, lint, export, recalibrate and delete item banks.",

@@ -109,6 +109,33 @@ def find(major: int | None) -> Binaries:
     )
 
 
+def client(program: str, major: int) -> tuple[Path, int]:
+    """A program that speaks to a server, and its major version.
+
+    Args:
+        program: `pg_dump` or `pg_restore`.
+        major: Least version that will do; of several the lowest is taken.
+
+    Raises:
+        DatabaseUnavailableError: None of that version or a newer one is here.
+    """
+    on_path = shutil.which(program)
+    places = [*_candidates(), *((Path(on_path).resolve().parent,) if on_path else ())]
+    found = {
+        int(version["major"]): directory / program
+        for directory in reversed(places)
+        if (version := _told_version(directory / program))
+    }
+    fitting = [version for version in found if version >= major]
+    if not fitting:
+        here = f"here is only {', '.join(map(str, sorted(found)))}" if found else "none is here"
+        raise DatabaseUnavailableError(
+            f"This needs the program {program} of PostgreSQL {major} or newer, and {here}: install "
+            "the PostgreSQL client programs of that version."
+        )
+    return found[min(fitting)], min(fitting)
+
+
 def publish(binaries: Binaries, into: Path, user: ServerUser) -> Binaries:
     """The same programs in a place where `user` can run them.
 
@@ -181,17 +208,17 @@ def _number(directory: Path) -> int:
 def _version(directory: Path) -> Binaries | None:
     if not all((directory / program).is_file() for program in _PROGRAMS):
         return None
-    try:
-        answer = subprocess.run(  # noqa: S603 (a fixed program with fixed arguments)
-            [directory / "postgres", "--version"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            check=False,
-        )
-    except OSError:  # not built for this machine
-        return None
-    version = _VERSION.search(answer.stdout)
+    version = _told_version(directory / "postgres")
     if version is None:
         return None
     return Binaries(directory=directory, version=version["full"], major=int(version["major"]))
+
+
+def _told_version(program: Path) -> re.Match[str] | None:
+    try:
+        answer = subprocess.run(  # noqa: S603 (a fixed program with fixed arguments)
+            [program, "--version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except OSError:  # not there, or not built for this machine
+        return None
+    return _VERSION.search(answer.stdout)

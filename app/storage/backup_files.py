@@ -1,0 +1,174 @@
+"""The file of a backup: what Postgres dumped, and what must be known before that is read.
+
+A ZIP file of two entries: `database.dump`, which `pg_restore` reads, and `manifest.json`, which is
+written last, so that a file that breaks off is none.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Any
+
+from app.errors import FileFormatError, InvalidInputError
+
+_FORMAT = 1
+_DUMP, _MANIFEST = "database.dump", "manifest.json"
+_BLOCK_BYTES = 1 << 20
+_LARGEST_MANIFEST = 1 << 16
+_FIELDS = {
+    "format": int,
+    "sextant": str,
+    "revision": str,
+    "dumped_by": int,
+    "made_at": str,
+    "canary": str,
+    "dump_sha256": str,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a backup says of itself.
+
+    Attributes:
+        sextant: Version of Sextant that made it.
+        revision: Of the tables.
+        dumped_by: Major version of the `pg_dump` that made it; older Postgres cannot read it.
+        made_at: UTC, ISO 8601.
+        canary: A known text under the secret key of then; None where nothing was ever encrypted.
+    """
+
+    sextant: str
+    revision: str
+    dumped_by: int
+    made_at: str
+    canary: str | None
+
+
+def write(path: Path, manifest: Manifest, dump: Callable[[IO[bytes]], None]) -> int:
+    """Make the file, mode 0600, whole or not at all.
+
+    Args:
+        path: Where; nothing may be there.
+        manifest: What it says.
+        dump: Writes the dump.
+
+    Returns:
+        Bytes of the file.
+
+    Raises:
+        InvalidInputError: The file is there already, or cannot be written.
+    """
+    try:
+        if path.exists():
+            raise InvalidInputError(f"{path} is there already: choose another name, or move it.")
+        descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
+        try:
+            with os.fdopen(descriptor, "w+b") as file:
+                _fill(file, manifest, dump)
+                size = file.tell()
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(partial, path)  # fails when somebody else was first, unlike a rename
+        finally:
+            Path(partial).unlink()
+    except OSError as exc:
+        raise InvalidInputError(f"{path} cannot be written: {exc.strerror}.") from exc
+    return size
+
+
+def _fill(file: IO[bytes], manifest: Manifest, dump: Callable[[IO[bytes]], None]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open(_DUMP, "w", force_zip64=True) as entry:
+            counting = _Hashed(entry)
+            dump(counting)  # type: ignore[arg-type]  # all that is asked of it is `write`
+        said = {"format": _FORMAT, **asdict(manifest), "dump_sha256": counting.digest}
+        archive.writestr(_MANIFEST, json.dumps(said, indent=2) + "\n")
+    file.seek(0, os.SEEK_END)
+
+
+class _Hashed:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = sha256()
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
+
+    def write(self, block: bytes) -> int:
+        self._hash.update(block)
+        return self._file.write(block)
+
+
+class BackupFile:
+    """An opened backup, all of whose bytes were checked."""
+
+    def __init__(self, archive: zipfile.ZipFile, manifest: Manifest) -> None:
+        self._archive = archive
+        self.manifest = manifest
+
+    def blocks(self) -> Iterator[bytes]:
+        """The dump, piece by piece."""
+        with self._archive.open(_DUMP) as entry:
+            while block := entry.read(_BLOCK_BYTES):
+                yield block
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[BackupFile]:
+    """Open a backup and check that it is whole.
+
+    Raises:
+        FileFormatError: It is no backup, or damaged.
+        InvalidInputError: It cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            told = _manifest(archive, path)
+            backup = BackupFile(archive, Manifest(**told[0]))
+            found = sha256()
+            for block in backup.blocks():
+                found.update(block)
+            if found.hexdigest() != told[1]:
+                raise FileFormatError(f"{path} is damaged: its dump has another SHA-256 than said.")
+            yield backup
+    except zipfile.BadZipFile as exc:
+        raise FileFormatError(f"{path} is not a whole backup of Sextant: {exc}.") from exc
+    except OSError as exc:
+        raise InvalidInputError(f"{path} cannot be read: {exc.strerror or exc}.") from exc
+
+
+def _manifest(archive: zipfile.ZipFile, path: Path) -> tuple[dict[str, Any], str]:
+    """The fields of the manifest, and the SHA-256 of the dump."""
+    names = archive.namelist()
+    if sorted(names) != [_DUMP, _MANIFEST]:
+        raise FileFormatError(f"{path} is no backup of Sextant: it holds other entries.")
+    if archive.getinfo(_MANIFEST).file_size > _LARGEST_MANIFEST:
+        raise FileFormatError(f"{path} is no backup of Sextant: its manifest is too long.")
+    try:
+        said = json.loads(archive.read(_MANIFEST))
+    except ValueError:
+        said = None
+    if not isinstance(said, dict) or "format" not in said:
+        raise FileFormatError(f"{path} is no backup of Sextant: its manifest is none.")
+    if said["format"] != _FORMAT:
+        raise FileFormatError(
+            f"{path} has form {said['format']!r}, and this version of Sextant reads form {_FORMAT}."
+        )
+    if {name: type(value) for name, value in said.items()} not in (
+        _FIELDS,
+        _FIELDS | {"canary": type(None)},
+    ):
+        raise FileFormatError(
+            f"{path} is no backup of Sextant: its manifest holds other fields than it should."
+        )
+    digest = said.pop("dump_sha256")
+    del said["format"]
+    return said, digest

@@ -1,0 +1,315 @@
+"""Backup and restore: the database's own dump, and what must hold before one is read back.
+
+A backup is one snapshot, taken while everything goes on. It is restored in one transaction into an
+empty database; where there is one already, into a new database that then takes its place.
+"""
+
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+import psycopg
+from psycopg import pq, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from app.errors import DatabaseUnavailableError, InvalidStateError, SecretsError
+from app.storage import backup_files, binaries
+from app.storage.backup_files import BackupFile, Manifest
+from app.storage.database import Database
+from app.storage.migrate import upgrade
+from app.storage.schema_revision import MIGRATION_LOCK, is_known, newest_revision
+from app.storage.secrets import SecretBox
+
+_BLOCK_BYTES = 1 << 20
+_LONGEST_NAME = 63
+_TABLES = """
+    SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')
+"""
+_OTHERS = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
+
+
+def back_up(url: str, path: Path) -> tuple[Manifest, int]:
+    """Write all that is stored to a file of mode 0600.
+
+    Args:
+        url: `postgresql+psycopg://...`
+        path: The file; nothing may be there.
+
+    Returns:
+        What the file says of itself, and its size in bytes.
+
+    Raises:
+        DatabaseUnavailableError: No answer, or no `pg_dump` that fits the server.
+        InvalidStateError: The database is not one of Sextant.
+        InvalidInputError: The file cannot be written.
+    """
+    with _connected(_conninfo(url)) as connection:
+        # The dump is of the snapshot in which the manifest is read.
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.read_only = True
+        (snapshot,) = _row(connection, "SELECT pg_export_snapshot()")
+        if _row(connection, "SELECT to_regclass('public.alembic_version')")[0] is None:
+            raise InvalidStateError("The database holds nothing of Sextant: nothing to back up.")
+        (revision,) = _row(connection, "SELECT version_num FROM public.alembic_version")
+        program, major = binaries.client("pg_dump", _major(connection))
+        manifest = Manifest(
+            sextant=version("sextant"),
+            revision=revision,
+            dumped_by=major,
+            made_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            canary=_canary(connection),
+        )
+        arguments = [program, "--format=custom", "--no-owner", "--no-privileges", "--no-comments"]
+
+        def dump(file: IO[bytes]) -> None:
+            for block in _output([*arguments, f"--snapshot={snapshot}"], _conninfo(url)):
+                file.write(block)
+
+        return manifest, backup_files.write(path, manifest, dump)
+
+
+def restore(
+    url: str, path: Path, box: SecretBox, *, replaces: bool = False, needs_key: bool = True
+) -> Manifest:
+    """Put what a backup holds in the place of what is there, whole or not at all.
+
+    Args:
+        url: `postgresql+psycopg://...`
+        path: The backup.
+        box: Must read the secrets of the backup.
+        replaces: The database may hold something, which goes.
+        needs_key: False: what is encrypted may be lost.
+
+    Raises:
+        FileFormatError: No backup, or a damaged one.
+        SecretsError: The present secret key is another one than that of the backup.
+        InvalidStateError: A newer Sextant or Postgres made it, or the database holds something, or
+            is in use.
+        DatabaseUnavailableError: No answer, or no `pg_restore` that fits.
+    """
+    with backup_files.opened(path) as backup:
+        manifest = backup.manifest
+        if not is_known(manifest.revision):
+            raise InvalidStateError(
+                f"{path} was made by Sextant {manifest.sextant} with tables of revision "
+                f"{manifest.revision}, newer than this one knows ({newest_revision()}): restore it "
+                "with that version."
+            )
+        if needs_key:
+            _require_key(path, manifest, box)
+        with _connected(_conninfo(url)) as connection:
+            major, name = _major(connection), str(_row(connection, "SELECT current_database()")[0])
+            if major < manifest.dumped_by:
+                raise InvalidStateError(
+                    f"{path} was made by pg_dump of PostgreSQL {manifest.dumped_by}, and this "
+                    f"server is PostgreSQL {major}, which cannot read it."
+                )
+            is_empty = not _row(connection, _TABLES)[0]
+            if not is_empty and not replaces:
+                raise InvalidStateError(
+                    "The database holds something already. Restore into an empty one (another "
+                    "SEXTANT_DATA_DIR or DATABASE_URL), or say --replace: then all that it holds "
+                    "is gone."
+                )
+            _require_alone(connection, name)
+        if is_empty:
+            _fill(url, backup)
+        else:
+            _replace(url, name, backup)
+    return manifest
+
+
+def _require_key(path: Path, manifest: Manifest, box: SecretBox) -> None:
+    if manifest.canary is None:
+        return
+    try:
+        box.decrypt(manifest.canary.encode())
+    except SecretsError as exc:
+        raise SecretsError(
+            f"{path} cannot be restored here: {exc.detail} Or say --lost-key, which restores all "
+            "but these secrets."
+        ) from exc
+
+
+def _require_alone(connection: psycopg.Connection[Any], name: str) -> None:
+    (others,) = _row(connection, _OTHERS, [name])
+    if others:
+        raise InvalidStateError(
+            f"The database is in use ({others} connections): stop all servers and workers on it "
+            "first."
+        )
+
+
+def _fill(url: str, backup: BackupFile) -> None:
+    """Restore into an empty database, in one transaction; then bring its tables up to date."""
+    with _connected(_conninfo(url)) as connection:
+        connection.autocommit = True
+        # A server that starts meanwhile waits for it, and then finds the tables.
+        connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+        if _row(connection, _TABLES)[0]:
+            raise InvalidStateError("Somebody else has just made tables in the database.")
+        _pg_restore(url, backup)
+    upgrade(url)
+
+
+def _pg_restore(url: str, backup: BackupFile) -> None:
+    program, _ = binaries.client("pg_restore", backup.manifest.dumped_by)
+    conninfo = _conninfo(url)
+    database = conninfo_to_dict(conninfo)["dbname"]
+    command = [
+        *(program, "--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
+        f"--dbname={make_conninfo(dbname=str(database))}",
+    ]
+    _fed(command, conninfo, backup.blocks())
+
+
+def _replace(url: str, name: str, backup: BackupFile) -> None:
+    """Restore into a new database beside the old one, and swap their names."""
+    fresh, former = (f"{name[: _LONGEST_NAME - 9]}_{what}" for what in ("restored", "replaced"))
+    with _maintaining(url) as connection:
+        for left_over in (fresh, former):  # by a restore that was killed
+            _on_database(connection, "DROP DATABASE IF EXISTS {} WITH (FORCE)", left_over)
+        try:
+            _on_database(connection, "CREATE DATABASE {} TEMPLATE template0", fresh)
+        except psycopg.errors.InsufficientPrivilege as exc:
+            raise InvalidStateError(
+                "--replace restores into a new database first, and the user of DATABASE_URL may "
+                "make none (CREATEDB). Make an empty one, set DATABASE_URL to it, and restore "
+                "there."
+            ) from exc
+        try:
+            _fill(_beside(url, fresh), backup)
+            with connection.transaction():
+                _on_database(connection, "ALTER DATABASE {} RENAME TO {}", name, former)
+                _on_database(connection, "ALTER DATABASE {} RENAME TO {}", fresh, name)
+        except BaseException as exc:
+            _on_database(connection, "DROP DATABASE IF EXISTS {} WITH (FORCE)", fresh)
+            if isinstance(exc, psycopg.errors.ObjectInUse):
+                raise InvalidStateError(
+                    "Somebody began to use the database meanwhile, and nothing was replaced: stop "
+                    "all servers and workers on it first."
+                ) from exc
+            raise
+        _on_database(connection, "DROP DATABASE {} WITH (FORCE)", former)
+
+
+def _on_database(connection: psycopg.Connection[Any], statement: str, *names: str) -> None:
+    connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+
+
+def _beside(url: str, name: str) -> str:
+    """URL of another database of the same server."""
+    from sqlalchemy import make_url
+
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+@contextlib.contextmanager
+def _maintaining(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to another database of the server than the one that is replaced."""
+    with _connected(_conninfo(_beside(url, "postgres"))) as connection:
+        connection.autocommit = True
+        connection.execute("SELECT pg_advisory_lock(%s)", [MIGRATION_LOCK])
+        yield connection
+
+
+@contextlib.contextmanager
+def _connected(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        connection = psycopg.connect(conninfo)
+    except psycopg.Error as exc:
+        raise DatabaseUnavailableError(f"The database gives no answer: {exc}") from exc
+    with contextlib.closing(connection):
+        yield connection
+
+
+def _conninfo(url: str) -> str:
+    return Database(url).conninfo
+
+
+def _row(
+    connection: psycopg.Connection[Any], query: str, parameters: list[Any] | None = None
+) -> tuple[Any, ...]:
+    return next(iter(connection.execute(query.encode(), parameters)))
+
+
+def _major(connection: psycopg.Connection[Any]) -> int:
+    return connection.info.server_version // 10_000
+
+
+def _canary(connection: psycopg.Connection[Any]) -> str | None:
+    if _row(connection, "SELECT to_regclass('public.secret_canary')")[0] is None:
+        return None
+    found = connection.execute("SELECT cipher FROM public.secret_canary").fetchone()
+    return bytes(found[0]).decode("ascii") if found else None
+
+
+def _output(command: list[Any], conninfo: str) -> Iterator[bytes]:
+    """What a program of Postgres writes, which must end well."""
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
+            command, stdout=subprocess.PIPE, stderr=said, env=_environment(conninfo)
+        ) as process,
+    ):
+        try:
+            # Nothing after the last block is asked for by its reader.
+            while process.stdout and (block := process.stdout.read(_BLOCK_BYTES)):
+                yield block
+            _require_done(process, command[0], said)
+        finally:
+            process.kill()
+
+
+def _fed(command: list[Any], conninfo: str, blocks: Iterator[bytes]) -> None:
+    """Run a program of Postgres that reads this, and must end well."""
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(  # noqa: S603 (no shell, our own arguments)
+            command, stdin=subprocess.PIPE, stderr=said, env=_environment(conninfo)
+        ) as process,
+    ):
+        try:
+            # Who stops reading says why, and by its exit code.
+            with contextlib.suppress(BrokenPipeError):
+                for block in blocks:
+                    if process.stdin:
+                        process.stdin.write(block)
+            with contextlib.suppress(BrokenPipeError):
+                if process.stdin:
+                    process.stdin.close()
+            _require_done(process, command[0], said)
+        finally:
+            process.kill()
+
+
+def _require_done(process: "subprocess.Popen[bytes]", program: Path, said: IO[bytes]) -> None:
+    if process.wait():
+        said.seek(0)
+        lines = said.read().decode(errors="replace").strip().splitlines() or ["no word"]
+        raise DatabaseUnavailableError(f"{program.name} failed: {lines[0]}")
+
+
+def _environment(conninfo: str) -> dict[str, str]:
+    """How a program connects to this database: not by its arguments, which everybody can list."""
+    known = pq.Conninfo.get_defaults()
+    given = {entry.keyword: entry.val for entry in known}
+    given |= {
+        key.encode(): str(value).encode() for key, value in conninfo_to_dict(conninfo).items()
+    }
+    return {
+        "PATH": "/usr/bin:/bin",
+        **{
+            entry.envvar.decode(): value.decode()
+            for entry in known
+            if entry.envvar is not None and (value := given[entry.keyword]) is not None
+        },
+    }

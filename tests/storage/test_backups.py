@@ -1,0 +1,217 @@
+"""Backup and restore on real Postgres: what is refused, and that nothing is half restored."""
+
+import json
+import stat
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+
+import psycopg
+import pytest
+from alembic import command as alembic_command
+from alembic.config import Config
+from cryptography.fernet import Fernet
+
+from app.errors import (
+    DatabaseUnavailableError,
+    FileFormatError,
+    InvalidInputError,
+    InvalidStateError,
+    SecretsError,
+)
+from app.settings import Settings
+from app.storage import backups
+from app.storage.backups import back_up, restore
+from app.storage.embedded import EmbeddedPostgres
+from app.storage.migrate import upgrade
+from app.storage.schema_revision import MIGRATIONS, newest_revision
+from app.storage.secrets import SecretBox
+from tests.databases import libpq, new_database
+
+PROJECT = "INSERT INTO projects (id, name) VALUES ('prj_{0}', '{0}')"
+
+
+def box(directory: Path, key: str | None = None) -> SecretBox:
+    return SecretBox(Settings(data_dir=directory, secret_key=key))
+
+
+def names(url: str) -> list[str]:
+    """Of all projects."""
+    with psycopg.connect(libpq(url)) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM projects ORDER BY name")]
+
+
+def do(url: str, statement: str) -> None:
+    with psycopg.connect(libpq(url)) as connection:
+        connection.execute(statement.encode())
+
+
+@pytest.fixture
+def source(database_url: str) -> str:
+    """A database with a project of its own."""
+    do(database_url, PROJECT.format("kept"))
+    return database_url
+
+
+@pytest.fixture
+def target(postgres_server: EmbeddedPostgres, empty_database_url: str) -> str:
+    """A database without tables on the same server."""
+    return empty_database_url
+
+
+def rewritten(backup: Path, into: Path, *, share: float = 1.0, **changes: object) -> Path:
+    """The same backup with a part of its dump, whose manifest says something else."""
+    with zipfile.ZipFile(backup) as old, zipfile.ZipFile(into, "w") as new:
+        dump = old.read("database.dump")
+        kept = dump[: int(len(dump) * share)]
+        said = json.loads(old.read("manifest.json"))
+        new.writestr("database.dump", kept)
+        said = said | {"dump_sha256": sha256(kept).hexdigest()} | changes
+        new.writestr("manifest.json", json.dumps(said))
+    return into
+
+
+def test_a_backup_is_restored_into_an_empty_database(
+    source: str, target: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "all.backup"
+    manifest, size = back_up(source, file)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert file.stat().st_size == size
+    assert [entry.name for entry in tmp_path.iterdir()] == ["all.backup"]
+    assert restore(target, file, box(tmp_path)) == manifest
+    assert names(target) == names(source) == ["default", "kept"]
+    assert upgrade(target) == manifest.revision == newest_revision()
+    with psycopg.connect(libpq(target)) as connection:  # the queue's functions, too
+        connection.execute("SET search_path = public, procrastinate")
+        connection.execute("SELECT procrastinate_prune_stalled_workers_v1(1.0)")
+
+
+def test_a_backup_never_overwrites_a_file(source: str, tmp_path: Path) -> None:
+    file = tmp_path / "all.backup"
+    file.write_text("precious")
+    with pytest.raises(InvalidInputError, match="is there already"):
+        back_up(source, file)
+    assert file.read_text() == "precious"
+
+
+def test_a_database_that_is_not_ours_is_not_backed_up(target: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidStateError, match="nothing to back up"):
+        back_up(target, tmp_path / "all.backup")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("change", ["cut", "flipped", "no zip", "other fields"])
+def test_a_damaged_backup_is_refused_before_anything_happens(
+    change: str, source: str, target: str, tmp_path: Path
+) -> None:
+    whole, file = tmp_path / "whole", tmp_path / "damaged"
+    back_up(source, whole)
+    content = bytearray(whole.read_bytes())
+    if change == "other fields":
+        rewritten(whole, file, revision=7)
+    else:
+        content[200] ^= change == "flipped"
+        others = {"cut": bytes(content[:-300]), "no zip": b"SELECT 1"}
+        file.write_bytes(others.get(change, bytes(content)))
+    with pytest.raises(FileFormatError, match=r"damaged|not a whole backup|no backup"):
+        restore(target, file, box(tmp_path))
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        names(target)
+
+
+def test_a_dump_that_is_not_the_one_of_the_manifest_is_refused(
+    source: str, target: str, tmp_path: Path
+) -> None:
+    back_up(source, tmp_path / "whole")
+    file = rewritten(tmp_path / "whole", tmp_path / "other", dump_sha256="0" * 64)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        restore(target, file, box(tmp_path))
+
+
+def test_the_secret_key_of_then_is_asked_for(source: str, target: str, tmp_path: Path) -> None:
+    key = Fernet.generate_key().decode()
+    canary = Fernet(key).encrypt(b"sextant").decode()
+    do(source, f"INSERT INTO secret_canary (id, cipher) VALUES (1, '{canary}')")
+    file = tmp_path / "all.backup"
+    back_up(source, file)
+    for wrong in (box(tmp_path), box(tmp_path, Fernet.generate_key().decode())):
+        with pytest.raises(SecretsError, match=r"cannot be restored here: .*SEXTANT_SECRET_KEY"):
+            restore(target, file, wrong)
+    restore(target, file, box(tmp_path, key))
+    restore(target, file, box(tmp_path), replaces=True, needs_key=False)
+    assert names(target) == ["default", "kept"]
+
+
+def test_what_is_there_is_replaced_on_demand_alone(
+    source: str, template_url: str, postgres_server: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    back_up(source, tmp_path / "all.backup")
+    template = template_url.rpartition("/")[2].partition("?")[0]
+    with new_database(postgres_server.url, template) as target:
+        do(target, PROJECT.format("older"))
+        with pytest.raises(InvalidStateError, match="--replace"):
+            restore(target, tmp_path / "all.backup", box(tmp_path))
+        assert names(target) == ["default", "older"]
+        with (
+            psycopg.connect(libpq(target)),
+            pytest.raises(InvalidStateError, match="in use"),
+        ):
+            restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
+        assert names(target) == ["default", "older"]
+        restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
+        assert names(target) == ["default", "kept"]
+        with psycopg.connect(libpq(target)) as connection:
+            left = connection.execute(
+                "SELECT datname FROM pg_database WHERE datname ~ '_(restored|replaced)$'"
+            )
+            assert left.fetchall() == []
+
+
+def test_a_restore_that_fails_leaves_everything_as_it_was(
+    source: str, template_url: str, postgres_server: EmbeddedPostgres, target: str, tmp_path: Path
+) -> None:
+    back_up(source, tmp_path / "all.backup")
+    half = rewritten(tmp_path / "all.backup", tmp_path / "half", share=0.6)
+    template = template_url.rpartition("/")[2].partition("?")[0]
+    with new_database(postgres_server.url, template) as full:
+        do(full, PROJECT.format("older"))
+        for url, replaces in ((target, False), (full, True)):
+            with pytest.raises(DatabaseUnavailableError, match="pg_restore"):
+                restore(url, half, box(tmp_path), replaces=replaces)
+        assert names(full) == ["default", "older"]
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        names(target)
+
+
+def test_what_a_newer_sextant_or_postgres_wrote_is_refused(
+    source: str, target: str, tmp_path: Path
+) -> None:
+    back_up(source, tmp_path / "all.backup")
+    newer = rewritten(tmp_path / "all.backup", tmp_path / "newer", revision="ffffffffffff")
+    with pytest.raises(InvalidStateError, match="newer than this one knows"):
+        restore(target, newer, box(tmp_path))
+    of_newer_postgres = rewritten(tmp_path / "all.backup", tmp_path / "pg99", dumped_by=99)
+    with pytest.raises(InvalidStateError, match="PostgreSQL 99"):
+        restore(target, of_newer_postgres, box(tmp_path))
+
+
+def test_a_backup_of_older_tables_is_migrated(
+    postgres_server: EmbeddedPostgres, target: str, tmp_path: Path
+) -> None:
+    with new_database(postgres_server.url, "template0") as older:
+        config = Config()
+        config.set_main_option("script_location", str(MIGRATIONS))
+        config.attributes["url"] = older
+        alembic_command.upgrade(config, "head-1")
+        manifest, _ = back_up(older, tmp_path / "older.backup")
+    assert manifest.revision != newest_revision()
+    restore(target, tmp_path / "older.backup", box(tmp_path))
+    with psycopg.connect(libpq(target)) as connection:
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+    assert found == [(newest_revision(),)]
+
+
+def test_the_password_is_in_no_list_of_processes() -> None:
+    told = backups._environment("host=h port=1 user=u password=s3cret dbname=d sslmode=require")
+    assert (told["PGPASSWORD"], told["PGHOST"], told["PGSSLMODE"]) == ("s3cret", "h", "require")
