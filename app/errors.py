@@ -35,6 +35,7 @@ SextantError
 │   └── BlockedAddressError      the outbound guard refused the address
 ├── DownloadError                a file of the catalogue that could not be fetched
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
+├── BudgetSpentError             what a project or an endpoint may spend in a day is spent
 ├── BusyError                    too much work of this kind is waiting already
 ├── TooManyStreamsError          as many event streams are open as one key may have
 ├── TooManyRequestsError         more requests a second than the project may send
@@ -304,6 +305,22 @@ class ScorerBudgetError(SextantError):
     """What a scorer that calls out may spend in one session is spent."""
 
     code = "budget_exhausted"
+
+
+class BudgetSpentError(SextantError):
+    """What a project or an endpoint may spend in a day does not last for another call.
+
+    Attributes:
+        retry_after_s: Until there may be more.
+        passes: Only calls under way hold it; there is more when they end.
+    """
+
+    code = "daily_budget_spent"
+
+    def __init__(self, detail: str, *, retry_after_s: float, passes: bool = False) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
+        self.passes = passes
 
 
 class BusyError(SextantError):

@@ -17,6 +17,12 @@ PROBE_MESSAGES: Final = (
 )
 PROBE_PARAMS: Final = GenerationParams(temperature=1.0, max_tokens=24, seed=20)
 PROBE_REQUEST: Final = CompletionRequest(messages=PROBE_MESSAGES, params=PROBE_PARAMS)
+#: So many at most are made in one probe.
+PROBE_CALLS: Final = 5
+#: These as one call: how much they take is not told.
+PROBE_AS_A_WHOLE: Final = CompletionRequest(
+    messages=PROBE_MESSAGES * PROBE_CALLS, params=GenerationParams(max_tokens=24 * PROBE_CALLS)
+)
 PLAIN_PARAMS: Final = GenerationParams(temperature=None, max_tokens=24)
 
 _CAPABILITIES: Final = (

@@ -22,6 +22,7 @@ from app.api.misspelt import unknown_field
 from app.api.schemas.common import Problem
 from app.errors import (
     BlockedAddressError,
+    BudgetSpentError,
     BusyError,
     CalibrationError,
     ConflictError,
@@ -66,6 +67,7 @@ STATUS_OF: Mapping[type[SextantError], HTTPStatus] = {
     DownloadError: HTTPStatus.FAILED_DEPENDENCY,
     BlockedAddressError: HTTPStatus.UNPROCESSABLE_ENTITY,
     BusyError: HTTPStatus.SERVICE_UNAVAILABLE,
+    BudgetSpentError: HTTPStatus.TOO_MANY_REQUESTS,
     TooManyRequestsError: HTTPStatus.TOO_MANY_REQUESTS,
     TooManySessionsError: HTTPStatus.TOO_MANY_REQUESTS,
     TooManyStreamsError: HTTPStatus.TOO_MANY_REQUESTS,
@@ -198,7 +200,7 @@ async def _on_sextant_error(request: Request, exc: SextantError) -> JSONResponse
         headers["WWW-Authenticate"] = 'Bearer realm="sextant"'
     if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
         headers["Retry-After"] = str(RETRY_AFTER_S)
-    if isinstance(exc, TooManyRequestsError):
+    if isinstance(exc, TooManyRequestsError | BudgetSpentError):
         headers["Retry-After"] = str(math.ceil(exc.retry_after_s))
     return problem_response(
         request,

@@ -37,6 +37,12 @@ def save(
     price_output: Annotated[
         float | None, typer.Option(help="US dollars per million completion tokens.")
     ] = None,
+    usd_per_day: Annotated[
+        float | None, typer.Option(help="US dollars that its calls may take in a day (UTC).")
+    ] = None,
+    tokens_per_day: Annotated[
+        int | None, typer.Option(help="Tokens that its calls may take in a day (UTC).")
+    ] = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     stop: Stop = None,
@@ -53,6 +59,7 @@ def save(
         model=model,
         api_key=api_key,
         price=given(input_per_1m=price_input, output_per_1m=price_output),
+        limits=given(usd_per_day=usd_per_day, tokens_per_day=tokens_per_day),
         sampling=given(max_tokens=max_tokens, temperature=temperature, stop=stops_of(stop)),
         options=options_of(extra_body),
     )

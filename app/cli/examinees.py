@@ -20,6 +20,8 @@ OPTIONS: Mapping[str, str] = {
     "/api_key": "--api-key",
     "/price/input_per_1m": "--price-input",
     "/price/output_per_1m": "--price-output",
+    "/limits/usd_per_day": "--usd-per-day",
+    "/limits/tokens_per_day": "--tokens-per-day",
     "/sampling/max_tokens": "--max-tokens",
     "/sampling/temperature": "--temperature",
     "/sampling/stop": "--stop",

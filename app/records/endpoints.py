@@ -16,11 +16,15 @@ class Limits:
         rpm: Requests per minute.
         tpm: Tokens per minute, prompt and the most that may be answered together.
         concurrency: Calls in flight per worker process.
+        usd_per_day: US dollars in a day (UTC), whatever calls it.
+        tokens_per_day: Tokens in a day (UTC), prompts and answers.
     """
 
     rpm: float | None = None
     tpm: float | None = None
     concurrency: int | None = None
+    usd_per_day: float | None = None
+    tokens_per_day: int | None = None
 
     @property
     def rate_limited(self) -> bool:

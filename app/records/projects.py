@@ -12,10 +12,14 @@ class Limits:
         requests_per_s: Requests a second at one process, over ten seconds.
         open_sessions: Sessions that have not ended, members of rankings and those that wait
             included.
+        usd_per_day: US dollars in a day (UTC), over all calls of endpoints.
+        tokens_per_day: Tokens in a day (UTC), prompts and answers.
     """
 
     requests_per_s: float | None = None
     open_sessions: int | None = None
+    usd_per_day: float | None = None
+    tokens_per_day: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

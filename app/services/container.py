@@ -202,5 +202,6 @@ async def open_services(
                 leaderboards=LeaderboardService(database),
             )
         finally:
+            await endpoints.budgets.close()
             await scorers.aclose()
             close_processes()

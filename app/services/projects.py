@@ -8,6 +8,7 @@ from cachetools import TTLCache
 
 from app.acting import DEFAULT_PROJECT
 from app.records.projects import Limits, Project, Retention
+from app.records.spend import DaySpend
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -61,6 +62,16 @@ class ProjectService:
         """
         async with self._database.reading() as uow:
             return await uow.projects.find(id_or_name)
+
+    async def spend(self, id_or_name: str) -> tuple[Project, DaySpend]:
+        """A project, and what its calls took of today's budgets.
+
+        Raises:
+            NotFoundError: No such project.
+        """
+        async with self._database.reading() as uow:
+            project = await uow.projects.find(id_or_name)
+            return project, await uow.spend.today(project.id)
 
     async def recent(self, id_or_name: str) -> Project:
         """As `find`, as it was a moment ago: for what asks in every request.

@@ -30,6 +30,7 @@ from app.storage.repositories.rankings import RankingRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
 from app.storage.repositories.secrets import SecretRepository
 from app.storage.repositories.sessions import SessionRepository
+from app.storage.repositories.spend import SpendRepository
 from app.storage.repositories.versions import VersionRepository
 from app.storage.scoping import of_opened
 
@@ -98,6 +99,7 @@ class UnitOfWork:
         self.item_uses = ItemUseRepository(self._db)
         self.answers = AnswerRepository(self._db)
         self.events = EventRepository(self._db)
+        self.spend = SpendRepository(self._db)
         self.installations = InstallationRepository(self._db)
 
     async def ping(self) -> None:

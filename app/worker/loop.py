@@ -232,6 +232,7 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
                 async with services.database.unit_of_work() as uow:
                     await uow.idempotency.purge()
                     await uow.answers.purge()
+                    await uow.spend.purge()
                     await uow.projects.forget()
                     await uow.audit.purge()
                 next_purge = time.monotonic() + _PURGE_S

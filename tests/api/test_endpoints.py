@@ -20,7 +20,13 @@ FULL: dict[str, Any] = {
     "headers": {"X-Team": "blue-secret"},
     "sampling": {"temperature": 0.5, "top_p": 0.9, "max_tokens": 64, "seed": 3, "stop": ["\n"]},
     "reasoning": {"open": "<r>", "close": "</r>"},
-    "limits": {"rpm": 60, "tpm": 10_000, "concurrency": 4},
+    "limits": {
+        "rpm": 60,
+        "tpm": 10_000,
+        "concurrency": 4,
+        "usd_per_day": 5,
+        "tokens_per_day": 1_000_000,
+    },
     "price": {"input_per_1m": 0.5, "output_per_1m": 1.5, "currency": "USD"},
     "retry": {
         "max_attempts": 2,
@@ -73,7 +79,7 @@ async def test_what_is_left_out_gets_the_documented_defaults(client: Client) -> 
     assert body["timeout_s"] == declared["timeout_s"]["default"]
     retry = schema["RetryModel"]["properties"]
     assert body["retry"] == {name: field["default"] for name, field in retry.items()}
-    assert body["limits"] == {"rpm": None, "tpm": None, "concurrency": None}
+    assert set(body["limits"].values()) == {None}
     assert body["api_key_set"] is False
 
 
@@ -312,3 +318,28 @@ async def test_a_number_without_end_is_refused_in_words(number: str, client: Cli
     )
     assert response.status_code in (400, 422), response.text
     assert (await client.get("/v1/endpoints", params={"limit": number})).status_code == 422
+
+
+async def test_what_is_spent_of_a_day_is_shown_and_a_probe_beyond_it_is_refused(
+    client: Client,
+) -> None:
+    body = {
+        "name": "poor",
+        "kind": "openai_chat",
+        "base_url": "http://127.0.0.1:9/v1",
+        "model": "m",
+        "price": {"input_per_1m": 1.0, "output_per_1m": 1.0},
+        "limits": {"usd_per_day": 0.0001, "tokens_per_day": 1000},
+    }
+    made = (await client.post("/v1/endpoints", json=body)).json()
+    spend = (await client.get(f"/v1/endpoints/{made['id']}/spend")).json()
+    assert spend["usd"] == {"limit": 0.0001, "spent": 0, "reserved": 0, "left": 0.0001}
+    assert spend["tokens"]["left"] == 1000
+    refused = await client.post(f"/v1/endpoints/{made['id']}:probe")
+    assert refused.status_code == 429
+    assert refused.json()["code"] == "daily_budget_spent"
+    assert 1 <= int(refused.headers["Retry-After"]) <= 86_400
+    project = (await client.get("/v1/projects/default/spend")).json()
+    assert project["usd"] == {"limit": None, "spent": 0, "reserved": 0, "left": None}
+    unpriced = {**body, "name": "free", "price": {}}
+    assert (await client.post("/v1/endpoints", json=unpriced)).status_code == 422

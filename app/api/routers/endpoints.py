@@ -17,10 +17,12 @@ from app.api.schemas.endpoints import (
     NamedEndpointCreate,
     ProbeRead,
 )
+from app.api.schemas.spend import SpendRead
 from app.deps import Endpoints, MarkerGuardDep, Seen, caller
 from app.errors import (
     AlreadyExistsError,
     BlockedAddressError,
+    BudgetSpentError,
     ColdStartError,
     EndpointFaultError,
     EndpointRejectedError,
@@ -86,6 +88,13 @@ async def get_endpoint(
     return EndpointRead.of(found)
 
 
+@router.get("/{endpoint_id}/spend", dependencies=[caller("read")])
+async def get_endpoint_spend(endpoint_id: EndpointId, endpoints: Endpoints) -> SpendRead:
+    """What calls of an endpoint took of today's budgets."""
+    found, today = await endpoints.spend(endpoint_id)
+    return SpendRead.of(found.settings.limits, today)
+
+
 @router.patch(
     "/{endpoint_id}",
     dependencies=[caller("run")],
@@ -138,6 +147,7 @@ async def delete_endpoint(
     responses=errors(
         SecretsError,
         BlockedAddressError,
+        BudgetSpentError,
         ColdStartError,
         EndpointFaultError,
         EndpointRejectedError,

@@ -17,6 +17,7 @@ from app.api.schemas.projects import (
     limits_of,
     retention_of,
 )
+from app.api.schemas.spend import SpendRead
 from app.deps import OVER_ALL, Caller, Projects, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
 
@@ -67,6 +68,17 @@ async def get_project(
         raise NotFoundError("project", project)
     response.headers["ETag"] = etag(found.revision)
     return ProjectRead.of(found)
+
+
+@router.get("/{project}/spend")
+async def get_project_spend(
+    project: ProjectRef, projects: Projects, who: Annotated[Caller, caller("read")]
+) -> SpendRead:
+    """What a project's calls took of today's budgets; any for admins of all, else the key's own."""
+    found, today = await projects.spend(project)
+    if not who.is_over_all and found.id != who.project_id:
+        raise NotFoundError("project", project)
+    return SpendRead.of(found.limits, today)
 
 
 @router.patch(

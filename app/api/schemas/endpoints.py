@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
 from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, OwnedRead, Text
+from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
 from app.records.fields import made_of, shallow
@@ -92,6 +93,8 @@ class LimitsModel(Input):
         Annotated[int, Field(ge=1, le=1024, description="Calls in flight per worker process.")]
         | None
     ) = None
+    usd_per_day: UsdPerDay | None = None
+    tokens_per_day: TokensPerDay | None = None
 
     def to_domain(self) -> Limits:
         """The same for the services."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.common import ABSENT, Input, Name, Output, Text
+from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.records.fields import shallow
 from app.records.projects import Limits, Project, Retention
 
@@ -24,6 +25,8 @@ class ProjectLimits(Input):
     open_sessions: _Count | None = Field(
         default=None, description="Sessions that have not ended, members of rankings included."
     )
+    usd_per_day: UsdPerDay | None = None
+    tokens_per_day: TokensPerDay | None = None
 
 
 class ProjectRetention(Input):

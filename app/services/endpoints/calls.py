@@ -13,8 +13,9 @@ from app.adapters import EndpointConfig, Transport
 from app.adapters.base import Completion, CompletionRequest, Examinee, ProbeReport
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, TellsLikelihoods
 from app.calling import GenerationParams, RetryPolicy
-from app.errors import ColdStartError, ExamineeError, NoLikelihoodsError
+from app.errors import BudgetSpentError, ColdStartError, ExamineeError, NoLikelihoodsError
 from app.items import Message
+from app.services.endpoints.budgets import most_taken, taken
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
 from app.services.patience import OnWait, Waiting, patiently
 
@@ -23,6 +24,9 @@ T = TypeVar("T")
 #: Seconds between two looks whether an endpoint was changed.
 LOOK_EVERY_S = 1.0
 _ONE_TOKEN = GenerationParams(max_tokens=1)
+#: Between two looks whether a budget that is spent lasts again, seconds; one that calls under way
+#: hold is looked at sooner.
+BUDGET_LOOK_S, HELD_LOOK_S = 10.0, 0.25
 #: Less than this is what rounding leaves of a time that is used up, seconds.
 _NO_TIME_S = 1e-6
 
@@ -60,7 +64,11 @@ class RateLimited:
 
     async def complete(self, request: CompletionRequest) -> Completion:
         """Ask once, when the limits allow it."""
-        return await self.in_turn(request, lambda: self.examinee.complete(request))
+        return await self.in_turn(
+            request,
+            lambda: self.examinee.complete(request),
+            lambda made: (made.tokens_in, made.tokens_out),
+        )
 
     async def likelihood(self, request: LikelihoodRequest) -> Likelihood:
         """How likely a text is after another, when the limits allow to ask.
@@ -79,14 +87,36 @@ class RateLimited:
                 raise NoLikelihoodsError(f"An endpoint of kind {kind!r} does not tell likelihoods.")
             return await examinee.likelihood(request)
 
-        return await self.in_turn(size, call)
+        return await self.in_turn(size, call, lambda made: (made.tokens_in, made.tokens_out))
 
-    async def in_turn(self, request: CompletionRequest, call: Callable[[], Awaitable[T]]) -> T:
-        """Make another call to the same endpoint, as large as `request`, when the limits allow."""
+    async def in_turn(
+        self,
+        request: CompletionRequest,
+        call: Callable[[], Awaitable[T]],
+        tokens_of: Callable[[T], tuple[int | None, int | None]],
+    ) -> T:
+        """Make another call to the same endpoint, when its limits allow it.
+
+        Args:
+            request: As large as the call.
+            call: Makes it.
+            tokens_of: What it took, prompt and answer, as the endpoint says.
+
+        Raises:
+            BudgetSpentError: A budget of the day does not last for it.
+        """
+        budgets = self._endpoints.budgets
+        budgets.require_hope(self._ready.endpoint)
         await patiently(lambda: self._endpoints.wait_for_turn(self._ready, request))
         await patiently(self._renew)
         async with self._ready.slots:
-            return await call()
+            ready = self._ready
+            settings, config = ready.endpoint.settings, ready.config
+            most = most_taken(request, config.sampling, settings)
+            async with budgets.held(ready.endpoint, most, timeout_s=config.timeout_s) as held:
+                made = await call()
+                held.taken = taken(settings, *tokens_of(made))
+                return made
 
     async def probe(self) -> ProbeReport:
         """As the examinee itself."""
@@ -121,6 +151,8 @@ async def persist(
     Waits are drawn uniformly from zero to an exponentially growing bound (full jitter); an
     endpoint's Retry-After is a floor under the draw. Cancelling ends a wait at once.
 
+    A budget of the day that is spent is waited for, without end, by whoever is told of waits.
+
     Source of the jitter: Brooker (2015), "Exponential Backoff And Jitter", AWS Architecture Blog.
 
     Args:
@@ -136,13 +168,32 @@ async def persist(
 
     Raises:
         ExamineeError: The last failure; `attempts` says how many calls were made.
+        BudgetSpentError: Nobody is told of waits.
     """
+    looks = 0
     attempts = failures = cold_starts = 0
     waited_s = cold_waited_s = 0.0
     while True:
         attempts += 1
         try:
             return await attempt(), attempts
+        except BudgetSpentError as exc:  # no call was made
+            attempts -= 1
+            if not exc.passes:
+                if on_wait is None:
+                    raise
+                looks += 1
+                await on_wait(
+                    Waiting(
+                        until=now() + timedelta(seconds=exc.retry_after_s),
+                        reason=exc.detail,
+                        attempt=looks,
+                        error_code=exc.code,
+                        is_repeat=looks > 1,
+                    )
+                )
+            await sleep(HELD_LOOK_S if exc.passes else BUDGET_LOOK_S)
+            continue
         except ExamineeError as exc:
             exc.attempts = attempts
             is_cold = isinstance(exc, ColdStartError)

@@ -16,8 +16,9 @@ from app.adapters.base import CompletionRequest, EndpointConfig, ProbeReport
 from app.adapters.endpoint import require_public_url
 from app.adapters.guard import AddressGuard, literal_address
 from app.adapters.likelihood import TellsLikelihoods
+from app.adapters.probing import PROBE_AS_A_WHOLE, PROBE_CALLS
 from app.adapters.transport import Transport, parse_endpoint_url
-from app.calling import GenerationParams, RetryPolicy
+from app.calling import RetryPolicy
 from app.errors import (
     BlockedAddressError,
     ExamineeError,
@@ -35,6 +36,8 @@ from app.records.endpoints import (
     SealedSecrets,
 )
 from app.records.fields import made_of
+from app.records.spend import DaySpend
+from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -105,6 +108,9 @@ class EndpointService:
         secrets: Encrypts their keys and headers at rest.
         transport: The process's client, for probes.
         guard: Refuses addresses that must not be called.
+
+    Attributes:
+        budgets: What calls may take a day.
     """
 
     def __init__(
@@ -114,6 +120,7 @@ class EndpointService:
         self._secrets = secrets
         self._transport = transport
         self._guard = guard
+        self.budgets = Budgets(database)
         # Shared by the sessions of this process for as long as one of them holds it.
         self._slots: WeakValueDictionary[tuple[str, int], asyncio.Semaphore] = WeakValueDictionary()
 
@@ -222,6 +229,7 @@ class EndpointService:
             NotFoundError: No such endpoint.
             SecretsError: Its secrets cannot be decrypted with the present keys.
             ExamineeError: It gave no usable answer at all.
+            BudgetSpentError: A budget of the day does not last for it.
         """
         return await self._probed(await self.ready(endpoint_id))
 
@@ -232,14 +240,28 @@ class EndpointService:
             InvalidInputError: Its kind, URL or options cannot be used.
             BlockedAddressError: Its URL names an address that this server does not call.
             ExamineeError: It gave no usable answer at all.
+            BudgetSpentError: A budget of the day does not last for it.
         """
         return await self._probed(self.unsaved(spec))
 
     async def _probed(self, ready: ReadyEndpoint) -> ProbeReport:
-        report = await adapters.build(ready.config, self._transport).probe()
+        most = most_taken(PROBE_AS_A_WHOLE, ready.config.sampling, ready.endpoint.settings)
+        seconds = PROBE_CALLS * ready.config.timeout_s
+        async with self.budgets.held(ready.endpoint, most, timeout_s=seconds):
+            report = await adapters.build(ready.config, self._transport).probe()
         if report.latency_ms is None and report.error_code is not None:
             raise _ERROR_OF.get(report.error_code, ExamineeError)(report.detail)
         return report
+
+    async def spend(self, endpoint_id: str) -> tuple[Endpoint, DaySpend]:
+        """An endpoint, and what calls of it took of today's budgets.
+
+        Raises:
+            NotFoundError: No such endpoint.
+        """
+        async with self._database.reading() as uow:
+            endpoint = await uow.endpoints.get(endpoint_id)
+            return endpoint, await uow.spend.today(endpoint.id)
 
     async def ready(self, endpoint_id: str) -> ReadyEndpoint:
         """Open an endpoint for calls; one that was deleted since serves its sessions to the end.
@@ -307,7 +329,7 @@ class EndpointService:
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits allow `request`, over all sessions and workers."""
         if ready.endpoint.settings.limits.rate_limited:
-            tokens = _tokens_at_most(request, ready.config.sampling)
+            tokens = rough_tokens(request, ready.config.sampling)
             await asyncio.sleep(await self.reserve(ready.endpoint.id, tokens))
 
     async def reserve(self, endpoint_id: str, tokens: float) -> float:
@@ -337,6 +359,7 @@ class EndpointService:
         if base_url:
             require_public_url(base_url)
         adapters.build(_config(spec), self._transport)
+        require_bounds(spec.settings, spec.settings.limits, "its budget")
         # Names are judged by the address they lead to, at each call.
         address = literal_address(parse_endpoint_url(base_url).host) if base_url else None
         if address is None:
@@ -394,7 +417,6 @@ def _changed(present: Endpoint, change: EndpointChange) -> EndpointSpec:
     )
 
 
-_CHARACTERS_PER_TOKEN = 4  # of English prose, with the usual tokenizers
 _ERROR_OF: Mapping[str, type[ExamineeError]] = {
     error.code: error for error in ExamineeError.__subclasses__()
 }
@@ -409,12 +431,6 @@ def _config(spec: EndpointSpec) -> EndpointConfig:
         headers=dict(spec.headers),
         options=dict(settings.options),
     )
-
-
-def _tokens_at_most(request: CompletionRequest, defaults: GenerationParams) -> float:
-    """Rough size of the prompt, and the longest answer: how providers count before the answer."""
-    characters = sum(len(message.content) for message in request.messages)
-    return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
 
 
 def _origin(base_url: str) -> tuple[str, str, int | None] | None:

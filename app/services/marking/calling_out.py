@@ -12,7 +12,7 @@ from app.adapters.callback import CallbackEndpoint
 from app.adapters.embeddings import embed
 from app.adapters.transport import Transport
 from app.calling import GenerationParams
-from app.errors import EndpointRejectedError, ScorerBudgetError
+from app.errors import BudgetSpentError, EndpointRejectedError, ScorerBudgetError
 from app.items import Message
 from app.scorers.calling import Budget, Embedded, Written
 from app.services.endpoints.cached import Cached
@@ -25,7 +25,7 @@ T = TypeVar("T")
 #: More than there are judgements of one answer by one judge.
 _JUDGEMENTS = 1000
 #: Of calls that take no tokens for an answer.
-_NOTHING_WRITTEN = GenerationParams(max_tokens=None)
+_NOTHING_WRITTEN = GenerationParams(max_tokens=0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -241,7 +241,9 @@ class AnswerCalls:
         made = await self._call(
             ready,
             lambda: limited.in_turn(
-                size, lambda: embed(limited.config, self._calls.transport, texts)
+                size,
+                lambda: embed(limited.config, self._calls.transport, texts),
+                lambda found: (found.tokens_in, 0),
             ),
         )
         self._settle(ready, made.tokens_in, None)
@@ -258,14 +260,19 @@ class AnswerCalls:
             return await callback.send(payload)
 
         size = CompletionRequest(messages=(), params=_NOTHING_WRITTEN)
-        return await self._call(ready, lambda: limited.in_turn(size, send))
+        return await self._call(ready, lambda: limited.in_turn(size, send, lambda _: (0, 0)))
 
     async def _call(self, ready: ReadyEndpoint, attempt: Callable[[], Awaitable[T]]) -> T:
         async def counted() -> T:
             self._purse.require()
             for count in (self.spent, self._purse.spent):
                 count.add(Spending(calls=1))
-            return await attempt()
+            try:
+                return await attempt()
+            except BudgetSpentError:  # no call was made
+                for count in (self.spent, self._purse.spent):
+                    count.add(Spending(calls=-1))
+                raise
 
         result, _ = await persist(counted, ready.retry, self._calls.rng, self._on_wait)
         return result

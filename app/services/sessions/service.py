@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from app.acting import present
+from app.acting import owner, present
 from app.adapters.prompting import LOGLIKELIHOOD
 from app.errors import (
     InvalidInputError,
@@ -149,6 +149,7 @@ class SessionService:
         check_plan(plan, price)
         if endpoint is not None:
             require_answers(endpoint.settings.kind)
+            await self._endpoints.budgets.require_bounds(endpoint.settings, owner())
         test = await self._versions.adaptive_test(version, plan.design, price)
         if endpoint is not None:
             version = await self._asking(version, prompt, endpoint.settings)
@@ -220,7 +221,10 @@ class SessionService:
         if not specs:
             return {}
         async with self._database.reading() as uow:
-            return described(await scorer_endpoints(uow, specs))
+            found = await scorer_endpoints(uow, specs)
+        for endpoint in found.values():
+            await self._endpoints.budgets.require_bounds(endpoint.settings, owner())
+        return described(found)
 
     def provenance(
         self,

@@ -1,0 +1,333 @@
+"""Keeps the budgets of a day: what a call may take at most is held before it is made.
+
+All calls that cost pass through here, whoever makes them. Where a budget is set, a call costs one
+statement more: it settles the calls that ended before it, too.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, time, timedelta
+from typing import Protocol
+
+import structlog
+from cachetools import TTLCache
+
+from app.adapters.base import CompletionRequest
+from app.adapters.callback import KIND as CALLBACK
+from app.calling import GenerationParams
+from app.errors import (
+    BlockedAddressError,
+    BudgetSpentError,
+    ColdStartError,
+    DatabaseUnavailableError,
+    EndpointFaultError,
+    EndpointRejectedError,
+    EndpointUnauthorizedError,
+    FieldProblem,
+    InvalidInputError,
+    RateLimitedError,
+    UnreachableError,
+)
+from app.records.endpoints import Endpoint, EndpointSettings
+from app.records.projects import Limits
+from app.records.spend import MostTaken, Refusal, Taken
+from app.services.patience import patiently
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+from app.storage.repositories.spend import Reservation
+
+logger = structlog.get_logger(__name__)
+
+#: For so long a project's budgets are not looked up again, seconds; of so many projects at most.
+_KEPT_S, _MOST_KEPT = 1.0, 1000
+#: For so long what was refused is not asked for again in this process, seconds.
+_REFUSED_S = 5.0
+#: Calls that ended are settled with the next one, or after so long, seconds.
+_SETTLED_WITHIN_S = 1.0
+#: A call is over after its own time limit; this is for what stands around it.
+_LAPSE = timedelta(seconds=15)
+#: Of a message, for what marks its beginning and end: more than any chat template takes.
+_TOKENS_PER_MESSAGE = 16
+_CHARACTERS_PER_TOKEN = 4  # of English prose, with the usual tokenizers
+#: Kinds that call nobody who is paid.
+_FREE = frozenset({"scripted", CALLBACK})
+_NO_PRICE = (
+    "{what} has no price, so {whose} in US dollars a day cannot be kept: set its price, 0 where it "
+    "costs nothing."
+)
+_NO_END = (
+    "{what} has no sampling.max_tokens, so what a call may take is not known and {whose} a day "
+    "cannot be kept: set it."
+)
+#: Failures of endpoints that answered nothing that is paid; what was cut off may be.
+_UNPAID = (
+    BlockedAddressError,
+    ColdStartError,
+    EndpointFaultError,
+    EndpointRejectedError,
+    EndpointUnauthorizedError,
+    RateLimitedError,
+    UnreachableError,
+)
+
+
+class Budget(Protocol):
+    """What may be spent a day."""
+
+    @property
+    def usd_per_day(self) -> float | None:
+        """US dollars; None: any."""
+        ...
+
+    @property
+    def tokens_per_day(self) -> int | None:
+        """Tokens, prompts and answers; None: any."""
+        ...
+
+
+_NOT_SAID = Taken()
+
+
+@dataclass(slots=True)
+class Held:
+    """What is held for a call under way; `taken` is said by whoever makes it."""
+
+    taken: Taken = _NOT_SAID
+
+
+class Budgets:
+    """The budgets of projects and endpoints, as far as calls of this process go.
+
+    Args:
+        database: Where they are kept.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._limits: TTLCache[str, Limits] = TTLCache(_MOST_KEPT, _KEPT_S)
+        self._refused: TTLCache[tuple[str, str], BudgetSpentError] = TTLCache(
+            _MOST_KEPT, _REFUSED_S
+        )
+        self._ended: defaultdict[str, dict[str, Taken]] = defaultdict(dict)
+        self._settling: asyncio.Task[None] | None = None
+
+    def require_hope(self, endpoint: Endpoint) -> None:
+        """Refuse at once what was refused a moment ago: it shall not take a place in any line.
+
+        Raises:
+            BudgetSpentError: It was.
+        """
+        refused = self._refused.get((endpoint.project_id, endpoint.id))
+        if refused is not None:
+            raise refused
+
+    @asynccontextmanager
+    async def held(
+        self, endpoint: Endpoint, most: MostTaken, *, timeout_s: float
+    ) -> AsyncIterator[Held]:
+        """Hold what a call may take until the block ends, and count then what it took.
+
+        What nobody said counts as it was held: a call that was broken off may be paid all the same.
+
+        Args:
+            endpoint: Who is called.
+            most: What it may take.
+            timeout_s: After so long it is over.
+
+        Raises:
+            BudgetSpentError: A budget does not allow it now.
+        """
+        held = Held()
+        if most.tokens == 0 or not await patiently(lambda: self._is_kept(endpoint)):
+            yield held
+            return
+        reservation = Reservation(
+            id=new_id("rsv"), project_id=endpoint.project_id, endpoint_id=endpoint.id
+        )
+        await patiently(lambda: self._reserve(reservation, endpoint, most, timeout_s))
+        try:
+            yield held
+        except _UNPAID:
+            held.taken = Taken(usd=0.0, tokens=0)
+            raise
+        finally:
+            self._settle(reservation, held.taken)
+
+    async def require_bounds(self, settings: EndpointSettings, project_id: str) -> None:
+        """Refuse an endpoint of which a call cannot be reserved, before anything is made of it.
+
+        Raises:
+            InvalidInputError: It has no price, or no limit of tokens, and a budget asks for it.
+        """
+        require_bounds(settings, await self._of_project(project_id), "the project's budget")
+
+    async def close(self) -> None:
+        """Settle what is left, as far as the database is there."""
+        if self._settling is not None:
+            self._settling.cancel()
+        try:
+            await self._settle_all()
+        except DatabaseUnavailableError:
+            logger.warning("spend_not_settled", calls=sum(map(len, self._ended.values())))
+
+    async def _is_kept(self, endpoint: Endpoint) -> bool:
+        own = endpoint.settings.limits
+        project = await self._of_project(endpoint.project_id)
+        return any(
+            cap is not None
+            for limits in (own, project)
+            for cap in (limits.usd_per_day, limits.tokens_per_day)
+        )
+
+    async def _of_project(self, project_id: str) -> Limits:
+        known = self._limits.get(project_id)
+        if known is None:
+            async with self._database.reading() as uow:
+                known = self._limits[project_id] = (await uow.projects.find(project_id)).limits
+        return known
+
+    async def _reserve(
+        self, reservation: Reservation, endpoint: Endpoint, most: MostTaken, timeout_s: float
+    ) -> None:
+        ended = self._ended.pop(reservation.project_id, {})
+        try:
+            async with self._database.reading() as uow:
+                refusal = await uow.spend.reserve(
+                    reservation, most, lapse=timedelta(seconds=timeout_s) + _LAPSE, used=ended
+                )
+        except BaseException:
+            self._ended[reservation.project_id].update(ended)  # to settle twice is to settle once
+            raise
+        if refusal is not None:
+            error = _error(refusal, most, endpoint)
+            if not error.passes:
+                self._refused[endpoint.project_id, endpoint.id] = error
+            raise error
+
+    def _settle(self, reservation: Reservation, taken: Taken) -> None:
+        self._ended[reservation.project_id][reservation.id] = taken
+        if self._settling is None:
+            self._settling = asyncio.create_task(self._settle_soon(), name="spend")
+
+    async def _settle_soon(self) -> None:
+        try:
+            await asyncio.sleep(_SETTLED_WITHIN_S)
+            await patiently(self._settle_all)
+        finally:
+            self._settling = None
+
+    async def _settle_all(self) -> None:
+        for project_id in list(self._ended):
+            ended = self._ended.pop(project_id)
+            try:
+                async with self._database.reading() as uow:
+                    await uow.spend.settle(project_id, ended)
+            except BaseException:
+                self._ended[project_id].update(ended)
+                raise
+
+
+def most_taken(
+    request: CompletionRequest, defaults: GenerationParams, settings: EndpointSettings
+) -> MostTaken:
+    """What a call may take: a prompt has no more tokens than bytes, an answer than it may have."""
+    prompt = _TOKENS_PER_MESSAGE + sum(
+        len(message.content.encode(errors="surrogatepass")) + _TOKENS_PER_MESSAGE
+        for message in request.messages
+    )
+    answer = (request.params or defaults).max_tokens
+    if settings.kind == CALLBACK:
+        return MostTaken(usd=0.0, tokens=0)
+    if answer is None:
+        return MostTaken(usd=None, tokens=None)
+    return MostTaken(usd=_usd(settings, prompt, answer), tokens=prompt + answer)
+
+
+def rough_tokens(request: CompletionRequest, defaults: GenerationParams) -> float:
+    """Rough size of the prompt, and the longest answer: how providers count before the answer."""
+    characters = sum(len(message.content) for message in request.messages)
+    return characters / _CHARACTERS_PER_TOKEN + ((request.params or defaults).max_tokens or 0)
+
+
+def taken(settings: EndpointSettings, tokens_in: int | None, tokens_out: int | None = 0) -> Taken:
+    """What a call took, as its endpoint says."""
+    if tokens_in is None or tokens_out is None:
+        return Taken()
+    return Taken(usd=_usd(settings, tokens_in, tokens_out), tokens=tokens_in + tokens_out)
+
+
+def require_bounds(settings: EndpointSettings, budget: Budget, whose: str) -> None:
+    """Refuse an endpoint of which no call could be reserved.
+
+    Args:
+        settings: Of the endpoint.
+        budget: That is set for it.
+        whose: Who set it, as people say it.
+
+    Raises:
+        InvalidInputError: It has no price or no limit of tokens, and the budget asks for it.
+    """
+    what = f"The endpoint {settings.name or settings.model!r}"
+    if settings.kind == CALLBACK or (budget.usd_per_day is None and budget.tokens_per_day is None):
+        return
+    if budget.usd_per_day is not None and not _has_price(settings):
+        raise _refused("/price", _NO_PRICE.format(what=what, whose=whose))
+    if settings.sampling.max_tokens is None:
+        raise _refused("/sampling/max_tokens", _NO_END.format(what=what, whose=whose))
+
+
+def _refused(pointer: str, detail: str) -> InvalidInputError:
+    return InvalidInputError(detail, problems=[FieldProblem(pointer, detail)])
+
+
+def _has_price(settings: EndpointSettings) -> bool:
+    return settings.price.known or settings.kind in _FREE
+
+
+def _usd(settings: EndpointSettings, tokens_in: int, tokens_out: int) -> float | None:
+    usd = settings.price.usd(tokens_in, tokens_out)
+    return 0.0 if usd is None and settings.kind in _FREE else usd
+
+
+def _error(refusal: Refusal, most: MostTaken, endpoint: Endpoint) -> BudgetSpentError:
+    settings = endpoint.settings
+    wanted = most.usd if refusal.unit == "usd" else most.tokens
+    midnight = datetime.combine(refusal.day + timedelta(days=1), time(), UTC)
+    until_s = max(1.0, (midnight - datetime.now(UTC)).total_seconds())
+    whose = f"the {refusal.budget_of}'s budget"
+    if wanted is None:
+        words = _NO_END if _has_price(settings) else _NO_PRICE
+        name = f"The endpoint {settings.name or settings.model!r}"
+        return BudgetSpentError(words.format(what=name, whose=whose), retry_after_s=until_s)
+    budget = f"{whose[0].upper()}{whose[1:]} of {_said(refusal.cap, refusal.unit)}"
+    left = max(0.0, refusal.cap - refusal.spent)
+    if wanted > refusal.cap:
+        detail = (
+            f"{budget} a day is less than the next call may take, "
+            f"{_said(wanted, refusal.unit)}: raise it, or lower sampling.max_tokens."
+        )
+    elif wanted > left:
+        detail = (
+            f"{budget} for {refusal.day} (UTC) is spent: {_said(left, refusal.unit)} are left, and "
+            f"the next call may take {_said(wanted, refusal.unit)}. It goes on tomorrow or when "
+            "the budget is raised."
+        )
+    else:
+        detail = (
+            f"{budget} for {refusal.day} (UTC) is held by calls under way: what they leave is free "
+            "when they end."
+        )
+        return BudgetSpentError(detail, retry_after_s=1.0, passes=True)
+    return BudgetSpentError(detail, retry_after_s=until_s)
+
+
+def _said(amount: float, unit: str) -> str:
+    return f"{amount:,.0f} tokens" if unit == "tokens" else f"{_dollars(amount)} USD"
+
+
+def _dollars(amount: float) -> str:
+    """Cents, or two digits of what is smaller."""
+    return f"{amount:,.2f}" if amount >= 0.1 or amount == 0 else f"{amount:.2g}"

@@ -1,0 +1,127 @@
+"""What calls take of the budgets of a day. All that decides stands in functions of the database.
+
+`reserve_spend` holds one lock a project from its look at what is spent and reserved until its own
+reservation is committed: calls of any number of processes cannot overshoot together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import delete, func, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from app.records.spend import DaySpend, MostTaken, Refusal, Taken
+from app.storage.repositories.session_steps import as_json
+from app.storage.rows.spend import ReservationRow, SpendRow
+from app.storage.scoping import of_opened
+
+#: So long days stay, and reservations whose calls never ended.
+_KEEP, _KEEP_LAPSED = timedelta(days=100), timedelta(days=1)
+_ENDPOINT = of_opened("the endpoint that is called, and its project")
+
+_RESERVE = text("""
+    SELECT budget_of, unit, day, cap, spent, reserved FROM reserve_spend(
+        :id, :project, :endpoint, CAST(:usd AS float8), CAST(:tokens AS bigint),
+        CAST(:lapse AS interval), CAST(:used AS jsonb)
+    )
+""").execution_options(**_ENDPOINT)
+_SETTLE = text("SELECT settle_spend(:project, CAST(:used AS jsonb))").execution_options(**_ENDPOINT)
+_TODAY = text("""
+    WITH today AS (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS day)
+    SELECT today.day, coalesce(s.usd, 0), coalesce(r.usd, 0),
+        coalesce(s.tokens, 0), coalesce(r.tokens, 0)
+    FROM today LEFT JOIN spend s ON s.owner_id = :id AND s.day = today.day
+    CROSS JOIN LATERAL (
+        SELECT sum(usd) AS usd, sum(tokens)::bigint AS tokens FROM reservations
+        WHERE (project_id = :id OR endpoint_id = :id)
+            AND day = today.day AND lapses_at > clock_timestamp()
+    ) r
+""").execution_options(**of_opened("the project or endpoint"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """What is held for one call.
+
+    Attributes:
+        id: Names it: reserving or settling it twice is doing it once.
+        project_id: Whose budget.
+        endpoint_id: Who is called.
+    """
+
+    id: str
+    project_id: str
+    endpoint_id: str
+
+
+class SpendRepository:
+    """Questions and changes about what is spent, each one statement."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def reserve(
+        self,
+        reservation: Reservation,
+        most: MostTaken,
+        *,
+        lapse: timedelta,
+        used: Mapping[str, Taken],
+    ) -> Refusal | None:
+        """Settle calls of the same project that ended, and hold what another may take.
+
+        Args:
+            reservation: Of the call to be made.
+            most: What it may take.
+            lapse: After so long it must be over: what is held then is held no more.
+            used: What calls took, by the ids of their reservations.
+
+        Returns:
+            Why the call may not be made; None: it may.
+        """
+        found = await self._db.execute(
+            _RESERVE,
+            {
+                "id": reservation.id,
+                "project": reservation.project_id,
+                "endpoint": reservation.endpoint_id,
+                "usd": most.usd,
+                "tokens": most.tokens,
+                "lapse": lapse,
+                "used": _json(used),
+            },
+        )
+        row = found.mappings().one_or_none()
+        return None if row is None else Refusal(**row)
+
+    async def settle(self, project_id: str, used: Mapping[str, Taken]) -> None:
+        """Count what calls of a project took, by the ids of their reservations."""
+        await self._db.execute(_SETTLE, {"project": project_id, "used": _json(used)})
+
+    async def today(self, owner_id: str) -> DaySpend:
+        """What a project or an endpoint has spent and holds for calls under way."""
+        day, usd, usd_reserved, tokens, tokens_reserved = (
+            await self._db.execute(_TODAY, {"id": owner_id})
+        ).one()
+        return DaySpend(
+            day=day,
+            usd=usd,
+            usd_reserved=usd_reserved,
+            tokens=tokens,
+            tokens_reserved=tokens_reserved,
+        )
+
+    async def purge(self) -> None:
+        """Delete what is too old."""
+        await self._db.execute(delete(SpendRow).where(SpendRow.day < func.now() - _KEEP))
+        await self._db.execute(
+            delete(ReservationRow).where(ReservationRow.lapses_at < func.now() - _KEEP_LAPSED)
+        )
+
+
+def _json(used: Mapping[str, Taken]) -> str:
+    rows: Sequence[Mapping[str, object]] = [
+        {"id": id_, "usd": taken.usd, "tokens": taken.tokens} for id_, taken in used.items()
+    ]
+    return as_json(rows)

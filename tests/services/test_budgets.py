@@ -1,0 +1,226 @@
+"""Budgets of a day: held before each call, over all processes, and counted after it."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from app.acting import DEFAULT_PROJECT
+from app.adapters.base import CompletionRequest
+from app.calling import GenerationParams
+from app.errors import BudgetSpentError, EndpointFaultError, ExamineeTimeoutError, InvalidInputError
+from app.items import Message
+from app.records.endpoints import (
+    Endpoint,
+    EndpointSettings,
+    Limits,
+    NewEndpoint,
+    Price,
+    SealedSecrets,
+)
+from app.records.projects import Limits as ProjectLimits
+from app.records.spend import DaySpend, MostTaken, Taken
+from app.services.endpoints import budgets as module
+from app.services.endpoints.budgets import Budgets, most_taken, taken
+from app.services.projects import ProjectService
+from app.storage.database import Database
+from app.storage.identifiers import new_id
+
+CALL = MostTaken(usd=0.3, tokens=300)
+TOOK = Taken(usd=0.2, tokens=200)
+TIMEOUT_S = 60.0
+
+
+async def endpoint(database: Database, limits: Limits | None = None) -> Endpoint:
+    settings = EndpointSettings(
+        kind="openai_chat",
+        base_url="http://127.0.0.1:9/v1",
+        model="m",
+        limits=limits or Limits(),
+        price=Price(input_per_1m=1000.0, output_per_1m=1000.0),
+    )
+    new = NewEndpoint(id=new_id("end"), settings=settings, sealed=SealedSecrets())
+    async with database.unit_of_work() as uow:
+        return await uow.endpoints.add(new)
+
+
+async def limit(database: Database, **limits: float) -> None:
+    projects = ProjectService(database)
+    found = await projects.find()
+    await projects.update(found.id, found.revision, {"limits": ProjectLimits(**limits)})  # type: ignore[arg-type]
+
+
+async def today(database: Database, owner_id: str = DEFAULT_PROJECT) -> DaySpend:
+    async with database.reading() as uow:
+        return await uow.spend.today(owner_id)
+
+
+async def call(
+    budgets: Budgets, who: Endpoint, took: Taken = TOOK, *, timeout_s: float = TIMEOUT_S
+) -> None:
+    async with budgets.held(who, CALL, timeout_s=timeout_s) as held:
+        held.taken = took
+
+
+async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
+    database: Database, database_url: str
+) -> None:
+    who = await endpoint(database)
+    await limit(database, usd_per_day=2.0)
+    beside = Database(database_url, pool_size=4)
+    calls = 0
+    refusals: list[BudgetSpentError] = []
+
+    async def ask(budgets: Budgets) -> None:
+        """As a session does: until there is no more."""
+        nonlocal calls
+        while True:
+            try:
+                async with budgets.held(who, CALL, timeout_s=TIMEOUT_S) as held:
+                    found = await today(database)
+                    assert found.usd + found.usd_reserved <= 2.0 + 1e-9
+                    calls += 1
+                    held.taken = TOOK
+            except BudgetSpentError as error:
+                if not error.passes:
+                    refusals.append(error)
+                    return
+                await asyncio.sleep(0.01)  # what ended is settled after a moment
+
+    try:
+        processes = [Budgets(database), Budgets(beside)]
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(ask(processes[n % 2]) for n in range(8)))
+        for budgets in processes:
+            await budgets.close()
+    finally:
+        await beside.dispose()
+    # 1.8 USD: another call might take 0.3.
+    assert calls == 9
+    spent = await today(database)
+    assert spent.usd == pytest.approx(1.8)
+    assert spent.tokens == 1800
+    assert (spent.usd_reserved, spent.tokens_reserved) == (0, 0)
+    assert (await today(database, who.id)).usd == pytest.approx(1.8)
+    assert str(refusals[0]) == (
+        f"The project's budget of 2.00 USD for {datetime.now(UTC).date()} (UTC) is spent: "
+        "0.20 USD are left, and the next call may take 0.30 USD. It goes on tomorrow or when the "
+        "budget is raised."
+    )
+
+
+async def test_an_endpoint_has_a_budget_of_its_own(database: Database) -> None:
+    budgets = Budgets(database)
+    poor = await endpoint(database, Limits(tokens_per_day=400))
+    rich = await endpoint(database)
+    await call(budgets, poor)
+    with pytest.raises(BudgetSpentError, match=r"budget of 400 tokens .* 200 tokens are left"):
+        await call(budgets, poor)
+    await call(budgets, rich)
+    await budgets.close()
+    assert (await today(database, poor.id)).tokens == 200
+    assert (await today(database, rich.id)).tokens == 0  # nothing is counted where none is set
+
+
+async def test_the_next_day_begins_anew_and_a_raised_budget_goes_on(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_REFUSED_S", 0.0)
+    monkeypatch.setattr(module, "_KEPT_S", 0.0)
+    budgets = Budgets(database)
+    who = await endpoint(database)
+    await limit(database, tokens_per_day=300)
+    await call(budgets, who)
+    with pytest.raises(BudgetSpentError, match="is spent"):
+        await call(budgets, who)
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        await connection.execute("UPDATE spend SET day = day - 1")
+    await call(budgets, who)
+    with pytest.raises(BudgetSpentError, match="is spent"):
+        await call(budgets, who)
+    await limit(database, tokens_per_day=500)
+    await call(budgets, who)
+    await budgets.close()
+
+
+async def test_what_a_killed_process_held_lapses(database: Database) -> None:
+    who = await endpoint(database)
+    await limit(database, usd_per_day=0.4)
+    killed, alive = Budgets(database), Budgets(database)
+    entered = await killed.held(who, CALL, timeout_s=TIMEOUT_S).__aenter__()
+    del entered
+    with pytest.raises(BudgetSpentError) as refused:
+        await call(alive, who)
+    assert refused.value.passes
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        await connection.execute("UPDATE reservations SET lapses_at = now()")
+    await call(alive, who)
+    await alive.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "usd"), [(EndpointFaultError("503"), 0.0), (ExamineeTimeoutError("late"), 0.3)]
+)
+async def test_a_failure_counts_where_it_may_be_paid(
+    database: Database, error: Exception, usd: float
+) -> None:
+    budgets = Budgets(database)
+    who = await endpoint(database)
+    await limit(database, usd_per_day=1.0)
+    with pytest.raises(type(error)):
+        async with budgets.held(who, CALL, timeout_s=TIMEOUT_S):
+            raise error
+    await budgets.close()
+    assert (await today(database)).usd == usd
+
+
+async def test_settling_twice_counts_once(database: Database) -> None:
+    budgets = Budgets(database)
+    who = await endpoint(database)
+    await limit(database, usd_per_day=1.0)
+    await call(budgets, who)
+    ended = {project: dict(calls) for project, calls in budgets._ended.items()}
+    await budgets.close()
+    async with database.reading() as uow:
+        await uow.spend.settle(DEFAULT_PROJECT, ended[DEFAULT_PROJECT])
+    assert (await today(database)).usd == pytest.approx(0.2)
+
+
+async def test_what_cannot_be_bounded_is_refused(database: Database) -> None:
+    budgets = Budgets(database)
+    settings = (await endpoint(database)).settings
+    await limit(database, usd_per_day=1.0)
+    await budgets.require_bounds(settings, DEFAULT_PROJECT)
+    await budgets.require_bounds(replace(settings, kind="scripted", price=Price()), DEFAULT_PROJECT)
+    with pytest.raises(InvalidInputError, match="has no price, so the project's budget"):
+        await budgets.require_bounds(replace(settings, price=Price()), DEFAULT_PROJECT)
+    endless = replace(settings, sampling=GenerationParams(max_tokens=None))
+    with pytest.raises(InvalidInputError, match=r"has no sampling.max_tokens"):
+        await budgets.require_bounds(endless, DEFAULT_PROJECT)
+
+
+def test_a_call_is_held_at_more_than_it_can_take() -> None:
+    settings = EndpointSettings(kind="openai_chat", price=Price(input_per_1m=1e6))
+    request = CompletionRequest(messages=(Message("user", "né?"),))
+    most = most_taken(request, GenerationParams(max_tokens=5), settings)
+    assert most == MostTaken(usd=4.0 + 16 + 16, tokens=4 + 16 + 16 + 5)
+    assert taken(settings, 3, 4) == Taken(usd=3.0, tokens=7)
+    assert taken(settings, None, 4) == Taken()
+    assert most_taken(request, GenerationParams(max_tokens=None), settings).tokens is None
+
+
+async def test_rows_of_long_ago_go(database: Database) -> None:
+    budgets = Budgets(database)
+    who = await endpoint(database)
+    await limit(database, usd_per_day=1.0)
+    await call(budgets, who)
+    await budgets.close()
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        await connection.execute("UPDATE spend SET day = day - 101 WHERE owner_id LIKE 'end%'")
+        await uow.spend.purge()
+        left = await connection.execute("SELECT owner_id FROM spend")
+        assert await left.fetchall() == [(DEFAULT_PROJECT,)]

@@ -1,0 +1,81 @@
+"""Tests that meet a spent budget of the day: they wait, say why, and go on when it is raised."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from app.acting import DEFAULT_PROJECT
+from app.errors import InvalidInputError
+from app.records.endpoints import Limits, Price
+from app.records.projects import Limits as ProjectLimits
+from app.services.container import Services
+from app.services.endpoints import budgets, calls
+from app.services.endpoints.service import EndpointChange, EndpointSpec
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.services.sessions import opened, scripted, spec, until
+
+
+@pytest.fixture
+async def services(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Services]:
+    monkeypatch.setattr(calls, "BUDGET_LOOK_S", 0.05)
+    monkeypatch.setattr(budgets, "_REFUSED_S", 0.01)
+    monkeypatch.setattr(budgets, "_KEPT_S", 0.01)
+    async with opened(settings, database) as services:
+        yield services
+
+
+def endpoint(price: Price, limits: Limits | None = None) -> EndpointSpec:
+    simulated = scripted(theta=0.5, seed=3)
+    return replace(
+        simulated,
+        settings=replace(simulated.settings, name="model", price=price, limits=limits or Limits()),
+    )
+
+
+async def test_a_session_waits_for_its_budget_and_goes_on_when_it_is_raised(
+    services: Services,
+) -> None:
+    dear = Price(input_per_1m=1e6, output_per_1m=1e6)
+    saved = await services.endpoints.create(endpoint(dear, Limits(usd_per_day=1300.0)))
+    made = await services.sessions.create(spec(endpoint=None, endpoint_id=saved.id))
+    async with running_worker(services):
+        waiting = await until(services, made.id, "waiting")
+        reason = waiting.waiting_reason or ""
+        assert "The endpoint's budget of 1,300.00 USD" in reason
+        assert "It goes on tomorrow or when the budget is raised." in reason
+        change = EndpointChange(settings={"limits": Limits(usd_per_day=1e6)})
+        await services.endpoints.update(saved.id, change, expected_revision=1)
+        ended = await until(services, made.id)
+    assert ended.status == "completed", ended.failure
+    answers = await services.sessions.responses(made.id)
+    assert len(answers) == 12
+    closings = [answer.closing for answer in answers if answer.closing is not None]
+    assert [closing.outcome for closing in closings] == ["scored"] * 12
+    assert [closing.attempts for closing in closings] == [1] * 12
+    await services.endpoints.budgets.close()
+    _, spent = await services.endpoints.spend(saved.id)
+    assert spent.usd == pytest.approx(sum(c.usd or 0.0 for c in closings))
+    assert spent.usd > 0
+
+
+async def test_a_project_budget_in_dollars_asks_for_prices(services: Services) -> None:
+    project = await services.projects.find()
+    limits = {"limits": ProjectLimits(usd_per_day=5.0)}
+    await services.projects.update(DEFAULT_PROJECT, project.revision, limits)
+    free = endpoint(Price())
+    unpriced = replace(
+        free,
+        settings=replace(free.settings, kind="openai_chat", base_url="http://127.0.0.1:9/v1"),
+    )
+    unpriced = replace(unpriced, settings=replace(unpriced.settings, options={}))
+    with pytest.raises(InvalidInputError, match="'model' has no price, so the project's budget"):
+        await services.sessions.create(spec(endpoint=unpriced))
+    with pytest.raises(InvalidInputError, match="'model' has no price, so its budget"):
+        services.endpoints.check(
+            replace(unpriced, settings=replace(unpriced.settings, limits=Limits(usd_per_day=1.0)))
+        )
