@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import unquote
@@ -99,6 +99,7 @@ class ApiClient:
         body: dict[str, Any] | None,
         *,
         options: Mapping[str, str] | None = None,
+        patient: bool = False,
     ) -> dict[str, Any]:
         """POST a JSON object.
 
@@ -107,19 +108,39 @@ class ApiClient:
             body: What; None for nothing.
             options: Of a command, by pointers to the fields that they set: faults are told in
                 their words.
+            patient: Wait for the answer for as long as it takes.
         """
         try:
-            return await self._send("POST", path, body)
+            return await self._send("POST", path, body, patient=patient)
         except ApiError as error:
             if not options:
                 raise
             raise error.told(options) from None
+
+    async def patch(
+        self, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """PATCH what is as it was when it was last read.
+
+        Args:
+            path: Where.
+            change: From what there is to what shall be different.
+        """
+        found = await self._answer("GET", path)
+        headers = {"If-Match": found.headers["etag"]}
+        changed = await self._answer("PATCH", path, change(found.json()), headers)
+        document: dict[str, Any] = changed.json()
+        return document
 
     async def delete(self, path: str) -> None:
         """DELETE what is as it was when it was last read: what changes meanwhile stays."""
         found = await self._answer("GET", path)
         tag = found.headers.get("etag")
         await self._answer("DELETE", path, headers={} if tag is None else {"If-Match": tag})
+
+    async def remove(self, path: str) -> None:
+        """DELETE what has no states of its own."""
+        await self._answer("DELETE", path)
 
     async def every(self, path: str, *, limit: int | None = None) -> list[dict[str, Any]]:
         """All entries of a list, or the first of them, page by page."""
@@ -155,9 +176,9 @@ class ApiClient:
                 await asyncio.sleep(_POLL_S)
 
     async def _send(
-        self, method: str, path: str, body: dict[str, Any] | None = None
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, patient: bool = False
     ) -> dict[str, Any]:
-        answer = await self._answer(method, path, body)
+        answer = await self._answer(method, path, body, patient=patient)
         document = _object(answer)
         if document is None:
             raise self._no_sextant(method, path, answer.status_code)
@@ -169,11 +190,16 @@ class ApiClient:
         path: str,
         body: dict[str, Any] | None = None,
         headers: dict[str, str] | None = None,
+        *,
+        patient: bool = False,
     ) -> httpx2.Response:
         """The answer to a call that went well."""
         _require_finite(body, "")
+        timeout = None if patient else httpx2.USE_CLIENT_DEFAULT
         try:
-            answer = await self._http.request(method, path, json=body, headers=headers)
+            answer = await self._http.request(
+                method, path, json=body, headers=headers, timeout=timeout
+            )
         except httpx2.HTTPError as error:
             raise UnreachableError(
                 f"The Sextant server at {self._http.base_url} cannot be reached: "
@@ -203,6 +229,7 @@ class ApiClient:
 def _no_such(pointer: str, path: str) -> str:
     """What is wrong with a path whose id is none: nothing has it."""
     kind = pointer.removeprefix("/path/").removesuffix("_id").replace("_", " ")
+    kind = "API key" if kind == "key" else kind
     _, _, _, name, *_ = [*path.partition("?")[0].split("/"), ""]
     return f"There is no {kind} {unquote(name.partition(':')[0])!r}."
 

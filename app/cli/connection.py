@@ -20,7 +20,7 @@ FAILED, INTERRUPTED = 1, 130
 
 @asynccontextmanager
 async def connected(
-    server: str | None, server_key: str | None, *, bank: str | None
+    server: str | None, server_key: str | None, *, bank: str | None, changes_banks: bool = False
 ) -> AsyncIterator[ApiClient]:
     """A client of a Sextant server that is up, or of one of our own as long as it is needed.
 
@@ -28,6 +28,7 @@ async def connected(
         server: Its URL; our own, on the configured database, if there is none.
         server_key: API key for `server`.
         bank: What will be asked; our own server installs `demo`.
+        changes_banks: Our own server lets the client do so.
     """
     if (named := target(server, server_key)) is not None:
         async with ApiClient(named.url, named.key) as client:
@@ -36,7 +37,7 @@ async def connected(
     # Whoever only talks to a server need not wait until all that a server is made of is loaded.
     from app.cli.own_server import own_server
 
-    async with own_server(bank) as client:
+    async with own_server(bank, changes_banks=changes_banks) as client:
         yield client
 
 

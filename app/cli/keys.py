@@ -1,28 +1,25 @@
 """`sextant keys`: who may call the API, and the key that encrypts secrets at rest."""
 
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
-from app.cli.console import err, fail_clearly, out
-from app.cli.database import on_database
-from app.cli.tables import show_table
-from app.records.api_keys import ApiKey, Scope
-from app.services.api_keys import ApiKeyService
-from app.services.projects import ProjectService
-from app.services.secret_keys import SecretKeys
-from app.settings import Settings
-from app.storage.database import Database
-from app.storage.paging import PageRequest
-from app.storage.secrets import SecretBox
+from app.cli.connection import asked, given
+from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.tables import show_table, when
+from app.records.api_keys import Scope
 
-T = TypeVar("T")
-
-_COLUMNS = ("id", "name", "secret", "scopes", "project", "created", "expires", "state")
-_PAGE = 100
+_COLUMNS = ["id", "name", "secret", "scopes", "project", "created", "expires", "last used", "state"]
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
+_OPTIONS = {
+    "/name": "NAME",
+    "/scopes": "--scope",
+    "/project": "--project",
+    "/expires_at": "--expires",
+}
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -49,49 +46,52 @@ def create(
         datetime | None,
         typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
     ] = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
 ) -> None:
     """Create a key. Its secret is printed once, alone on stdout."""
-    ends = expires.replace(tzinfo=UTC) if expires else None
-
-    async def make(database: Database) -> tuple[ApiKey, str]:
-        return await ApiKeyService(database).create(
-            name=name,
-            scopes=scope or _STANDARD,
-            expires_at=ends,
-            project_id=project and (await ProjectService(database).find(project)).id,
-        )
-
-    key, secret = on_database(Settings(), make)
+    body = given(
+        name=name,
+        scopes=scope or _STANDARD,
+        project=project,
+        expires_at=expires and expires.replace(tzinfo=UTC).isoformat(),
+    )
+    key = asked(
+        server, server_key, lambda client: client.post("/v1/api-keys", body, options=_OPTIONS)
+    )
     err.print(
-        f"Created {key.id} ({', '.join(sorted(key.scopes))}). The secret is not shown again:",
+        f"Created {key['id']} ({', '.join(key['scopes'])}). The secret is not shown again:",
         markup=False,
         soft_wrap=True,
     )
-    out.print(secret, markup=False, soft_wrap=True)
+    out.print(key["secret"], markup=False, soft_wrap=True)
 
 
 @app.command("list")
 @fail_clearly
-def list_keys() -> None:
+def list_keys(
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
     """List all keys, revoked and expired ones too."""
-    now = datetime.now(UTC)
-    rows = []
-    for key in _with_service(_all):
-        state = "revoked" if key.revoked_at else "active" if key.active(now) else "expired"
-        scopes = ",".join(sorted(key.scopes))
-        ends = _shown(key.expires_at) if key.expires_at else "-"
-        made = _shown(key.created_at)
-        whose = key.project_id or "all"
-        rows.append((key.id, key.name, f"{key.prefix}...", scopes, whose, made, ends, state))
-    show_table(_COLUMNS, rows)
+    found = asked(server, server_key, lambda client: client.every("/v1/api-keys?order=asc"))
+    write_json(json, {"data": found})
+    if json != "-":
+        show_table(_COLUMNS, map(_row, found))
 
 
 @app.command()
 @fail_clearly
-def revoke(key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")]) -> None:
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
     """Revoke a key: it is refused from now on."""
-    key = _with_service(lambda keys: keys.revoke(key_id))
-    err.print(f"Revoked {key.id} ({key.name}).", markup=False, soft_wrap=True)
+    path = f"/v1/api-keys/{quote(key_id, safe='')}"
+    asked(server, server_key, lambda client: client.remove(path))
+    err.print(f"Revoked {key_id}.", markup=False, soft_wrap=True)
 
 
 @app.command("rotate-secret")
@@ -102,6 +102,12 @@ def rotate_secret() -> None:
     With SEXTANT_SECRET_KEY=NEW,OLD everything is encrypted with NEW. Without it the key file in
     the data directory gets a new key first. What no key opens is listed and left as it is.
     """
+    # Whoever only talks to a server need not wait until all this is loaded.
+    from app.cli.database import on_database
+    from app.services.secret_keys import SecretKeys
+    from app.settings import Settings
+    from app.storage.secrets import SecretBox
+
     settings = Settings()
     box = SecretBox(settings)
     done = on_database(settings, lambda database: SecretKeys(database, box).rotate(), connections=2)
@@ -132,20 +138,16 @@ def rotate_secret() -> None:
         raise typer.Exit(1)
 
 
-async def _all(keys: ApiKeyService) -> list[ApiKey]:
-    found: list[ApiKey] = []
-    after = None
-    while True:
-        page = await keys.page(PageRequest(limit=_PAGE, after=after, descending=False))
-        found += page.items
-        if not page.has_more:
-            return found
-        after = found[-1].id
-
-
-def _with_service(use: Callable[[ApiKeyService], Awaitable[T]]) -> T:
-    return on_database(Settings(), lambda database: use(ApiKeyService(database)))
-
-
-def _shown(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+def _row(key: dict[str, Any]) -> tuple[str, ...]:
+    ended = key["expires_at"] and datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
+    return (
+        key["id"],
+        key["name"],
+        f"{key['prefix']}...",
+        ",".join(key["scopes"]),
+        key["project_id"] or "all",
+        when(key["created_at"]),
+        when(key["expires_at"]),
+        when(key["last_used_at"]),
+        "revoked" if key["revoked_at"] else "expired" if ended else "active",
+    )

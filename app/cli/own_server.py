@@ -17,16 +17,18 @@ from app.settings import Settings
 
 
 @asynccontextmanager
-async def own_server(bank: str | None) -> AsyncIterator[ApiClient]:
+async def own_server(bank: str | None, *, changes_banks: bool = False) -> AsyncIterator[ApiClient]:
     """A client of the API and a worker in this process, on the configured database.
 
     Args:
         bank: What will be asked; `demo` is installed if it is not there.
+        changes_banks: The client may do so.
     """
     async with local_server() as local:
         if bank == "demo":
             await local.services.banks.ensure_demo_bank()
-        async with await own_client(local) as client:
+        scopes = [Scope.BANKS_WRITE] if changes_banks else []
+        async with await own_client(local, *scopes) as client:
             yield client
 
 
@@ -58,11 +60,11 @@ async def local_server(*, stays: bool = False) -> AsyncIterator[LocalServer]:
         yield local
 
 
-async def own_client(local: LocalServer) -> ApiClient:
+async def own_client(local: LocalServer, *more: Scope) -> ApiClient:
     """A client of our own server, with a key that outlives no test by long."""
     _, secret = await local.services.api_keys.create(
         name="sextant run",
-        scopes=[Scope.READ, Scope.RUN],
+        scopes=[Scope.READ, Scope.RUN, *more],
         expires_at=datetime.now(UTC) + timedelta(days=1),
     )
     return ApiClient(local.base_url, secret)

@@ -1,38 +1,36 @@
-"""`sextant banks drift` and `recalibrate`: what new answers say about a bank, and its next version.
+"""`sextant banks drift`, `check-join` and `recalibrate`: what new answers say about a bank.
 
 Registered by `app.cli.banks`.
 """
 
 import asyncio
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
+from urllib.parse import quote, urlencode
 
-import numpy as np
 import typer
-from rich.table import Table
 
-from app.api.schemas.drift import DriftRead
-from app.api.schemas.joins import JoinRead
-from app.calibration.linking.linked import LinkMethod
-from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan
+from app.cli.client import ApiClient
+from app.cli.connection import asked, connected, given
 from app.cli.console import fail_clearly, out, write_json
-from app.cli.inputs import JsonOption
-from app.cli.runtime import runtime
+from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
+from app.cli.response_sets import there
 from app.cli.signals import run_until_signal
+from app.cli.tables import number, show_table
 from app.errors import CalibrationError
-from app.records.banks import BankVersion
-from app.records.calibrations import ENDED, CalibrationRecord
-from app.records.provisional import PROVISIONAL, Provisional, provisional_words
-from app.reports.joins import join_sentence
-from app.services.banks.joins import JoinLook
-from app.services.calibrations.drift import DriftLook
-from app.services.calibrations.service import Publication
-from app.services.container import Services
-from app.services.responses.collection import Collection
-from app.worker.loop import running_worker
+from app.records.provisional import Provisional, provisional_words
 
-#: Items that are printed; --json has them all.
-_SHOWN = 20
+#: Items that are printed; --json has them all, to this number.
+_SHOWN, _MOST = 20, 100_000
 _POLL_S = 0.2
+_OPTIONS = {
+    "/response_set": "--responses",
+    "/model": "--model",
+    "/keep": "--keep",
+    "/allow": "--allow",
+    "/notes": "--notes",
+    "/unparsed_policy": "--unparsed",
+    "/bank": "NAME",
+}
 
 Bank = Annotated[str, typer.Argument(help="Name or id of the bank.")]
 Responses = Annotated[
@@ -45,18 +43,16 @@ def drift(
     name: Bank,
     responses: Responses,
     version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
-    json: JsonOption = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
 ) -> None:
     """Say which items are no longer what they were, by answers that came in since."""
-
-    async def run() -> DriftLook:
-        async with runtime() as services:
-            return await services.drift.look(name, version, responses)
-
-    look = asyncio.run(run())
+    path = _of_version(name, version, "drift", response_set=responses, limit=_MOST)
+    look = asked(server, server_key, lambda client: client.get(path))
     if json != "-":
         _show_drift(look)
-    write_json(json, DriftRead.of(look, limit=len(look.order)).model_dump(mode="json"))
+    write_json(json, look)
 
 
 @fail_clearly
@@ -70,28 +66,26 @@ def check_join(
         ),
     ] = None,
     version: Annotated[str | None, typer.Option(help="Number; by default the latest.")] = None,
-    json: JsonOption = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
 ) -> None:
     """Say whether a bank's parameters belong to its questions, by answers to them.
 
     Exit code 1: they do not, or not to all of them.
     """
-
-    async def run() -> JoinLook:
-        async with runtime() as services:
-            return await services.joins.look(name, version, responses)
-
-    look = asyncio.run(run())
+    path = _of_version(name, version, "join", **given(response_set=responses))
+    look = asked(server, server_key, lambda client: client.get(path))
     if json != "-":
-        out.print(join_sentence(look.check), markup=False, soft_wrap=True)
-        if look.check.rank_correlation is not None:
+        out.print(look["explanation"], markup=False, soft_wrap=True)
+        if look["rank_correlation"] is not None:
             out.print(
                 f"rank correlation of right answers with difficulty: "
-                f"{look.check.rank_correlation:+.2f}",
+                f"{look['rank_correlation']:+.2f}",
                 markup=False,
             )
-    write_json(json, JoinRead.of(look).model_dump(mode="json"))
-    if look.check.verdict in ("broken", "doubtful"):
+    write_json(json, look)
+    if look["verdict"] in ("broken", "doubtful"):
         raise typer.Exit(1)
 
 
@@ -125,30 +119,32 @@ def recalibrate(
         ),
     ] = None,
     notes: Annotated[str, typer.Option(help="Kept with the version.")] = "",
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
 ) -> None:
     """Make the next version from new answers, on the scale of the latest one.
 
     Items in pretest get parameters, the others keep theirs; items that drifted are calibrated anew
     and quarantined. Provisional parameters are revised, all of them, from what was guessed and all
-    answers. Runs a worker for as long as it takes.
+    answers. Without a server it runs a worker for as long as it takes.
     """
+    publication = given(
+        bank=name,
+        notes=notes or None,
+        keep=keep or None,
+        allow=allow or None,
+        unparsed_policy=unparsed,
+    )
 
-    async def run() -> tuple[CalibrationRecord, BankVersion]:
-        async with runtime() as services, running_worker(services):
-            record = await _calibrated(
-                services, name, responses or await _live(services, name), model
-            )
-            publication = Publication(
-                bank=name,
-                notes=notes,
-                keep=keep or (),
-                allow=allow or (),
-                unparsed_policy=unparsed,
-            )
-            return record, await services.calibrations.publish(record.id, publication)
+    async def run() -> tuple[dict[str, Any], dict[str, Any]]:
+        async with connected(server, server_key, bank=None, changes_banks=True) as client:
+            wanted = responses or await _live(client, name)
+            record = await _calibrated(client, name, wanted, model)
+            publish = f"/v1/calibrations/{record['id']}:publish"
+            return record, await client.post(publish, publication, options=_OPTIONS)
 
     record, version = run_until_signal(run())
-    result = record.result or {}
+    result = record["result"]
     basis = f"{result['scored_answers']} answers of {result['kept']['examinees']} examinees"
     if moved := result.get("drift"):
         said = (
@@ -156,66 +152,73 @@ def recalibrate(
             f"{moved['harder']} harder"
         )
     else:
-        known = Provisional.of(version.knowledge)
+        known = Provisional.of(version["knowledge"])
         said = "" if known is None else f". {provisional_words(known)}"
     out.print(f"{basis}{said}", soft_wrap=True, markup=False)
-    states = version.lint["items"]
+    states = version["lint"]["items"]
     out.print(
-        f"version {version.number} on scale {version.scale}: {states['active']} active, "
-        f"{states['quarantined']} quarantined, {states['pretest']} in pretest  {version.id}",
+        f"version {version['number']} on scale {version['scale']}: {states['active']} active, "
+        f"{states['quarantined']} quarantined, {states['pretest']} in pretest  {version['id']}",
         markup=False,
         soft_wrap=True,
     )
 
 
 async def _calibrated(
-    services: Services, bank: str, responses: str, model: str | None
-) -> CalibrationRecord:
-    version = await services.versions.get(bank)
-    if PROVISIONAL in version.knowledge:
-        plan = CalibrationPlan(prior_version_id=version.id)
-        return await _ended(services, await services.calibrations.create(responses, plan))
-    link = LinkPlan(
-        method=LinkMethod.FIXED_ANCHOR.value, bank_version_id=version.id, check_drift=True
-    )
-    plan = CalibrationPlan(model=model or version.response_model, link=link)
-    return await _ended(services, await services.calibrations.create(responses, plan))
-
-
-async def _live(services: Services, bank: str) -> str:
-    """The set of all answers of sessions on a bank, up to date."""
-    found = (await services.banks.get_bank(bank)).bank
-    wanted = Collection(bank=found.id)
-    report = await services.collector.collect(f"live-{found.id}", wanted, make=True)
-    return report.response_set.id
-
-
-async def _ended(services: Services, record: CalibrationRecord) -> CalibrationRecord:
-    while record.status not in ENDED:
+    client: ApiClient, bank: str, responses: str, model: str | None
+) -> dict[str, Any]:
+    """A calibration of the answers onto the scale of the latest version, once it has ended."""
+    version = await client.get(_of_version(bank, None))
+    plan: dict[str, Any]
+    if Provisional.of(version["knowledge"]) is not None:
+        plan = {"prior_version_id": version["id"]}
+    else:
+        link = {"method": "fixed_anchor", "bank_version_id": version["id"], "check_drift": True}
+        plan = {"model": model or version["response_model"], "link": link}
+    body = {"response_set": responses, **plan}
+    record = await client.post("/v1/calibrations", body, options=_OPTIONS)
+    while record["finished_at"] is None:
         await asyncio.sleep(_POLL_S)
-        record = await services.calibrations.get(record.id)
-    if record.failure is not None:
-        raise CalibrationError(record.failure["detail"])
+        record = await client.get(f"/v1/calibrations/{record['id']}")
+    if record["failure"] is not None:
+        raise CalibrationError(record["failure"]["detail"])
+    if record["result"] is None:
+        raise CalibrationError(f"The calibration {record['id']} was {record['status']}.")
     return record
 
 
-def _show_drift(look: DriftLook) -> None:
-    found = look.drift
-    out.print(look.verdict, markup=False, soft_wrap=True)
-    table = Table("item", "answers", "old b", "new b", "z", "right", "", box=None)
-    for j in look.order[:_SHOWN]:
-        if not np.isfinite(found.z[j]):
+async def _live(client: ApiClient, bank: str) -> str:
+    """The set of all answers of sessions on a bank, up to date."""
+    found = await client.get(f"/v1/banks/{quote(bank, safe='')}")
+    name = f"live-{found['id']}"
+    async with there(client, name, make=True):
+        report = await client.post(f"/v1/response-sets/{name}:collect", {"bank": found["id"]})
+    return str(report["response_set"]["id"])
+
+
+def _of_version(bank: str, version: str | None, *what: str, **query: Any) -> str:
+    path = "/".join(["/v1/banks", quote(bank, safe=""), "versions", version or "latest", *what])
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _show_drift(look: dict[str, Any]) -> None:
+    out.print(look["verdict"], markup=False, soft_wrap=True)
+    rows = []
+    for item in look["data"][:_SHOWN]:
+        if item["z"] is None:
             continue
         mark = ""
-        if found.drifted[j]:
-            mark = "easier: leaked?" if found.easier[j] > 0 else "harder"
-        table.add_row(
-            found.keys[j],
-            str(found.n_answers[j]),
-            f"{found.old_b[j]:+.2f}",
-            f"{found.new_b[j]:+.2f}",
-            f"{found.z[j]:+.1f}",
-            f"{found.easier[j]:+.0%}",
-            mark,
+        if item["drifted"]:
+            mark = "easier: leaked?" if item["possibly_leaked"] else "harder"
+        rows.append(
+            (
+                item["key"],
+                str(item["answers"]),
+                number(item["old_b"]),
+                number(item["new_b"]),
+                number(item["z"], "+.1f"),
+                number(item["easier"], "+.0%"),
+                mark,
+            )
         )
-    out.print(table, soft_wrap=True)
+    show_table(("item", "answers", "old b", "new b", "z", "right", ""), rows)

@@ -1,22 +1,18 @@
 """`sextant report`: one HTML page that tells what a bank can do and what is wrong with it."""
 
-import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 
 from app.cli import console
+from app.cli.client import ApiClient
+from app.cli.connection import asked
 from app.cli.console import fail_clearly, write_json
 from app.cli.files import write_blocks
-from app.cli.inputs import JsonOption, load_bank
-from app.cli.options import file_option
-from app.cli.runtime import runtime
+from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, file_option
 from app.errors import InvalidInputError
-from app.exchange.calibration_file import CalibrationFile, read_calibration
-from app.reports.version.facts import VersionReport
-from app.reports.version.page import render
-from app.services.banks.report import file_report
 
 
 @fail_clearly
@@ -37,37 +33,43 @@ def command(
         str | None, typer.Option(help="Name of the bank; by default that of the file.")
     ] = None,
     out: Annotated[str, typer.Option(help="HTML file to write; - is stdout.")] = "report.html",
-    json: JsonOption = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
 ) -> None:
     """Write a report of a bank that anybody can read, as one HTML file."""
     if version is not None:
         if bank is not None or calibration is not None or title is not None:
             raise InvalidInputError("--version names all there is: leave --bank and the rest out.")
-        report = _stored(version)
+        page, figures = asked(server, server_key, lambda client: _stored(client, version))
     elif bank is not None:
-        report = file_report(
-            title or bank.name.partition(".")[0] or bank.name,
-            load_bank(bank, several=True),
-            None if calibration is None else _calibration(calibration),
-        )
+        page, figures = _of_file(bank, calibration, title)
     else:
         raise InvalidInputError("Name a bank file with --bank, or a stored version with --version.")
-    write_blocks(out, [render(report).encode()])
-    write_json(json, report.to_dict())
+    write_blocks(out, [page.encode()])
+    write_json(json, figures)
     if out != "-" and json != "-":
         console.out.print(f"Wrote {out}.", markup=False, soft_wrap=True)
 
 
-def _calibration(path: Path) -> CalibrationFile:
-    with path.open("rb") as stream:
-        return read_calibration(stream, name=path.name)
+def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[str, dict[str, Any]]:
+    # Whoever only talks to a server need not wait until all this is loaded.
+    from app.cli.inputs import load_bank
+    from app.exchange.calibration_file import read_calibration
+    from app.reports.version.page import render
+    from app.services.banks.report import file_report
+
+    known = None
+    if calibration is not None:
+        with calibration.open("rb") as stream:
+            known = read_calibration(stream, name=calibration.name)
+    name = title or bank.name.partition(".")[0] or bank.name
+    report = file_report(name, load_bank(bank, several=True), known)
+    return render(report), report.to_dict()
 
 
-def _stored(reference: str) -> VersionReport:
+async def _stored(client: ApiClient, reference: str) -> tuple[str, dict[str, Any]]:
     bank, _, number = reference.partition("/")
-
-    async def read() -> VersionReport:
-        async with runtime() as services:
-            return await services.version_reports.report(bank, number or None)
-
-    return asyncio.run(read())
+    version = quote(number, safe="") or "latest"
+    path = f"/v1/banks/{quote(bank, safe='')}/versions/{version}/report"
+    return await client.text(f"{path}?format=html"), await client.get(f"{path}?format=json")

@@ -141,7 +141,7 @@ def import_answers(
     )
 
     async def send(client: ApiClient) -> dict[str, Any]:
-        async with _there(client, name, make=not dry_run):
+        async with there(client, name, make=not dry_run):
             return await client.post(f"{_path(name)}/imports", body, options=_OPTIONS)
 
     _show_report(asked(server, server_key, send))
@@ -174,7 +174,7 @@ def collect(
     )
 
     async def take(client: ApiClient) -> dict[str, Any]:
-        async with _there(client, name, make=True):
+        async with there(client, name, make=True):
             return await client.post(f"{_path(name)}:collect", body, options=_OPTIONS)
 
     report = asked(server, server_key, take)
@@ -286,7 +286,7 @@ def delete(
 
 
 @asynccontextmanager
-async def _there(client: ApiClient, name: str, *, make: bool) -> AsyncIterator[None]:
+async def there(client: ApiClient, name: str, *, make: bool) -> AsyncIterator[None]:
     """A set that is there; one that was made for the block goes again if that fails."""
     made = False
     try:

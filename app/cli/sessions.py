@@ -1,6 +1,5 @@
 """`sextant sessions`: tests that run, or ran."""
 
-import asyncio
 import json as json_module
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -13,6 +12,7 @@ from app.cli.client import ApiClient
 from app.cli.connection import FAILED, asked, connected, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.files import write_blocks
+from app.cli.mark_checks import checked, document, show
 from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
 from app.cli.watch import report, watch
 from app.errors import InvalidInputError
@@ -107,22 +107,22 @@ def check_marks(
         bool,
         typer.Option("--call", help="Ask judges and other scorers that call out again; it costs."),
     ] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
     json: SameAsJsonOption = None,
 ) -> None:
     """Mark stored answers again as provenance says, and list the sessions that differ.
 
-    Nothing is changed. Works on the database itself; exits with 1 if a session differs.
+    Nothing is changed. Exits with 1 if a session differs.
     """
     if every == bool(sessions):
         raise InvalidInputError("Name the sessions to check, or give --all.")
-    # Whoever only talks to a server need not wait until all this is loaded.
-    from app.cli.mark_checks import checked, document, show
-
-    found = asyncio.run(checked(None if every else sessions or [], call=call))
+    wanted = None if every else sessions or []
+    found = asked(server, server_key, lambda client: checked(client, wanted, call=call))
     if json != "-":
         show(found)
     write_json(json, document(found))
-    if any(check.differences for check in found):
+    if any(check["different"] for check in found):
         raise typer.Exit(FAILED)
 
 

@@ -33,6 +33,8 @@ class ApiKey:
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None
+    """To the minute: not every call is noted."""
 
     def active(self, now: datetime) -> bool:
         """Whether the key is neither revoked nor expired at `now`."""

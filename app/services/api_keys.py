@@ -1,15 +1,22 @@
 """Keys of our own API: made, listed, revoked, recognised."""
 
+import contextlib
 import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from cachetools import TTLCache
 
 from app.acting import DEFAULT_PROJECT
-from app.errors import FieldProblem, InvalidInputError, NotFoundError, UnauthenticatedError
+from app.errors import (
+    DatabaseUnavailableError,
+    FieldProblem,
+    InvalidInputError,
+    NotFoundError,
+    UnauthenticatedError,
+)
 from app.records.api_keys import ApiKey, Scope
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -22,6 +29,8 @@ _LONGEST_NAME = 200
 #: For so long a key that was seen is not looked up again, seconds; of so many keys at most. Who
 #: polls does not ask the database twice, and a key that another process revokes is soon refused.
 _TRUSTED_S, _MOST_TRUSTED = 1.0, 1000
+#: Between two notes that a key is used.
+_USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class ApiKeyService:
@@ -118,9 +127,20 @@ class ApiKeyService:
                 found = await uow.api_keys.by_secret_hash(presented)
             if found is None or not hmac.compare_digest(found[1], presented):
                 raise UnauthenticatedError("The API key is not known here.")
+            require_active(found[0])
+            await self.note_use(found[0])
             key = self._trusted[presented] = found[0]
         require_active(key)
         return key
+
+    async def note_use(self, key: ApiKey) -> None:
+        """Note that a key is used; at most once a minute, and nothing fails for it."""
+        now = datetime.now(UTC)
+        if key.last_used_at is not None and now - key.last_used_at < _USE_NOTED_EVERY:
+            return
+        with contextlib.suppress(DatabaseUnavailableError):
+            async with self._database.unit_of_work() as uow:
+                await uow.api_keys.note_use(key.id, every=_USE_NOTED_EVERY)
 
 
 def require_active(key: ApiKey) -> None:

@@ -52,6 +52,7 @@ class Logins:
         if key is None:
             raise UnauthenticatedError("You are not logged in here, or no longer.")
         require_active(key)
+        await self._api_keys.note_use(key)
         return key
 
     async def close(self, token: str) -> None:

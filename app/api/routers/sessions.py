@@ -11,8 +11,10 @@ from app.api.errors import errors
 from app.api.events import EVENTS, events_for
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
+from app.api.presence import while_connected
 from app.api.routing import router as make_router
 from app.api.schemas.common import EventList, ListRead
+from app.api.schemas.mark_checks import MarkCheckCreate, MarkCheckRead
 from app.api.schemas.reports import SessionReportRead
 from app.api.schemas.session_answers import (
     AfterStep,
@@ -36,6 +38,7 @@ from app.deps import (
     DerivedSessionsDep,
     Feed,
     ManualSessionsDep,
+    MarkChecksDep,
     MarkerGuardDep,
     Seen,
     SessionReportsDep,
@@ -336,6 +339,22 @@ async def list_changes(
     return ChangeList(
         data=[ChangeRead.of(change, sight) for change in await derived.changes(session_id)]
     )
+
+
+@router.post("/{session_id}:check-marks", dependencies=[caller("run")])
+async def check_marks(
+    session_id: SessionId,
+    body: MarkCheckCreate,
+    request: Request,
+    checks: MarkChecksDep,
+    sight: Seen,
+) -> MarkCheckRead:
+    """Mark a session's stored answers again as its provenance says, and tell which marks differ.
+
+    Nothing is changed; `:rescore` makes a new session of the marks as they are now.
+    """
+    found = await while_connected(request, checks.of(session_id, call=body.call))
+    return MarkCheckRead.of(found, sight)
 
 
 @router.get(

@@ -227,7 +227,7 @@ async def get_drift(
             description="Id or name; of answers that came in after the version was made.",
         ),
     ],
-    limit: Annotated[int, Query(ge=1, le=1000, description="Items to list.")] = 100,
+    limit: Annotated[int, Query(ge=1, le=100_000, description="Items to list.")] = 100,
 ) -> DriftRead:
     """Which items are no longer what they were, judged by new answers: drift, and possible leaks.
 

@@ -43,6 +43,9 @@ class ApiKeyRead(Output):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
+    last_used_at: datetime | None = Field(
+        description="By a call or in a browser, to the minute; null: never."
+    )
 
 
 class ApiKeyCreated(ApiKeyRead):

@@ -1,10 +1,10 @@
 """Keys of our own API."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, bindparam, func, select, true, update
+from sqlalchemy import ColumnElement, Row, Table, bindparam, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.api_keys import ApiKey, Scope
@@ -43,7 +43,7 @@ class ApiKeyRepository:
         )
         self._db.add(row)
         await self._db.flush()
-        await self._db.refresh(row, ["created_at", "revoked_at"])
+        await self._db.refresh(row, ["created_at", "revoked_at", "last_used_at"])
         return _api_key(row)
 
     async def by_secret_hash(self, secret_hash: str) -> tuple[ApiKey, str] | None:
@@ -81,7 +81,21 @@ class ApiKeyRepository:
         )
         return _api_key(row) if row else None
 
+    async def note_use(self, key_id: str, *, every: timedelta) -> None:
+        """Note that the key is used, unless that was noted within the time `every`."""
+        # On the connection: the audit trail tells what people change, not that they were here.
+        connection = await self._db.connection()
+        await connection.execute(
+            update(_KEYS)
+            .where(
+                _KEYS.c.id == key_id,
+                func.coalesce(_KEYS.c.last_used_at < func.now() - every, true()),
+            )
+            .values(last_used_at=func.now())
+        )
 
+
+_KEYS: Table = ApiKeyRow.metadata.tables[ApiKeyRow.__tablename__]
 # Asked in every call of the API: built once, and columns only.
 _BY_SECRET = (
     select(*ApiKeyRow.__table__.c)
