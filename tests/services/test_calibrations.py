@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from app.calibration.filters import FilterSettings
+from app.calibration.logistic.calibrate import Calibration, CalibrationSettings
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import FITS, fit
@@ -179,6 +180,26 @@ def test_items_may_fall_with_ability_if_some_do_that_no_filter_has_removed() -> 
     assert not decided(falling, rasch).settings().negative_slopes
     positive = CalibrationPlan(filters=KEEP_ALL.filters, negative_slopes=False)
     assert decided(falling, positive) == positive
+
+
+def test_banks_without_the_held_out_are_of_the_kind_that_was_calibrated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores = answers().matrix.scores.copy()
+    scores[:, 3] = 1 - scores[:, 3]
+    falling = ScoreMatrix.of(scores)
+    plan = replace(KEEP_ALL, report_card=True)
+    kinds = []
+
+    def calibrated(matrix: ScoreMatrix, settings: CalibrationSettings) -> Calibration:
+        kinds.append(settings.negative_slopes)
+        raise CalibrationError("This is as far as it need go.")
+
+    monkeypatch.setattr("app.calibration.pipeline.card.calibrate", calibrated)
+    fitted = fit(falling, plan, lambda _: None)
+    with_card(falling, plan, fitted, lambda _: None, clock=lambda: 0.0)
+    assert (fitted.columns["a"] < 0.0).any()
+    assert kinds == [True]
 
 
 def test_settings_that_exclude_each_other_are_refused() -> None:

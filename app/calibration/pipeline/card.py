@@ -24,7 +24,12 @@ from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEA
 from app.calibration.multidimensional.settings import FitMethod
 from app.calibration.pipeline.abilities import task_targets
 from app.calibration.pipeline.fit import ExamineeAbilities, Fitted, Report, bank_from_columns
-from app.calibration.pipeline.plan import SEVERAL_ABILITIES, CalibrationPlan, anchors_for
+from app.calibration.pipeline.plan import (
+    SEVERAL_ABILITIES,
+    CalibrationPlan,
+    anchors_for,
+    decided,
+)
 from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.index import BoolArray
@@ -66,6 +71,8 @@ def with_card(
     """
     if plan.checks_drift or plan.beliefs is not None:
         return fitted
+    # Decided by all the answers, as for the bank: what is held out must be tested on its kind.
+    plan = decided(matrix, plan)
     if plan.model not in SEVERAL_ABILITIES:
         fitted = fitted._replace(knowledge={**fitted.knowledge, **_curves(matrix, plan)})
     if not plan.report_card:
