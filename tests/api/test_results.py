@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from app.demo.bank import demo_bank
+from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
+from app.services.banks.imports import BankImport
 from app.services.container import Services
 from app.worker.loop import running_worker
 from tests.api.conftest import Client
@@ -230,6 +233,33 @@ async def test_the_leaderboard_shows_the_latest_results_in_tie_groups(
     assert board["data"][-1]["endpoint"]["name"] == "weak"
     assert entries["weak"]["finished_at"]
     assert entries["weak"]["ci"][0] < entries["weak"]["theta"] < entries["weak"]["ci"][1]
+
+
+async def test_who_is_beyond_those_calibrated_is_above_by_what_is_thought_true_of_him(
+    client: Client, working: Services
+) -> None:
+    beyond = Beyond(
+        centre=0.0, spread=0.4, above=0.0, below=0.0, leaning_above=0.95, doubt_above=0.05
+    )
+    stretch = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=99).to_dict()
+    parameters = demo_bank().item_bank()
+    request = BankImport(parameters=parameters, knowledge={"interval_correction": known})
+    await working.banks.create_version("demo", request)
+    strong = await measured(client, working, "strong", 4.0)
+    usual = await measured(client, working, "usual", 0.2)
+    assert strong["estimate"]["theta"] - usual["estimate"]["theta"] > 1.3
+
+    body = {"session_ids": [strong["id"], usual["id"]]}
+    theta = (await client.post("/v1/comparisons", json=body)).json()["theta"]
+    board = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
+
+    assert theta["ci"][0] < 0.0 < theta["delta"] <= theta["ci"][1]
+    assert theta["verdict"] == "undecided"
+    assert [(one["endpoint"]["name"], one["group"]) for one in board] == [
+        ("strong", 1),
+        ("usual", 1),
+    ]
 
 
 async def test_stored_answers_are_marked_again_over_http(client: Client, working: Services) -> None:

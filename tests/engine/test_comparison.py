@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.engine.estimation.intervals import at_confidence
-from app.engine.inference.comparison import Ability, Verdict, of_abilities, paired
+from app.engine.inference.comparison import Verdict, of_abilities, paired
 from app.engine.inference.gate import GateOutcome, gate
+from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import Stretch
 from app.errors import InvalidInputError
 

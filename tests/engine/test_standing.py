@@ -1,4 +1,6 @@
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,12 +9,20 @@ from hypothesis import strategies as st
 
 from app.engine.estimation.estimators import Z_95
 from app.engine.estimation.intervals import at_confidence, boundary, ever_this_far
-from app.engine.ranking.ranks import ranks_of
+from app.engine.prediction.ability import Stated
+from app.engine.ranking.ranks import Ranks
+from app.engine.ranking.ranks import ranks_of as ranks_of_abilities
 from app.errors import InvalidInputError
 
 measures = st.lists(
     st.tuples(st.floats(-4, 4), st.floats(0.01, 3) | st.just(math.inf)), min_size=1, max_size=7
 )
+
+
+def ranks_of(thetas: Sequence[float], ses: Sequence[float], **how: Any) -> Ranks:
+    """Of examinees who lean to no side."""
+    stated = [Stated(theta=t, middle=t, own=se) for t, se in zip(thetas, ses, strict=True)]
+    return ranks_of_abilities(stated, **how)
 
 
 def test_examinees_far_apart_are_ranked_and_close_ones_tie() -> None:
@@ -89,7 +99,7 @@ def test_holm_and_more_looks_never_decide_more(measured: list[tuple[float, float
     thetas, ses = zip(*measured, strict=True)
 
     def decided(**how: float) -> set[tuple[int, int]]:
-        pairs = ranks_of(thetas, ses, **how).pairs  # type: ignore[arg-type]  # bool is a float
+        pairs = ranks_of(thetas, ses, **how).pairs
         return {(pair.above, pair.below) for pair in pairs if pair.decided}
 
     assert decided(holm=True) <= decided()
@@ -120,6 +130,6 @@ def test_larger_distances_are_rarer(z: float, other: float, looks: float) -> Non
 
 
 def test_a_standing_of_nothing_is_refused() -> None:
-    for thetas, ses in (([], []), ([1.0], []), ([math.nan], [1.0]), ([1.0], [-1.0])):
+    for thetas, ses in (([], []), ([math.nan], [1.0]), ([1.0], [-1.0])):
         with pytest.raises(InvalidInputError, match="A standing needs"):
             ranks_of(thetas, ses)

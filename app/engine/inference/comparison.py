@@ -2,7 +2,8 @@
 
 Two ways. On the items that both have answered, the mean difference of the scores, item by item
 (`paired`): what makes an item hard cancels out, so that it needs no model. And the difference of
-two abilities on one scale (`of_abilities`), each with its own standard error.
+two abilities on one scale (`of_abilities`), each where it is thought to be and with the error that
+it is stated with.
 
 Sources: Agresti and Min (2005), Statistics in Medicine 24 (interval of paired proportions); Miller
 (2024), arXiv 2411.00640 (paired and clustered errors for evaluations of language models).
@@ -22,8 +23,7 @@ from scipy.special import (
 )
 
 from app.engine.bank import FloatArray
-from app.engine.estimation.estimators import Z_95
-from app.engine.prediction.correction import Stretch
+from app.engine.prediction.ability import Ability
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()
@@ -46,8 +46,9 @@ class Difference:
     """First minus second.
 
     Attributes:
-        delta: The difference.
-        se: Its standard error; `None` where the items show no spread to tell it from.
+        delta: The difference; of abilities that of the estimates.
+        se: Standard error, of where the difference is thought to be; `None` where the items show no
+            spread to tell it from.
         lo: Lower end of the interval at the asked confidence; `None` as for `se`.
         hi: Upper end.
         p_value: Two-sided, of no difference at all.
@@ -73,31 +74,6 @@ class Difference:
     def ci(self) -> tuple[float | None, float | None]:
         """Both ends of the interval."""
         return self.lo, self.hi
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ability:
-    """A measured ability.
-
-    Attributes:
-        theta: Logits.
-        se: Standard error, as the model has it.
-        n_items: Scored answers that it stands on.
-        stretch: Makes the error hold, see `app.engine.prediction.correction`; `None` takes it as it
-            is.
-    """
-
-    theta: float
-    se: float
-    n_items: int
-    stretch: Stretch | None = None
-
-    def sd(self, times: float = 1.0) -> float:
-        """Standard deviation of the true error, had there been `times` as many such answers."""
-        se = self.se / math.sqrt(times)
-        if self.stretch is None:
-            return se
-        return se * self.stretch.at(round(self.n_items * times), Z_95 * se, self.theta)
 
 
 def paired(
@@ -140,14 +116,15 @@ def paired(
 def of_abilities(first: Ability, second: Ability, *, confidence: float = 0.95) -> Difference:
     """Difference of two abilities on one scale, measured independently of each other.
 
-    Further items are counted as if they told as much as those so far.
+    As an ability's own interval, that of the difference lies about where it is thought to be, and
+    holds the difference of the estimates. Further items are counted as if they told as much as
+    those so far.
     """
     _check_confidence(confidence)
-    delta = first.theta - second.theta
-    sd = math.hypot(first.sd(), second.sd())
-    if not (math.isfinite(sd) and sd > 0 and math.isfinite(delta)):
+    gap = first.stated().minus(second.stated())
+    if not (math.isfinite(gap.sd) and gap.sd > 0 and math.isfinite(gap.estimate)):
         return Difference(
-            delta=delta,
+            delta=gap.estimate,
             se=None,
             lo=None,
             hi=None,
@@ -158,20 +135,21 @@ def of_abilities(first: Ability, second: Ability, *, confidence: float = 0.95) -
             verdict=Verdict.UNDECIDED,
         )
     level = _NORMAL.inv_cdf(0.5 + confidence / 2)
-    p_value = math.erfc(abs(delta) / sd / math.sqrt(2))
-    verdict = _verdict(delta, p_value, confidence)
+    # Where both differences go opposite ways the interval holds 0 whatever the confidence.
+    apart = abs(gap.middle) if gap.estimate * gap.middle > 0 else 0.0
+    p_value = math.erfc(apart / gap.sd / math.sqrt(2))
+    verdict = _verdict(gap.estimate, p_value, confidence)
     more: int | None = 0
     if verdict is Verdict.UNDECIDED:
-        wanted = abs(delta) / (level + _NORMAL.inv_cdf(POWER))
-        more = _further(first, second, wanted)
+        more = _further(first, second, apart / (level + _NORMAL.inv_cdf(POWER)))
     return Difference(
-        delta=delta,
-        se=sd,
-        lo=delta - level * sd,
-        hi=delta + level * sd,
+        delta=gap.estimate,
+        se=gap.sd,
+        lo=min(gap.middle - level * gap.sd, gap.estimate),
+        hi=max(gap.middle + level * gap.sd, gap.estimate),
         p_value=p_value,
         test="z",
-        power=_NORMAL.cdf(abs(delta) / sd - level),
+        power=_NORMAL.cdf(apart / gap.sd - level),
         items_to_decide=more,
         verdict=verdict,
     )
@@ -181,7 +159,7 @@ def _further(first: Ability, second: Ability, wanted: float) -> int | None:
     """Further items for each that bring the error of the difference down to `wanted`."""
 
     def is_enough(times: float) -> bool:
-        return math.hypot(first.sd(times), second.sd(times)) <= wanted
+        return first.stated(times).minus(second.stated(times)).sd <= wanted
 
     if not is_enough(_MOST_TIMES):
         return None

@@ -12,9 +12,9 @@ position among the tests.
 
 | symbol | meaning |
 |---|---|
-| theta_i, SE_i | ability of member i and its standard error, corrected where that was learned |
+| theta_i, SE_i | ability of member i and its standard error, as they are stated |
 | t_i, s_i | the same by the answers alone: without the prior that EAP and MAP bring in |
-| z_ij | (t_i - t_j) / sqrt(s_i^2 + s_j^2) |
+| z_ij | (t_i - t_j) / sqrt(s_i^2 + s_j^2), see `app.engine.prediction.ability` |
 | alpha | 1 - confidence |
 
 A prior pulls all members towards one theta, the more so the fewer their answers: between equals,
@@ -64,8 +64,8 @@ import numpy as np
 
 from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemIndex
-from app.engine.estimation.estimators import Z_95
 from app.engine.estimation.intervals import boundary
+from app.engine.prediction.ability import Ability, Stated
 from app.engine.ranking.ranks import Pair, Ranks, ranks_of
 from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingRules
 from app.engine.selection.by_lot import Chosen, choose
@@ -224,8 +224,7 @@ class Ranking:
         A member without any scored answer is above and below nobody.
         """
         return ranks_of(
-            [member.belief.theta for member in state.members],
-            [self._se(state, member) for member in range(len(state.members))],
+            [self._ability(state, member).stated() for member in range(len(state.members))],
             evidence=[self._evidence(state, member) for member in range(len(state.members))],
             confidence=self.rules.confidence,
             holm=self.rules.holm,
@@ -236,11 +235,11 @@ class Ranking:
         """What is known of two neighbours."""
         if pair.decided:
             return Verdict.DECIDED
-        first, second = state.members[pair.above], state.members[pair.below]
-        apart = first.belief.theta - second.belief.theta
-        spread = math.hypot(self._se(state, pair.above), self._se(state, pair.below))
-        width = self.rules.tie_width
-        within = _NORMAL.cdf((width - apart) / spread) - _NORMAL.cdf((-width - apart) / spread)
+        above, below = (self._ability(state, one).stated() for one in (pair.above, pair.below))
+        gap, width = above.minus(below), self.rules.tie_width
+        within = _NORMAL.cdf((width - gap.middle) / gap.sd) - _NORMAL.cdf(
+            (-width - gap.middle) / gap.sd
+        )
         if within >= self.rules.confidence:
             return Verdict.EQUAL
         if self._chance(state, pair) <= self.rules.futility:
@@ -286,29 +285,20 @@ class Ranking:
                 return RankingAsk(member, chosen.item, chosen.probability)
         return None
 
-    def _se(self, state: RankingState, member: int) -> float:
-        """Standard error of theta as far as it is true: see `app.engine.prediction.correction`."""
+    def _ability(self, state: RankingState, member: int) -> Ability:
+        """Of a member by now; infinitely uncertain without a scored answer."""
         test, so_far = self.tests[member], state.members[member]
-        if not so_far.n_scored:
-            return math.inf
-        se = so_far.belief.se
-        if test.correction is None:
-            return se
-        return se * test.correction.theta.at(so_far.n_scored, Z_95 * se, so_far.belief.theta)
+        return Ability(
+            theta=so_far.belief.theta,
+            se=so_far.belief.se if so_far.n_scored else math.inf,
+            n_items=so_far.n_scored,
+            stretch=None if test.correction is None else test.correction.theta,
+        )
 
-    def _evidence(self, state: RankingState, member: int) -> tuple[float, float]:
-        """Theta and standard error by the answers alone; infinite where they tell nothing."""
-        test, belief = self.tests[member], state.members[member].belief
-        theta, se, corrected = belief.theta, belief.se, self._se(state, member)
-        prior = test.estimator.prior_in(test.bank)
-        if prior is None or math.isinf(corrected):
-            return theta, corrected
-        mean, sd = prior
-        precision = se**-2 - sd**-2
-        if precision <= 0:
-            return theta, math.inf
-        alone = (theta * se**-2 - mean * sd**-2) / precision
-        return alone, precision**-0.5 * corrected / se
+    def _evidence(self, state: RankingState, member: int) -> Stated:
+        """Ability by the answers alone."""
+        test = self.tests[member]
+        return self._ability(state, member).by_answers(test.estimator.prior_in(test.bank))
 
     def _doubts(self, state: RankingState) -> dict[int, dict[int, float]]:
         """Who needs answers, against whom, and how much; the warm-up before all else."""
@@ -351,15 +341,16 @@ class Ranking:
         The predictive power under a flat prior of the difference: with f = V_end / V, the final z
         is normal with mean z / sqrt(f) and variance (1 - f) / f.
         """
-        now = end = 0.0
+        now, end = [], []
         for member in (pair.above, pair.below):
-            test = state.members[member]
-            variance, answers = self._evidence(state, member)[1] ** 2, max(test.n_scored, 1)
+            test, known = state.members[member], self._evidence(state, member)
+            answers = max(test.n_scored, 1)
             left = len(test.pending) + self._remaining(state, member)
-            now += variance
-            end += variance * answers / (answers + left)
+            now.append(known)
+            end.append(known.after((answers + left) / answers))
         needed = self._boundary()
-        share = end / now if now < math.inf else 1.0
+        spread = now[0].minus(now[1]).sd
+        share = (end[0].minus(end[1]).sd / spread) ** 2 if spread < math.inf else 1.0
         if share >= 1.0:
             return float(pair.z >= needed)
         mean, sd = pair.z / math.sqrt(share), math.sqrt((1 - share) / share)

@@ -1,9 +1,14 @@
-"""Who is above whom, how surely, and who ties: from thetas and standard errors alone.
+"""Who is above whom, how surely, and who ties: from abilities as they are stated alone.
 
-    standing = standing_of([0.4, 1.2, 0.5], [0.2, 0.2, 0.2], confidence=0.95)
-    standing.order        # (1, 2, 0): positions, best first
-    standing.groups       # ((1,), (2, 0)): the last two cannot be told apart
-    standing.rank_ranges  # ((2, 3), (1, 1), (2, 3)): best and worst rank of each position
+    measured = (Ability(theta=theta, se=0.2, n_items=30) for theta in (0.4, 1.2, 0.5))
+    ranks = ranks_of([ability.stated() for ability in measured])
+    ranks.order        # (1, 2, 0): positions, best first
+    ranks.groups       # ((1,), (2, 0)): the last two cannot be told apart
+    ranks.rank_ranges  # ((2, 3), (1, 1), (2, 3)): best and worst rank of each position
+
+The order is that of the estimates, which people are shown. What is thought to be wrong with them
+beyond those calibrated (`app.engine.prediction.ability`) makes pairs less sure, and never turns
+them round.
 
 A pair is decided when its order is wrong with probability at most `1 - confidence`: had the two
 been equal, the one above would come that far above the other no more often than that. Two equals
@@ -28,6 +33,7 @@ import numpy as np
 
 from app.engine.estimation.intervals import ever_this_far
 from app.engine.index import BoolArray
+from app.engine.prediction.ability import Stated
 from app.errors import InvalidInputError
 
 _NORMAL = NormalDist()
@@ -42,7 +48,7 @@ class Pair:
         below: The other.
         z: Difference by the evidence in units of its standard error; 0 where it is none, or goes
             the other way than the thetas.
-        p_above: Probability that `above` is really above: from independent normal posteriors.
+        p_above: Probability that `above` is really above: from normal posteriors.
         p_value: Probability that two equal examinees ever come that far apart, either way.
         decided: Whether the order is taken for settled, by this pair or through a third.
     """
@@ -85,10 +91,9 @@ class Ranks:
 
 
 def ranks_of(
-    thetas: Sequence[float],
-    ses: Sequence[float],
+    abilities: Sequence[Stated],
     *,
-    evidence: Sequence[tuple[float, float]] | None = None,
+    evidence: Sequence[Stated] | None = None,
     confidence: float = 0.95,
     holm: bool = False,
     looks: float = 1.0,
@@ -96,38 +101,33 @@ def ranks_of(
     """Order, pairs, tie groups and rank ranges of examinees on one scale.
 
     Args:
-        thetas: Abilities, logits, or any measure whose errors are normal and independent.
-        ses: Their standard errors; infinite where nothing is known.
-        evidence: Theta and standard error of each by the answers alone, where a prior is in those
-            above: it decides, they give the order and its probability.
+        abilities: On one scale; of whom nothing is known, with an infinite error.
+        evidence: The same by the answers alone, where a prior is in those above: it decides, they
+            give the order and its probability.
         confidence: The order of a pair is wrong with probability 1 - confidence at most.
         holm: No difference is found among equals, with that confidence for all pairs together.
         looks: Ratio of the information at the last look to that at the first; 1 for one look.
 
     Raises:
-        InvalidInputError: No examinee, unequal lengths, or a number that is none.
+        InvalidInputError: No examinee, or a number that is none.
     """
-    if not thetas or len(thetas) != len(ses):
-        raise InvalidInputError(
-            f"A standing needs as many thetas as standard errors, at least one; got {len(thetas)} "
-            f"and {len(ses)}."
-        )
-    if not all(map(math.isfinite, thetas)) or not all(se >= 0 for se in ses):
-        raise InvalidInputError(
-            "A standing needs finite thetas and standard errors of at least 0, got "
-            f"{list(thetas)!r:.200} and {list(ses)!r:.200}."
-        )
-    beliefs = list(zip(thetas, ses, strict=True))
-    known = beliefs if evidence is None else evidence
-    order = sorted(range(len(thetas)), key=lambda i: -thetas[i])
+    if not abilities:
+        raise InvalidInputError("A standing needs at least one examinee, got none.")
+    for one in abilities:
+        if not (math.isfinite(one.theta) and math.isfinite(one.middle) and one.own >= 0):
+            raise InvalidInputError(
+                f"A standing needs finite thetas and standard errors of at least 0, got {one}."
+            )
+    n_examinees, known = len(abilities), abilities if evidence is None else evidence
+    order = sorted(range(n_examinees), key=lambda i: -abilities[i].theta)
     found = [
-        (above, below, max(_distance(known[above], known[below]), 0.0))
+        (above, below, max(known[above].minus(known[below]).least_z, 0.0))
         for above, below in combinations(order, 2)
     ]
     p_values = [ever_this_far(z, looks) for _, _, z in found]
     alpha = 1.0 - confidence
     reached = _holm(p_values, alpha) if holm else [p / 2 <= alpha for p in p_values]
-    is_above = np.zeros((len(thetas), len(thetas)), dtype=np.bool_)
+    is_above = np.zeros((n_examinees, n_examinees), dtype=np.bool_)
     for (above, below, _), decided in zip(found, reached, strict=True):
         is_above[above, below] = decided
     is_above = _closed(is_above)
@@ -136,7 +136,7 @@ def ranks_of(
             above=above,
             below=below,
             z=z,
-            p_above=_NORMAL.cdf(_distance(beliefs[above], beliefs[below])),
+            p_above=_NORMAL.cdf(abilities[above].minus(abilities[below]).z),
             p_value=p_value,
             decided=bool(is_above[above, below]),
         )
@@ -151,16 +151,6 @@ def ranks_of(
             (1 + above, len(order) - below) for above, below in zip(better, worse, strict=True)
         ),
     )
-
-
-def _distance(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """The difference of two thetas in its standard errors; 0 where nothing is known of it."""
-    (theta, se), (other_theta, other_se) = one, other
-    spread = math.hypot(se, other_se)
-    if theta == other_theta or math.isinf(spread):
-        return 0.0
-    difference = theta - other_theta
-    return difference / spread if spread > 0 else math.copysign(math.inf, difference)
 
 
 def _holm(p_values: Sequence[float], alpha: float) -> list[bool]:

@@ -1,13 +1,13 @@
 """Two examinees compared: sessions on one scale, or rows of a response set."""
 
 import asyncio
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from app.engine.inference.comparison import Ability, Difference, of_abilities, paired
+from app.engine.inference.comparison import Difference, of_abilities, paired
+from app.engine.prediction.ability import Ability
 from app.errors import InvalidInputError, NotFoundError, ScaleMismatchError
 from app.exchange.files import MAX_CELLS
 from app.records.sessions import Administration, SessionRecord
@@ -74,14 +74,7 @@ class _Measured:
         return self.record.endpoint_name or self.record.endpoint_model or self.record.id
 
     def ability(self) -> Ability:
-        correction = self.version.learned.interval_correction
-        result = self.result
-        return Ability(
-            theta=math.nan if result.theta is None else result.theta,
-            se=math.inf if result.se is None else result.se,
-            n_items=result.n_scored,
-            stretch=None if correction is None else correction.theta,
-        )
+        return self.result.ability(self.version.learned)
 
 
 class ComparisonService:

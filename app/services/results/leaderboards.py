@@ -1,9 +1,10 @@
 """A bank's leaderboard: the latest result of each endpoint, with ties where nothing is decided."""
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from app.engine.prediction.ability import Stated
+from app.engine.prediction.correction import VersionLearning
 from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
 from app.records.sessions import SessionRecord
@@ -81,18 +82,27 @@ class LeaderboardService:
             found = await uow.banks.find(bank)
             version = await uow.versions.find(found)
             latest = await uow.sessions.latest_results(found.id)
+            taught = await uow.versions.learned({record.bank_version_id for record in latest})
         scales: dict[str, list[SessionRecord]] = {version.scale: []}
         for record in latest:
             scales.setdefault(record.provenance["scale"], []).append(record)
-        board, *others = (_board(scale, rows, confidence) for scale, rows in scales.items())
+        learned = {key: VersionLearning.from_dict(known) for key, known in taught.items()}
+        board, *others = (
+            _board(scale, rows, learned, confidence) for scale, rows in scales.items()
+        )
         return Leaderboard(bank=found, confidence=confidence, board=board, others=tuple(others))
 
 
-def _board(scale: str, records: Sequence[SessionRecord], confidence: float) -> Board:
+def _board(
+    scale: str,
+    records: Sequence[SessionRecord],
+    learned: Mapping[str, VersionLearning],
+    confidence: float,
+) -> Board:
+    """Results on one scale; `learned` is of their versions, by id."""
     known: list[tuple[SessionRecord, Result]] = []
     unranked: list[Unranked] = []
-    thetas: list[float] = []
-    sds: list[float] = []
+    abilities: list[Stated] = []
     for record in records:
         result = result_of(record)
         if result.theta is None:
@@ -100,11 +110,10 @@ def _board(scale: str, records: Sequence[SessionRecord], confidence: float) -> B
             unranked.append(Unranked(session=record, reason=reason))
         else:
             known.append((record, result))
-            thetas.append(result.theta)
-            sds.append(math.inf if result.sd is None else result.sd)
+            abilities.append(result.ability(learned[record.bank_version_id]).stated())
     if not known:
         return Board(scale=scale, entries=(), unranked=tuple(unranked))
-    ranks = ranks_of(thetas, sds, confidence=confidence)
+    ranks = ranks_of(abilities, confidence=confidence)
     group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
     return Board(
         scale=scale,

@@ -1,10 +1,12 @@
 """What an ended session found out, read from its stored figures."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.engine.estimation.estimators import Z_95
+from app.engine.prediction.ability import Ability
+from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.records.sessions import ENDED, SessionRecord
@@ -33,11 +35,15 @@ class Result:
     reason: str | None = None
     extrapolation: dict[str, Any] | None = None
 
-    @property
-    def sd(self) -> float | None:
-        """Standard deviation of theta's error, by the interval that holds."""
-        lo, hi = self.ci
-        return self.se if lo is None or hi is None else (hi - lo) / (2 * Z_95)
+    def ability(self, learned: VersionLearning) -> Ability:
+        """What abilities are compared by, given what was learned of the session's version."""
+        correction = learned.interval_correction
+        return Ability(
+            theta=math.nan if self.theta is None else self.theta,
+            se=math.inf if self.se is None else self.se,
+            n_items=self.n_scored,
+            stretch=None if correction is None else correction.theta,
+        )
 
 
 def result_of(record: SessionRecord) -> Result:

@@ -137,6 +137,13 @@ class VersionRepository:
         )
         return {row.bank_id: read_version(row) for row in (await self._db.execute(query)).scalars()}
 
+    async def learned(self, version_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Version id to the part of its knowledge that `VersionLearning` reads, and no more."""
+        query = select(BankVersionRow.id, BankVersionRow.knowledge["interval_correction"]).where(
+            BankVersionRow.id.in_(version_ids)
+        )
+        return {key: {"interval_correction": part} for key, part in await self._db.execute(query)}
+
     async def columns(self, version_id: str) -> VersionColumns:
         """The calibrated items of a version as columns."""
         query = (

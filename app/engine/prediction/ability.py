@@ -1,0 +1,164 @@
+"""An ability with its error as it is stated, and how far two of them are apart.
+
+Whoever compares abilities, or puts them in order, takes them from here: the estimate and its
+standard error by the model alone are not enough where examinees are beyond those calibrated. There
+estimates lean to one side (see `app.engine.prediction.correction`), so that an ability is thought
+to be beside its estimate, and how far beside is itself in doubt. That doubt is about the bank and
+not about the examinee: of two who are beyond its calibrated on the same side the one is off as the
+other is, each by its distance. What is common to both cancels from their difference; what is left
+goes with how much farther beyond the one is. Between the two sides, between banks' versions that
+were taught apart, and between somebody beyond and somebody within, nothing cancels.
+
+| symbol | meaning |
+|---|---|
+| d_i | distance of ability i beyond those calibrated, logits, from 0 on |
+| v, w | slope of the leaning on that side and its standard deviation |
+| theta_i - v d_i | where ability i is thought to be |
+| s_i | standard deviation of its own error |
+| s_1^2 + s_2^2 + w^2 (d_1 - d_2)^2 | variance of a difference on one side |
+| s_1^2 + s_2^2 + (w d_1)^2 + (w' d_2)^2 | of any other |
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from app.engine.prediction.correction import Beyond, Stretch
+from app.engine.prediction.score_model import NORMAL_95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """How far one ability is above another.
+
+    Attributes:
+        estimate: Difference of the estimates.
+        middle: Difference of where the abilities are thought to be.
+        sd: Standard deviation of the error of `middle`.
+    """
+
+    estimate: float
+    middle: float
+    sd: float
+
+    @property
+    def z(self) -> float:
+        """The difference in its standard errors: 0 where nothing is known of it."""
+        return self._in_sds(self.middle)
+
+    @property
+    def least_z(self) -> float:
+        """The same of the smaller difference of the two; 0 where they go opposite ways.
+
+        To tell two apart it takes what the answers say: that the one is thought to be farther off
+        than estimated is no further proof that they differ.
+        """
+        if self.estimate * self.middle <= 0.0:
+            return 0.0
+        return self._in_sds(min(self.estimate, self.middle, key=abs))
+
+    def _in_sds(self, difference: float) -> float:
+        if difference == 0.0 or math.isinf(self.sd):
+            return 0.0
+        return difference / self.sd if self.sd > 0 else math.copysign(math.inf, difference)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """An ability as it is stated.
+
+    Attributes:
+        theta: The estimate, logits; what people are shown.
+        middle: Where it is thought to be.
+        own: Standard deviation of what is the examinee's own error; infinite where nothing is
+            known.
+        doubt: Of what is wrong with `middle` for everybody who leans alike.
+        leans: With whom it shares that: what was learned of a bank's examinees, and whether it is
+            about the stronger ones. None where nothing leans.
+    """
+
+    theta: float
+    middle: float
+    own: float
+    doubt: float = 0.0
+    leans: tuple[Beyond, bool] | None = None
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation of the error of `middle`."""
+        return math.hypot(self.own, self.doubt)
+
+    def minus(self, other: "Stated") -> Gap:
+        """How far it is above another on the same scale."""
+        if self.leans is not None and self.leans == other.leans:
+            doubt = self.doubt - other.doubt
+        else:
+            doubt = math.hypot(self.doubt, other.doubt)
+        return Gap(
+            estimate=self.theta - other.theta,
+            middle=self.middle - other.middle,
+            sd=math.hypot(self.own, other.own, doubt),
+        )
+
+    def after(self, times: float) -> "Stated":
+        """The same with so many times as many answers, as if they told as much as those so far."""
+        return replace(self, own=self.own / math.sqrt(times))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """A measured ability, as its session has it.
+
+    Attributes:
+        theta: Estimate, logits.
+        se: Standard error, as the model has it; infinite where nothing is known.
+        n_items: Scored answers that it stands on.
+        stretch: What was learned of the intervals of tests like this one; None takes the model's
+            word.
+    """
+
+    theta: float
+    se: float
+    n_items: int
+    stretch: Stretch | None = None
+
+    def stated(self, times: float = 1.0) -> Stated:
+        """As it is stated, or would be had there been `times` as many such answers."""
+        se = self.se / math.sqrt(times)
+        if self.stretch is None:
+            return Stated(theta=self.theta, middle=self.theta, own=se)
+        answers, half = round(self.n_items * times), NORMAL_95 * se
+        factor, doubt = self.stretch.parts(answers, half, self.theta)
+        beyond = self.stretch.beyond
+        return Stated(
+            theta=self.theta,
+            middle=self.theta - self.stretch.leaning_at(self.theta),
+            own=se * factor,
+            doubt=doubt * se if doubt else 0.0,
+            leans=None if beyond is None else (beyond, beyond.position(self.theta) > 0.0),
+        )
+
+    def by_answers(self, prior: tuple[float, float] | None) -> Stated:
+        """By the answers alone, without the prior that pulls theta; see `app.engine.ranking`.
+
+        Args:
+            prior: Its mean and standard deviation; None where there is none in theta.
+        """
+        told = self.stated()
+        if prior is None or math.isinf(told.own):
+            return told
+        mean, sd = prior
+        precision = self.se**-2 - sd**-2
+        if precision <= 0:
+            return replace(told, own=math.inf)
+        share = precision * self.se**2  # of theta that the answers have made
+
+        def alone(theta: float) -> float:
+            return mean + (theta - mean) / share
+
+        return replace(
+            told,
+            theta=alone(told.theta),
+            middle=alone(told.middle),
+            own=told.own / math.sqrt(share),
+            doubt=told.doubt / share,
+        )

@@ -1,0 +1,175 @@
+"""Differences of abilities beyond those calibrated."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from app.engine.design.design import Design
+from app.engine.inference.comparison import Verdict, of_abilities
+from app.engine.prediction.ability import Ability
+from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch, VersionLearning
+from app.engine.ranking.ranking import Ranking, RankingState
+from app.engine.ranking.rules import RankingRules
+from app.engine.state import Estimate, Response
+from tests.engine.random_banks import clean_bank
+
+LEANING = Beyond(
+    centre=0.0,
+    spread=1.0,
+    above=0.1,
+    below=0.1,
+    leaning_above=0.4,
+    leaning_below=-0.2,
+    doubt_above=0.2,
+    doubt_below=0.1,
+)
+STRETCH = Stretch(answers=(5,), factor=(1.2,), usual=(1.0,), power=0.0, beyond=LEANING)
+#: Another version's, where all is as uncertain but for itself.
+ELSEWHERE = replace(STRETCH, beyond=replace(LEANING, centre=1e-9))
+
+thetas = st.floats(-6, 6)
+ses = st.floats(0.05, 1.0)
+stretches = st.sampled_from([None, STRETCH, ELSEWHERE])
+
+
+def ability(theta: float, se: float = 0.3, stretch: Stretch | None = STRETCH) -> Ability:
+    return Ability(theta=theta, se=se, n_items=30, stretch=stretch)
+
+
+abilities = st.builds(ability, thetas, ses, stretches)
+
+
+@given(abilities)
+def test_an_ability_is_stated_by_the_interval_that_its_session_tells(one: Ability) -> None:
+    half = 1.959964 * one.se
+    plain = Estimate(
+        theta=one.theta,
+        se=one.se,
+        lo=one.theta - half,
+        hi=one.theta + half,
+        method="wle",
+        at_bound=False,
+    )
+    if one.stretch is not None:
+        known = IntervalCorrection(theta=one.stretch, accuracy=one.stretch, n_examinees=40)
+        plain = known.of_estimate(plain, one.n_items)
+    told = one.stated()
+    assert min(told.middle - 1.959964 * told.sd, one.theta) == pytest.approx(plain.lo)
+    assert max(told.middle + 1.959964 * told.sd, one.theta) == pytest.approx(plain.hi)
+
+
+@given(abilities, abilities, st.floats(0.5, 0.999))
+def test_the_verdict_the_interval_and_the_probability_of_a_difference_say_the_same(
+    first: Ability, second: Ability, confidence: float
+) -> None:
+    found = of_abilities(first, second, confidence=confidence)
+    assert found.lo is not None
+    assert found.hi is not None
+    assert found.lo <= found.delta <= found.hi
+    assume(abs(found.p_value - (1 - confidence)) > 1e-9)
+    decided = found.verdict is not Verdict.UNDECIDED
+    assert decided == (found.lo > 0 or found.hi < 0) == (found.p_value < 1 - confidence)
+    if decided:
+        assert (found.verdict is Verdict.ABOVE) == (first.theta > second.theta) == (found.lo > 0)
+    assert (found.items_to_decide == 0) == decided
+
+
+@given(abilities, abilities)
+def test_what_two_share_only_ever_takes_doubt_from_their_difference(
+    first: Ability, second: Ability
+) -> None:
+    one, other = first.stated(), second.stated()
+    gap, back = one.minus(other), other.minus(one)
+    assert (gap.estimate, gap.middle, gap.sd) == (-back.estimate, -back.middle, back.sd)
+    assert math.hypot(one.own, other.own) <= gap.sd * (1 + 1e-12)
+    assert gap.sd <= math.hypot(one.sd, other.sd) * (1 + 1e-12)
+    assert abs(gap.least_z) <= abs(gap.estimate) / gap.sd * (1 + 1e-12)
+    assert abs(gap.least_z) <= abs(gap.z)
+
+
+def test_doubt_cancels_between_two_as_far_beyond_and_between_nobody_else() -> None:
+    far, farther, within, weak = (ability(theta).stated() for theta in (3.0, 4.0, 0.5, -3.0))
+    own = math.hypot(far.own, far.own)
+    assert far.minus(ability(3.0).stated()).sd == pytest.approx(own)
+    assert far.minus(ability(3.0, stretch=ELSEWHERE).stated()).sd > 1.2 * own
+    of_pair = far.minus(farther)
+    assert of_pair.sd**2 == pytest.approx(far.own**2 + farther.own**2 + 0.2**2)
+    assert of_pair.middle == pytest.approx(-1.0 + 0.4)
+    assert within.doubt == 0.0
+    assert far.minus(within).sd ** 2 == pytest.approx(far.sd**2 + within.own**2)
+    assert far.minus(weak).sd == pytest.approx(math.hypot(far.sd, weak.sd))
+
+
+@pytest.mark.parametrize("pair", [(3.0, 3.8), (3.5, 0.3), (4.0, -3.0)])
+def test_intervals_of_differences_hold_where_all_of_a_bank_lean_by_an_unknown_slope(
+    pair: tuple[float, float],
+) -> None:
+    rng = np.random.default_rng(5)
+    first, second = (ability(theta) for theta in pair)
+    lo, hi = of_abilities(first, second).ci
+    assert lo is not None
+    assert hi is not None
+    true, draws = [], 20_000
+    slopes = {True: rng.normal(0.4, 0.2, draws), False: rng.normal(-0.2, 0.1, draws)}
+    for one in (first, second):
+        far = max(abs(one.theta) - 1.0, 0.0)
+        own = one.stated().own * rng.normal(size=draws)
+        true.append(one.theta - slopes[one.theta > 0.0] * far + own)
+    apart = true[0] - true[1]
+    inside = (lo <= apart) & (apart <= hi)
+    assert 0.94 < inside.mean() < 0.965
+
+
+def test_estimates_that_are_thought_too_high_decide_less() -> None:
+    strong, usual = ability(2.5), ability(1.0)
+    found = of_abilities(strong, usual)
+    assert found.delta == 1.5
+    own = 1.2 * 0.3 * math.hypot(math.exp(0.1 * 1.5), 1.0)
+    z = (1.5 - 0.4 * 1.5) / math.hypot(own, 0.2 * 1.5)
+    assert found.p_value == pytest.approx(math.erfc(z / math.sqrt(2)), rel=1e-4)
+    assert found.verdict is Verdict.UNDECIDED
+    level = of_abilities(*(replace(one, stretch=None) for one in (strong, usual)))
+    assert level.verdict is Verdict.ABOVE
+
+
+BANK = clean_bank(11, 150)
+
+
+def ranked(stretch: Stretch) -> tuple[Ranking, RankingState]:
+    """Two who got nearly all right, and half."""
+    known = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    test = Design.from_dict({}).build(BANK, learned=VersionLearning(interval_correction=known))
+    easy = BANK.b.argsort()[:40]
+    rows = [np.ones(40), np.arange(40) % 3 > 0]
+    states = [
+        test.replay(Response(item, float(score)) for item, score in zip(easy, row, strict=True))
+        for row in rows
+    ]
+    rules = RankingRules(min_items=40, max_items=40)
+    return Ranking(tests=(test,) * 2, rules=rules), RankingState(tuple(states))
+
+
+def test_a_ranking_ties_who_is_apart_by_what_estimates_are_thought_to_err() -> None:
+    plain, state = ranked(replace(STRETCH, beyond=None))
+    (pair,) = plain.ranks(state).pairs
+    assert (pair.above, pair.decided) == (0, True)
+    thetas = [member.belief.theta for member in state.members]
+    spread = (thetas[0] - thetas[1]) / 4.0
+    beyond = replace(LEANING, centre=thetas[1], spread=spread, leaning_above=0.9, doubt_above=0.05)
+    moved, same = ranked(replace(STRETCH, beyond=beyond))
+    (pair,) = moved.ranks(same).pairs
+    assert pair.above == 0  # in the order of what is shown as theta
+    assert not pair.decided
+    assert pair.p_above < 0.99
+    # Thought to be stronger still than estimated: no proof that they differ more.
+    stronger, same = ranked(replace(STRETCH, beyond=replace(beyond, leaning_above=-0.9)))
+    (pair,) = stronger.ranks(same).pairs
+    (level,) = (
+        ranked(replace(STRETCH, beyond=replace(beyond, leaning_above=0.0)))[0].ranks(same).pairs
+    )
+    assert pair.z <= level.z
+    assert pair.p_above >= level.p_above
