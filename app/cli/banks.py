@@ -1,5 +1,6 @@
 """`sextant banks`: bring item banks in and look at them."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,6 +25,8 @@ _MODELS = "1pl, 2pl, 3pl, 4pl, continuous"
 #: Fields of an import by the options that set them.
 _OPTIONS = {
     "/items": "--items",
+    "/map": "--map",
+    "/target_after": "--target-after",
     "/parameters": "--parameters",
     "/bundle": "--bundle",
     "/response_model": "--response-model",
@@ -160,7 +163,9 @@ def import_bank(
         _show_report(report)
         return
     body = given(
-        items=items and _sent(items, mapping),
+        items=items and _sent(items),
+        map=mapping and dict(mapping.fields),
+        target_after=target_after,
         parameters=parameters and _sent(parameters),
         response_model=response_model,
         scale=scale,
@@ -223,23 +228,13 @@ def _mapping(fields: str | None, target_after: str | None, items: Path | None) -
     return field_map(fields, target_after)
 
 
-def _sent(path: Path, mapping: "FieldMap | None" = None) -> dict[str, str]:
-    """A file as an import takes it.
-
-    Raises:
-        InvalidInputError: Not UTF-8.
-    """
-    if mapping is not None:
-        from app.cli.local_imports import mapped_lines
-
-        return {"name": f"{path.name}.jsonl", "content": mapped_lines(path, mapping)}
+def _sent(path: Path) -> dict[str, str]:
+    """A file as an import takes it."""
+    content = path.read_bytes()
     try:
-        return {"name": path.name, "content": path.read_text("utf-8")}
+        return {"name": path.name, "content": content.decode()}
     except UnicodeDecodeError:
-        raise InvalidInputError(
-            f"{path}: only text can be sent to a server: write it as CSV or JSONL in UTF-8, or "
-            "import it where the database is."
-        ) from None
+        return {"name": path.name, "content_base64": b64encode(content).decode()}
 
 
 app.command("show")(bank_views.show)

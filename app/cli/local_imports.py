@@ -1,7 +1,6 @@
 """Imports on the database of this machine, of files of any size, told as the API tells them."""
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
 from app.items import ScorerSpec
 from app.records.provisional import PROVISIONAL
-from app.services.banks.imports import BankImport, item_fields, new_item
+from app.services.banks.imports import BankImport
 from app.services.banks.provisional import told_guesses
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
@@ -77,17 +76,6 @@ def import_answers(name: str, request: AnswerImport, *, dry_run: bool) -> dict[s
         lambda services: services.response_sets.import_set(name, request, dry_run=dry_run)
     )
     return AnswerImportRead.of(report).model_dump(mode="json")
-
-
-def mapped_lines(path: Path, mapping: FieldMap) -> str:
-    """The items of a file of another form, as lines of an item file."""
-    records = _read(path, partial(read_mapped, mapping=mapping)) or ()
-    lines = []
-    for record in records:
-        fields = item_fields(new_item(record, ""))
-        del fields["expected_tokens"]
-        lines.append(json.dumps(fields, ensure_ascii=False))
-    return "\n".join(lines)
 
 
 class _Reader(Protocol[T_co]):

@@ -109,7 +109,8 @@ async def import_bundle(body: BundleCreate, response: Response, bundles: Bundles
 
     A bundle that was changed since it was written is refused.
     """
-    report = await bundles.import_file(body.bundle.to_domain("bundle"), body.name)
+    sent = await asyncio.to_thread(body.bundle.to_domain, "bundle")
+    report = await bundles.import_file(sent, body.name)
     if report.version is not None:
         response.headers["Location"] = f"/v1/banks/{report.bank.id}/versions/{report.version.id}"
     return ImportRead.read(report)
@@ -162,11 +163,15 @@ async def import_into_bank(
     `sextant banks import`, or in parts through `items:batch`. Large imports are worked on one after
     the other; who hangs up before its turn has come leaves the line.
     """
+    items, parameters = body.items, body.parameters
     reading = banks.files_read(
         bank,
         body.to_domain(),
-        items=body.items.to_domain("items") if body.items else None,
-        parameters=body.parameters.to_domain("parameters") if body.parameters else None,
+        items=await asyncio.to_thread(items.to_domain, "items") if items else None,
+        mapping=body.mapping,
+        parameters=await asyncio.to_thread(parameters.to_domain, "parameters")
+        if parameters
+        else None,
     )
     async with entered_while_connected(request, reading) as read:
         report = await banks.import_into(bank, read, dry_run=body.dry_run)

@@ -23,6 +23,7 @@ from app.api.schemas.common import (
     OwnedRead,
     Text,
 )
+from app.api.schemas.sent_files import SentContent
 from app.api.schemas.versions import (
     FindingRead,
     LongText,
@@ -32,6 +33,7 @@ from app.api.schemas.versions import (
     VersionRead,
     VersionSettings,
 )
+from app.exchange.mapped_items import FieldMap
 from app.items import BY_KIND, ScorerSpec
 from app.records.fields import shallow
 from app.services.banks.imports import BankImport
@@ -244,17 +246,29 @@ class BankRead(OwnedRead):
         )
 
 
-class UploadedFile(Input):
-    """A text file inside a JSON body."""
+FieldMapModel = Annotated[
+    dict[
+        Annotated[Text, StringConstraints(max_length=100)],
+        Annotated[Text, StringConstraints(min_length=1, max_length=200)],
+    ],
+    Field(min_length=1, max_length=20),
+]
 
-    content: Annotated[Text, Field(min_length=1)]
+
+class UploadedFile(SentContent):
+    """A file inside a JSON body: as text, or in base64 where it is none."""
+
     name: Annotated[Text, StringConstraints(min_length=1, max_length=200)] | None = Field(
         default=None, description="How faults name the file; its suffix tells the format."
     )
 
-    def to_domain(self, default_name: str) -> SentFile:
-        """The same for the service."""
-        return SentFile(self.name or default_name, self.content.encode())
+    def to_domain(self, field: str) -> SentFile:
+        """The same for the service; `field` of the body holds it, and names it if nothing else.
+
+        Raises:
+            InvalidInputError: Not base64.
+        """
+        return SentFile(self.name or field, self.in_bytes(f"/{field}"))
 
 
 class ImportCreate(VersionSettings):
@@ -263,6 +277,9 @@ class ImportCreate(VersionSettings):
     Items: JSONL or CSV. Parameters: mirt's CSV (`a1,d,g,u`) or `item,a,b,c,d`; they may also stand
     beside the items as `a`, `b`, `c`, `d`. Parameters make a new version. With `provisional` and
     without parameters they are guessed for all items of the bank, which can be asked at once.
+
+    Items of JSONL, CSV or Parquet files that were made for something else come in by a `map` of
+    their fields.
     """
 
     model_config = ConfigDict(
@@ -282,6 +299,16 @@ class ImportCreate(VersionSettings):
 
     items: UploadedFile | None = None
     parameters: UploadedFile | None = None
+    map: FieldMapModel | None = Field(
+        default=None,
+        description="Field of an item to the field of the file that it is made of, where the items "
+        "are no item file; dots lead into objects: `choices.text`.",
+        examples=[{"prompt": "question", "target": "answer"}],
+    )
+    target_after: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = Field(
+        default=None,
+        description="With `map`: the target is what follows this mark, its last one, in its field.",
+    )
     from_version: VersionName | None = None
     difficulty: Difficulty | None = Field(
         default=None,
@@ -296,11 +323,27 @@ class ImportCreate(VersionSettings):
             raise ValueError("give items, parameters or both")
         if self.parameters is not None and self.from_version is not None:
             raise ValueError("give one of parameters and from_version")
+        if self.map is not None and self.items is None:
+            raise ValueError("give items with map, which says how their fields are called")
+        if self.target_after is not None and self.map is None:
+            raise ValueError("give map with target_after: it names the field of the target")
         return self
+
+    @property
+    def mapping(self) -> FieldMap | None:
+        """How fields of the items' file are called, where it is no item file.
+
+        Raises:
+            InvalidInputError: An item has no field of a name.
+        """
+        if self.map is None:
+            return None
+        return FieldMap(fields=self.map, target_after=self.target_after)
 
     def to_domain(self) -> BankImport:
         """How to import, for the service."""
-        return BankImport(**self.model_dump(exclude={"items", "parameters", "dry_run"}))
+        files = {"items", "map", "target_after", "parameters"}
+        return BankImport(**self.model_dump(exclude={*files, "dry_run"}))
 
 
 class BundleCreate(Input):

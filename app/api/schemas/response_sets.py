@@ -1,6 +1,5 @@
 """Response sets and their imports as JSON."""
 
-import base64
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -8,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
 from app.api.schemas.common import MAX_LISTED, First, Input, Metadata, Name, Output, OwnedRead, Text
+from app.api.schemas.sent_files import SentContent
 from app.api.schemas.versions import LongText, UnparsedPolicy
-from app.errors import FieldProblem, InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
 from app.items import Outcome
@@ -101,25 +100,7 @@ class ResponseSetRead(OwnedRead):
         )
 
 
-#: Letters of base64 that are decoded in one go; a multiple of four.
-_PIECE = 1 << 18
-
-
-def _decoded(text: str) -> bytes:
-    """Base64, decoded in pieces: a file of megabytes would hold up all other threads.
-
-    Raises:
-        ValueError: It is not base64.
-    """
-    if "=" in text[:-2]:
-        raise ValueError("padding before its end")
-    return b"".join(
-        base64.b64decode(text[at : at + _PIECE], validate=True)
-        for at in range(0, len(text), _PIECE)
-    )
-
-
-class AnswerFile(Input):
+class AnswerFile(SentContent):
     """A file inside a JSON body: as text, or in base64 where it is none."""
 
     name: Annotated[
@@ -130,16 +111,9 @@ class AnswerFile(Input):
             " as in `gpt-5/samples_gsm8k_2026-11-20T10-00-00.jsonl`."
         )
     )
-    content: Annotated[Text, Field(min_length=1)] | None = None
     content_base64: Annotated[str, StringConstraints(min_length=4)] | None = Field(
         default=None, description="For `.eval`, Parquet and gzip files."
     )
-
-    @model_validator(mode="after")
-    def _has_one_content(self) -> Self:
-        if (self.content is None) == (self.content_base64 is None):
-            raise ValueError("give content or content_base64, and not both")
-        return self
 
     def to_domain(self, position: int) -> SourceFile:
         """The same for the service.
@@ -147,14 +121,7 @@ class AnswerFile(Input):
         Raises:
             InvalidInputError: Not base64.
         """
-        if self.content_base64 is None:
-            return SourceFile.of_bytes(self.name, (self.content or "").encode())
-        try:
-            content = _decoded(self.content_base64)
-        except ValueError as exc:  # a letter beyond ASCII is no binascii.Error
-            problem = FieldProblem(f"/files/{position}/content_base64", f"expected base64: {exc}")
-            raise InvalidInputError(f"{problem.detail}.", problems=[problem]) from exc
-        return SourceFile.of_bytes(self.name, content)
+        return SourceFile.of_bytes(self.name, self.in_bytes(f"/files/{position}"))
 
 
 class AnswerImportCreate(Input):

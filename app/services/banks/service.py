@@ -12,6 +12,7 @@ from app.confined import Lane
 from app.demo.bank import demo_bank
 from app.engine.lint import Finding
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
+from app.exchange.mapped_items import FieldMap
 from app.records.banks import Bank, BankVersion
 from app.services.banks.before import asking_as, from_version, with_texts
 from app.services.banks.draft import (
@@ -193,6 +194,7 @@ class BankService:
         request: BankImport,
         *,
         items: SentFile | None = None,
+        mapping: FieldMap | None = None,
         parameters: SentFile | None = None,
     ) -> AsyncIterator[BankImport]:
         """An import of files that were sent, for `import_into`; the block is its turn.
@@ -201,6 +203,7 @@ class BankService:
             bank: Id or name.
             request: How to import.
             items: Its items.
+            mapping: How their fields are called, where it is no item file.
             parameters: Their parameters.
 
         Raises:
@@ -216,7 +219,7 @@ class BankService:
         async with self._turn(is_large):
             yield replace(
                 request,
-                items=await self._reader.items(items) if items else (),
+                items=await self._reader.items(items, mapping) if items else (),
                 parameters=await self._reader.parameters(parameters) if parameters else None,
             )
 

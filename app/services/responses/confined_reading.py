@@ -26,6 +26,7 @@ from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError, LimitExceededError
 from app.exchange.item_record import ItemRecord, WrittenParameters
 from app.exchange.items import ItemRow, read_items, scan_items
+from app.exchange.mapped_items import FieldMap, read_mapped
 from app.exchange.parameters import read_parameters
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import ResponseFormat
@@ -116,9 +117,10 @@ class Reader:
             found = await asyncio.to_thread(Found.from_dict, value["found"])
             yield await asyncio.to_thread(_draft, request.answers.choices, value, output), found
 
-    async def items(self, file: SentFile) -> list[ItemRecord]:
-        """The items of a file, as `read_items`."""
-        async with self._made(read_sent_items, file.name, [file.content], file.name) as (_, output):
+    async def items(self, file: SentFile, mapping: FieldMap | None = None) -> list[ItemRecord]:
+        """The items of a file, as `read_items`, or as `read_mapped` where its fields are mapped."""
+        argument = {"name": file.name, "mapping": None if mapping is None else asdict(mapping)}
+        async with self._made(read_sent_items, argument, [file.content], file.name) as (_, output):
             rows = await asyncio.to_thread(lambda: list(_rows(output)))
         return [row.record for row in rows if row.record is not None]
 
@@ -213,9 +215,13 @@ def _request(argument: Any, attachments: Sequence[bytes]) -> AnswerImport:
     )
 
 
-def read_sent_items(name: str, attachments: Sequence[bytes], output: BinaryIO) -> None:
-    """Read an item file."""
-    records = read_items(attachments[0], name=name)
+def read_sent_items(argument: Any, attachments: Sequence[bytes], output: BinaryIO) -> None:
+    """Read an item file, or one whose fields are mapped."""
+    name, mapping = argument["name"], argument["mapping"]
+    if mapping is None:
+        records = read_items(attachments[0], name=name)
+    else:
+        records = read_mapped(attachments[0], name=name, mapping=FieldMap(**mapping))
     _refuse_too_many(name, len(records))
     for record in records:
         _write_row(ItemRow(record.row, record), output)
