@@ -5,7 +5,7 @@ Registered by `app.cli.banks`.
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
@@ -63,6 +63,7 @@ def show(
         "source": bank["source"] or "-",
         "visibility": bank["visibility"],
         "scorer": "not shown" if scorer is None else scorer["name"],
+        "answers end": "not shown" if scorer is None else _ends(bank["prompt"]["stop"]),
         "unparsed": bank["unparsed_policy"],
         "pretest": f"{bank['pretest_items']} items a session",
         "items": str(bank["n_items"]),
@@ -206,11 +207,20 @@ def show_version(version: Mapping[str, Any]) -> None:
     out.print(hashed, markup=False, soft_wrap=True)
 
 
+def _ends(stop: Sequence[str]) -> str:
+    """Where answers are cut off."""
+    return " or ".join(f"at {mark!r}" for mark in stop) or "where the model ends them"
+
+
 def _obtained(known: Mapping[str, Any]) -> str:
     """How the answers behind the parameters were obtained."""
     parts = [_MODES.get(str(known.get("mode")), "asked in an unknown way")]
     if "shots" in known:
         parts.append(f"{known['shots']} examples")
+    if "max_tokens" in known:
+        parts.append(f"at most {known['max_tokens']} tokens each")
+    if "temperature" in known:
+        parts.append(f"temperature {known['temperature']:g}")
     if "source" in known:
         parts.append(str(known["source"]))
     return "calibrated with " + ", ".join(parts)

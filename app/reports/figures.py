@@ -88,6 +88,8 @@ def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) 
         )
     elif "template_hash" in differing and "mode" not in differing:
         said.append("the prompt around the questions reads otherwise than when it was calibrated")
+    if "mode" not in differing:
+        said += _drawn_otherwise(asked, when_calibrated)
     if "scorer" in differing and "mode" not in differing:
         said.append("another scorer marks than when the bank was calibrated")
     if not said:
@@ -97,6 +99,23 @@ def asked_caution(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) 
         f"{words[:1].upper()}{words[1:]}. The score does not compare with those of the calibrated "
         "models."
     )
+
+
+def _drawn_otherwise(asked: Mapping[str, Any], when_calibrated: Mapping[str, Any]) -> list[str]:
+    said = []
+    limit, before = asked.get("max_tokens"), when_calibrated.get("max_tokens")
+    if limit is not None and before is not None and limit < before:  # a longer one cuts nothing off
+        said.append(
+            f"answers end after {limit} tokens here, and had up to {before} when the bank was "
+            "calibrated"
+        )
+    now, then = asked.get("temperature"), when_calibrated.get("temperature")
+    if now is not None and then is not None and now != then:
+        said.append(
+            f"answers are drawn at temperature {now:g} here, and were at {then:g} when the bank "
+            "was calibrated"
+        )
+    return said
 
 
 def interval_note(estimate: Mapping[str, Any]) -> str | None:

@@ -1,14 +1,17 @@
 """Recorded results over HTTP: questions as they were asked, answers, calibration, version."""
 
 import gzip
+import io
 import json
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from fastapi import FastAPI
+from pyarrow import parquet
 
 from app.acting import Acting, acting_for
 from app.services.container import Services
@@ -227,6 +230,65 @@ async def test_a_scorer_that_is_named_is_taken_and_what_it_marks_otherwise_is_to
     found = await begun(client, MOSTLY_RIGHT, default_scorer={"name": "numeric"})
     assert found["marking"]["agreement"]["words"] == "100.0% of 19 right and 0.0% of 1 wrong"
     assert (found["marking"]["n_differing"], len(found["marking"]["differing"])) == (1, 1)
+
+
+async def test_a_session_that_draws_answers_otherwise_says_so(client: Client) -> None:
+    settings = {"max_gen_toks": 256, "temperature": 0.7}
+    request = {"gen_args_0": {"arg_0": "2+2=", "arg_1": settings}}
+    found = await begun(client, {NAME: _row(arguments=request)}, publish=False)
+    assert (found["asked"]["max_tokens"], found["asked"]["temperature"]) == (256, 0.7)
+    (item,) = (await client.get("/v1/banks/made/items")).json()["data"]
+    made = await client.post(
+        "/v1/banks/made/versions",
+        json={
+            "parameters": [{"key": item["key"], "a": 1.0, "b": 0.0}],
+            "asked": {name: found["asked"][name] for name in ("mode", "max_tokens", "temperature")},
+        },
+    )
+    assert made.status_code == 201, made.text
+
+    async def caution(**sampling: Any) -> str | None:
+        body = {"bank": "made", "endpoint": {**COMPLETIONS, "sampling": sampling}}
+        session = await client.post("/v1/sessions", json=body)
+        assert session.status_code == 202, session.text
+        said: str | None = session.json()["asked"]["caution"]
+        return said
+
+    assert await caution(max_tokens=1024, temperature=0.7) is None
+    said = await caution(max_tokens=64, temperature=0.0)
+    assert said is not None
+    assert "nswers end after 64 tokens here, and had up to 256" in said
+    assert "drawn at temperature 0 here, and were at 0.7" in said
+
+
+async def test_files_of_another_form_are_taken_by_a_map_of_their_fields(client: Client) -> None:
+    table = pa.Table.from_pylist([{"q": {"text": "1 + 1?"}, "a": "so: #### 2", "level": 3}])
+    output = io.BytesIO()
+    parquet.write_table(table, output)
+    packed = b64encode(output.getvalue()).decode()
+    await client.post("/v1/banks", json={"name": "made"})
+    body = {
+        "items": {"content_base64": packed},
+        "map": {"prompt": "q.text", "target": "a", "difficulty": "level"},
+        "target_after": "####",
+        "provisional": True,
+    }
+    url = "/v1/banks/made/imports"
+    for wrong, words in (
+        ({"map": None}, "give map with target_after"),
+        ({"items": None}, "give items with map"),
+        ({"map": {"question": "q"}}, "Expected item fields of"),
+        ({"map": {"prompt": "body", "target": "a"}}, "expected a field 'body', found q, a, level"),
+        ({"items": {"content_base64": "a?b="}}, "expected base64"),
+    ):
+        refused = await client.post(url, json=body | wrong)
+        assert refused.status_code == 422, refused.text
+        assert words in refused.text
+    made = await client.post(url, json=body)
+    assert made.status_code == 201, made.text
+    assert made.json()["version"]["has_content"]
+    (item,) = (await client.get("/v1/banks/made/items")).json()["data"]
+    assert (item["key"], item["prompt"], item["target"]) == ("1", "1 + 1?", ["2"])
 
 
 async def test_a_bank_that_asks_otherwise_is_not_touched(client: Client) -> None:

@@ -133,12 +133,29 @@ def test_agreement_is_that_with_right_and_with_wrong_marks() -> None:
     assert agreement([], []).least is None
 
 
+def test_how_answers_were_drawn_is_carried_along() -> None:
+    settings = {"until": ["Q:", "\n"], "max_gen_toks": 64, "temperature": 0.5}
+    rows = [
+        {**row([(f"Q{n}?", settings)], n, exact_match=1.0), "resps": [["0"]], "acc": None}
+        for n in range(3)
+    ]
+    found = found_in(rows)
+    assert (found.asked["max_tokens"], found.asked["temperature"]) == (64, 0.5)
+    assert found.style["stop"] == ["Q:", "\n"]
+    greedy = [("Q2?", {**settings, "max_gen_toks": 128, "do_sample": False})]
+    mixed = [*rows[:2], {**rows[2], "arguments": row(greedy)["arguments"]}]
+    assert {"max_tokens", "temperature"}.isdisjoint(found_in(mixed).asked)
+    alone = found_in([mixed[2]])
+    assert (alone.asked["max_tokens"], alone.asked["temperature"]) == (128, 0.0)
+
+
 def test_an_import_of_answers_remembers_how_they_were_obtained() -> None:
     choices = Choices(filters=("flexible-extract",))
     files = sources(folders(2, 6))
     assert read_draft(AnswerImport(files=files, choices=choices)).choices.asked == {
         "mode": "generate",
         "shots": 1,
+        "temperature": 0.0,
         "source": "lm-eval results of sums, exact_match behind filter flexible-extract",
     }
     options = AnswerImport(

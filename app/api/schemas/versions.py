@@ -24,7 +24,9 @@ _SHOWN_OF_ARRAYS: Final = {
     "provisional": ("n_examinees", "n_answers", "answers_per_item", "se_b", "widening"),
     "curves": ("abilities", "dispersion", "errors"),
     # A scorer is a bank's content: of a withheld one it is told to few.
-    "asked": ("mode", "normalise", "shots", "template_hash", "source"),
+    "asked": (
+        *("mode", "normalise", "shots", "template_hash", "max_tokens", "temperature", "source"),
+    ),
 }
 
 
@@ -216,6 +218,12 @@ class AskedModel(Input):
         default=None, description="As `prompt_template_hash` of a session's provenance."
     )
     scorer: Annotated[Text, StringConstraints(min_length=1, max_length=100)] | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
+        default=None, description="Longest answer."
+    )
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        default=None, description="At which answers were drawn."
+    )
     source: ShortText | None = Field(default=None, description="Where they come from, in words.")
 
 

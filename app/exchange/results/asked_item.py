@@ -4,10 +4,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from app.exchange.recorded import Source
 from app.items import Message
+
+#: Beyond these a setting is a slip of the file.
+_MAX_TOKENS: Final = 10_000_000
+_MAX_TEMPERATURE: Final = 100.0
 
 Tool = Literal["lm-eval", "inspect"]
 
@@ -54,6 +58,7 @@ class AskedItem:
         targets: Accepted answers, as recorded.
         stop: Where answers ended.
         max_tokens: Longest answer; None where the file does not say.
+        temperature: At which answers were drawn; None where the file does not say.
     """
 
     prompt: str | None = None
@@ -63,10 +68,29 @@ class AskedItem:
     targets: tuple[str, ...] = ()
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
+    temperature: float | None = None
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """How long answers could be and at which temperature they were drawn, if it is known."""
+        known = {"max_tokens": self.max_tokens, "temperature": self.temperature}
+        return {name: value for name, value in known.items() if value is not None}
 
 
 class UnusableRowError(Exception):
     """A row that cannot become an item; its words say why."""
+
+
+def token_limit(value: object) -> int | None:
+    """A longest answer; None where it is none."""
+    return value if type(value) is int and 0 < value <= _MAX_TOKENS else None
+
+
+def temperature_of(value: object) -> float | None:
+    """A temperature; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 <= value <= _MAX_TEMPERATURE else None
 
 
 def digest_of(value: object) -> bytes:

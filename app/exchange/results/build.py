@@ -61,6 +61,7 @@ class _Builder:
             asked["normalise"] = style["normalise"]
         if known_shots is not None:
             asked["shots"] = known_shots
+        asked |= self._drawn()
         left_out: dict[str, list[str]] = {}
         for key, reason in self._seen.unusable.items():
             left_out.setdefault(reason, []).append(key)
@@ -177,6 +178,15 @@ class _Builder:
                 )
             )
         return told
+
+    def _drawn(self) -> dict[str, Any]:
+        """How long answers could be and how they were drawn, where it is one for all items."""
+        ways = [item.usual.drawn for item in self._seen.items.values()]
+        return {
+            name: value
+            for name, value in ways[0].items()
+            if all(w.get(name) == value for w in ways)
+        }
 
     def _likely_style(self, choices: list[Choice]) -> tuple[dict[str, Any], dict[str, str]]:
         """The prompt of a bank whose options are compared, and how targets name the right ones."""

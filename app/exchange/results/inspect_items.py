@@ -3,7 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.exchange.results.asked_item import AskedItem, UnusableRowError
+from app.exchange.results.asked_item import (
+    AskedItem,
+    UnusableRowError,
+    temperature_of,
+    token_limit,
+)
 from app.exchange.results.lm_eval_items import turns_of
 from app.items import ScorerSpec
 
@@ -17,8 +22,8 @@ _ANSWER = {
 _CHOICE = r"(?i)ANSWER\s*:\s*([A-Za-z\d ,]*[A-Za-z\d])"
 
 
-def asked_by(row: Mapping[str, Any]) -> AskedItem:
-    """What a sample says was sent.
+def asked_by(row: Mapping[str, Any], header: Mapping[str, Any]) -> AskedItem:
+    """What a sample says was sent, and its log of the answers.
 
     Raises:
         UnusableRowError: It does not say, or nothing that can be sent again.
@@ -30,7 +35,32 @@ def asked_by(row: Mapping[str, Any]) -> AskedItem:
     attached = row.get("attachments")
     if isinstance(attached, Mapping):
         before = [_resolved(turn, attached) for turn in before]
-    return AskedItem(messages=turns_of(before), targets=_targets(row.get("target")))
+    return AskedItem(
+        messages=turns_of(before),
+        targets=_targets(row.get("target")),
+        stop=_stops(header),
+        **drawn(header),
+    )
+
+
+def drawn(header: Mapping[str, Any]) -> dict[str, Any]:
+    """How long answers could be and at which temperature they were drawn, if a log says it."""
+    config = _config(header)
+    known = {
+        "max_tokens": token_limit(config.get("max_tokens")),
+        "temperature": temperature_of(config.get("temperature")),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _stops(header: Mapping[str, Any]) -> tuple[str, ...]:
+    marks = _config(header).get("stop_seqs")
+    return tuple(m for m in marks if isinstance(m, str) and m) if isinstance(marks, list) else ()
+
+
+def _config(header: Mapping[str, Any]) -> Mapping[str, Any]:
+    config = header.get("model_generate_config")
+    return config if isinstance(config, Mapping) else {}
 
 
 def _before_the_answer(turns: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,13 @@ from typing import Any, cast, get_args
 
 from app.exchange.json_text import small_json
 from app.exchange.recorded import Source
-from app.exchange.results.asked_item import AskedItem, UnusableRowError, common_space
+from app.exchange.results.asked_item import (
+    AskedItem,
+    UnusableRowError,
+    common_space,
+    temperature_of,
+    token_limit,
+)
 from app.items import Message, Role, ScorerSpec
 
 _DATE = re.compile(r"_(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d(?:\.\d+)?)\.jsonl$")
@@ -117,7 +123,10 @@ def asked_by(row: Mapping[str, Any]) -> AskedItem:
             messages=turns,
             targets=targets,
             stop=_stops(settings.get("until")),
-            max_tokens=_count(settings.get("max_gen_toks") or settings.get("max_tokens")),
+            max_tokens=token_limit(settings.get("max_gen_toks") or settings.get("max_tokens")),
+            temperature=0.0
+            if settings.get("do_sample") is False
+            else temperature_of(settings.get("temperature")),
         )
     texts = [
         (prompt, option)
@@ -236,10 +245,6 @@ def _targets(value: object) -> tuple[str, ...]:
 def _stops(value: object) -> tuple[str, ...]:
     marks = [value] if isinstance(value, str) else value if isinstance(value, list) else []
     return tuple(dict.fromkeys(mark for mark in marks if isinstance(mark, str) and mark))
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and value > 0 else None
 
 
 def written(row: Mapping[str, Any]) -> str | None:

@@ -144,8 +144,10 @@ class Questions:
         if item is not None and digest in item.words:
             item.counts[digest] += self._weight(seen)
             return item.words[digest]
-        by_tool = {"lm-eval": lm_eval_items.asked_by, "inspect": inspect_items.asked_by}
-        asked = by_tool[seen.tool](seen.row)
+        if seen.tool == "lm-eval":
+            asked = lm_eval_items.asked_by(seen.row)
+        else:
+            asked = inspect_items.asked_by(seen.row, seen.header)
         item = self.items.setdefault(seen.item, ItemSeen(seen.task))
         item.words[digest] = asked
         item.counts[digest] += self._weight(seen)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from app.exchange.results import inspect_items
 from app.exchange.results.asked_item import Seen, UnusableRowError
 from app.exchange.results.lm_eval_items import BY_METRIC, asked_by, config_of
 
@@ -30,7 +31,7 @@ def _way(seen: Seen) -> dict[str, Any]:
     after = f" behind filter {name}" if isinstance(name, str) and name != "none" else ""
     way: dict[str, Any] = {"source": f"{seen.tool} results of {seen.task}, {seen.metric}{after}"}
     if seen.tool == "inspect":
-        return {**way, "mode": "generate"}
+        return {**way, "mode": "generate", **inspect_items.drawn(seen.header)}
     try:
         asked = asked_by(seen.row)
     except UnusableRowError:
@@ -39,4 +40,5 @@ def _way(seen: Seen) -> dict[str, Any]:
     way["mode"] = "loglikelihood" if asked.options else "generate"
     if asked.options and seen.metric in BY_METRIC:
         way["normalise"] = BY_METRIC[seen.metric]
+    way |= asked.drawn
     return way if shots is None else {**way, "shots": shots}

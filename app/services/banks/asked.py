@@ -20,6 +20,8 @@ class Asked:
         shots: Examples before each item.
         template_hash: Of the prompt around the items, see `PromptStyle.template_hash`.
         scorer: Name of the scorer that marked.
+        max_tokens: Longest answer.
+        temperature: At which answers were drawn.
         wanted: The mode that the bank wants, where a session asks otherwise.
         source: Where the answers come from, in words.
     """
@@ -29,6 +31,8 @@ class Asked:
     shots: int | None = None
     template_hash: str | None = None
     scorer: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
     wanted: str | None = None
     source: str | None = None
 

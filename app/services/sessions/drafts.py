@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
+from app.adapters.prompting import GENERATE
 from app.engine import AdaptiveTest
 from app.engine.design.selection import CriterionName
 from app.records.endpoints import Endpoint, NewEndpoint
@@ -122,7 +123,7 @@ def provenance_of(
         "n_items": int(version.active.sum()),
         "n_never_asked": int((~version.active).sum()),
         "asking": version.asking(),
-        "asked": version.asked().to_dict() if endpoint else {},
+        "asked": _asked(version, endpoint) if endpoint else {},
         "asked_when_calibrated": dict(version.asked_when_calibrated),
         "unparsed_when_calibrated": version.unparsed_when_calibrated,
         "prompt_template_hash": version.prompt_style.template_hash,
@@ -131,6 +132,14 @@ def provenance_of(
         "private_endpoints": private_endpoints,
         "seed": seed,
     }
+
+
+def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:
+    asked = version.asked()
+    if asked.mode == GENERATE:
+        sampling = endpoint.settings.sampling
+        asked = replace(asked, max_tokens=sampling.max_tokens, temperature=sampling.temperature)
+    return asked.to_dict()
 
 
 def drawn_by_lot(plan: Mapping[str, Any], version: LoadedVersion) -> Mapping[str, Any]:
