@@ -1,8 +1,6 @@
 """`sextant banks from-results`: recorded results become a bank that can be asked."""
 
 import asyncio
-import gzip
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from glob import glob
 from pathlib import Path
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.3
 _LISTED = 5
-_GZIP = b"\x1f\x8b"
 
 
 @fail_clearly
@@ -187,15 +184,10 @@ async def _here(files: "list[SourceFile]", body: dict[str, Any]) -> Made:
 async def _there(named: Target, files: "list[SourceFile]", body: dict[str, Any]) -> Made:
     """On another server, which is sent the files."""
     from app.cli.client import ApiClient
+    from app.cli.sent_results import send
 
-    sent = []
-    for file in files:
-        with file.open() as stream:
-            content = stream.read()
-        packed = content if content.startswith((_GZIP, b"PK")) else gzip.compress(content, mtime=0)
-        sent.append({"name": file.name, "content_base64": b64encode(packed).decode()})
     async with ApiClient(named.url, named.key) as client:
-        begun = await client.post("/v1/banks:from-results", {**body, "files": sent})
+        begun = await send(client, files, body)
         _tell(begun)
         if begun["calibration"] is None:
             return begun, None, None

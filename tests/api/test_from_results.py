@@ -14,9 +14,10 @@ from fastapi import FastAPI
 from pyarrow import parquet
 
 from app.acting import Acting, acting_for
+from app.cli import sent_results
 from app.services.container import Services
 from tests.api.conftest import Client, NewClient
-from tests.exchange.lm_eval_files import folders
+from tests.exchange.lm_eval_files import folders, sources
 from tests.services.calibrations import run
 
 pytestmark = pytest.mark.usefixtures("fits_here")
@@ -230,6 +231,40 @@ async def test_a_scorer_that_is_named_is_taken_and_what_it_marks_otherwise_is_to
     found = await begun(client, MOSTLY_RIGHT, default_scorer={"name": "numeric"})
     assert found["marking"]["agreement"]["words"] == "100.0% of 19 right and 0.0% of 1 wrong"
     assert (found["marking"]["n_differing"], len(found["marking"]["differing"])) == (1, 1)
+
+
+async def test_files_beyond_one_request_go_to_a_server_in_parts(
+    client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Server:
+        parts = 0
+
+        async def post(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+            self.parts += 1
+            assert body is not None
+            assert sum(len(file["content_base64"]) for file in body["files"]) < 12_000
+            reply = await client.post(path, json=body)
+            assert reply.status_code == 202, reply.text
+            made: dict[str, Any] = reply.json()
+            return made
+
+    monkeypatch.setattr(sent_results, "_PART", 8000)
+    monkeypatch.setattr(sent_results, "_PIECE", 8000)  # no file goes in one piece
+    server, files = Server(), folders(24, 14)
+    settings = {"model": "1pl", "report_card": False, "publish": True, "default_scorer": None}
+    found = await sent_results.send(server, sources(files), {"name": "made", **settings})
+
+    assert server.parts > 5
+    assert (found["questions"], found["known_questions"], found["models"]) == (14, 0, 24)
+    assert found["asked"]["source"].endswith("24 models")
+    assert found["response_set"]["n_answers"] == 24 * 14
+    assert (found["marking"]["scorer"], found["asked"]["shots"]) == ("extract", 1)
+    version = await published(app, client, found["calibration"])
+    assert version["knowledge"]["asked"]["source"] == found["asked"]["source"]
+    whole = await begun(client, files, name="whole")
+    there = await published(app, client, whole["calibration"])
+    assert there["n_items"] == version["n_items"]
+    assert found["calibration"]["id"] != whole["calibration"]["id"]
 
 
 async def test_a_session_that_draws_answers_otherwise_says_so(client: Client) -> None:

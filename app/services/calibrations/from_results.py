@@ -190,14 +190,14 @@ class ResultBanks:
         records: Sequence[ItemRecord],
         marking: Marking,
     ) -> BankBegun:
-        asked = _asked(found, marking, len(draft.examinees))
+        asked = _asked(found, marking)
         # Who marks a withheld bank is told to few, and where answers come from to all.
         told = {name: known for name, known in asked.items() if name != "scorer"}
         draft.choices = replace(draft.choices, asked=told)
         incomplete = _incomplete(draft)
         spec = BankSpec(
             name=wanted.name,
-            description=f"Made of {asked['source']}.",
+            description=f"Made of {found.asked['source']}.",
             licence=wanted.licence,
             visibility=wanted.visibility,
             default_scorer=marking.scorer,
@@ -217,6 +217,8 @@ class ResultBanks:
             report, imported = await written()
         except AlreadyExistsError:  # somebody made one of that name meanwhile
             report, imported = await written()
+        n_models = imported.response_set.n_examinees
+        asked["source"] = f"{asked['source']}; {n_models} models"
         return BankBegun(
             bank=report.bank,
             items=report.items,
@@ -226,7 +228,7 @@ class ResultBanks:
             marking=marking,
             calibration=None,
             stopped=None,
-            n_models=imported.response_set.n_examinees,
+            n_models=n_models,
             incomplete=dict(list(incomplete.items())[:10]),
             n_incomplete=len(incomplete),
             choices=found.choices,
@@ -262,12 +264,12 @@ async def _set_of(uow: UnitOfWork, made: ResponseSet) -> ResponseSet:
         return await uow.response_sets.find(made.id, for_update=True)
 
 
-def _asked(found: Found, marking: Marking, n_models: int) -> dict[str, Any]:
+def _asked(found: Found, marking: Marking) -> dict[str, Any]:
     """How the answers were obtained: what the files say, and the prompt that is made of them."""
     style = Asked.of(PromptStyle.from_dict(found.style), marking.scorer).to_dict()
     if "shots" not in found.asked:  # nobody knows how many examples the texts hold
         style.pop("shots")
-    return {**style, **found.asked, "source": f"{found.asked['source']}; {n_models} models"}
+    return {**style, **found.asked}
 
 
 def _incomplete(draft: Draft) -> dict[str, int]:
