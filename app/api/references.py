@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Query
 
 BankRef = Annotated[
     str,
@@ -20,4 +20,8 @@ VersionRef = Annotated[
         description="Number, id, or `latest`.",
         examples=["latest"],
     ),
+]
+Erase = Annotated[
+    bool,
+    Query(description="For good, now, with all that was stored of it, or 409 with what uses it."),
 ]

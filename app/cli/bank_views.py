@@ -15,7 +15,7 @@ from app.cli.client import ApiClient
 from app.cli.connection import asked
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.files import write_blocks
-from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.options import AskServerOption, EraseOption, SameAsJsonOption, ServerKeyOption
 from app.cli.tables import show_facts
 
 app = typer.Typer(help="Look at item banks.")
@@ -150,12 +150,13 @@ def export(
 def delete(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    erase: EraseOption = False,
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
     """Delete a bank and free its name. Tests on its versions keep their results."""
     confirm(f"Delete the bank {name!r}?", yes=yes)
-    asked(server, server_key, lambda client: client.delete(_path(name)))
+    asked(server, server_key, lambda client: client.delete(_path(name), erase=erase))
     out.print(f"Deleted {name}.", markup=False, soft_wrap=True)
 
 

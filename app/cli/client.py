@@ -132,11 +132,17 @@ class ApiClient:
         document: dict[str, Any] = changed.json()
         return document
 
-    async def delete(self, path: str) -> None:
-        """DELETE what is as it was when it was last read: what changes meanwhile stays."""
+    async def delete(self, path: str, *, erase: bool = False) -> None:
+        """DELETE what is as it was when it was last read: what changes meanwhile stays.
+
+        Args:
+            path: Of the resource.
+            erase: For good, or not at all.
+        """
         found = await self._answer("GET", path)
         tag = found.headers.get("etag")
-        await self._answer("DELETE", path, headers={} if tag is None else {"If-Match": tag})
+        whole = f"{path}?erase=true" if erase else path
+        await self._answer("DELETE", whole, headers={} if tag is None else {"If-Match": tag})
 
     async def remove(self, path: str) -> None:
         """DELETE what has no states of its own."""

@@ -12,6 +12,7 @@ from app.cli.examinees import OPTIONS, saved_endpoint
 from app.cli.options import (
     AskServerOption,
     EndpointKeyOption,
+    EraseOption,
     KindOption,
     SameAsJsonOption,
     ServerKeyOption,
@@ -153,12 +154,17 @@ def probe(
 
 @app.command()
 @fail_clearly
-def delete(name: Name, server: AskServerOption = None, server_key: ServerKeyOption = None) -> None:
+def delete(
+    name: Name,
+    erase: EraseOption = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
     """Delete a saved endpoint. Tests that used it keep their results."""
 
     async def remove(client: ApiClient) -> None:
         endpoint = await saved_endpoint(client, name)
-        await client.delete(f"/v1/endpoints/{endpoint['id']}")
+        await client.delete(f"/v1/endpoints/{endpoint['id']}", erase=erase)
 
     asked(server, server_key, remove)
     out.print(f"Deleted {name}.", markup=False, soft_wrap=True)

@@ -17,6 +17,10 @@ AskServerOption = Annotated[
         "this machine, which is also called `local`.",
     ),
 ]
+EraseOption = Annotated[
+    bool,
+    typer.Option("--erase", help="For good, with all texts; refused while tests use it."),
+]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
 ]

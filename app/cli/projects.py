@@ -90,11 +90,12 @@ def list_projects(
 @fail_clearly
 def delete(
     project: Annotated[str, typer.Argument(help="Its id or name.")],
+    erase: Annotated[bool, typer.Option("--erase", help="With all that it holds.")] = False,
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
-    """Delete a project that holds nothing, with its keys."""
-    asked(server, server_key, lambda client: client.delete(_path(project)))
+    """Delete a project that holds nothing, with its keys; or one with all that it holds."""
+    asked(server, server_key, lambda client: client.delete(_path(project), erase=erase))
     err.print(f"Deleted project {project!r}.", markup=False, soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from cachetools import TTLCache
 
 from app.acting import DEFAULT_PROJECT
+from app.errors import InvalidStateError
 from app.records.projects import Limits, Project, Retention
 from app.records.spend import DaySpend
 from app.storage.database import Database
@@ -111,14 +112,31 @@ class ProjectService:
         self._seen.clear()
         return updated
 
-    async def delete(self, project: str, revision: int) -> None:
+    async def delete(self, project: str, revision: int, *, erases: bool = False) -> None:
         """Remove a project that holds nothing, with its keys.
+
+        Args:
+            project: Id or name.
+            revision: What the caller saw.
+            erases: Remove all that it holds first.
 
         Raises:
             NotFoundError: No such project.
             PreconditionFailedError: It has changed since.
-            InvalidStateError: It holds something, or is the one that always exists.
+            InvalidStateError: It holds something, or is the one that always exists; or, where all
+                is to be erased, something is under way or others measure on its banks.
         """
         async with self._database.unit_of_work() as uow:
+            await uow.removals.unused()
+            if erases and project != DEFAULT_PROJECT:
+                found = await uow.projects.find(project, for_update=True)
+                keeping = await uow.removals.keeping_project(found.id)
+                if keeping:
+                    raise InvalidStateError(
+                        f"Project {found.name!r} cannot be erased because of {keeping}: cancel "
+                        "what is under way; what others measured on its shared banks is theirs to "
+                        "delete."
+                    )
+                await uow.removals.whole_project(found.id)
             await uow.projects.delete(project, revision)
         self._seen.clear()

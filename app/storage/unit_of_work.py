@@ -27,6 +27,7 @@ from app.storage.repositories.items import ItemRepository
 from app.storage.repositories.logins import LoginRepository
 from app.storage.repositories.projects import ProjectRepository
 from app.storage.repositories.rankings import RankingRepository
+from app.storage.repositories.removals import RemovalRepository
 from app.storage.repositories.response_sets import ResponseSetRepository
 from app.storage.repositories.secrets import SecretRepository
 from app.storage.repositories.sessions import SessionRepository
@@ -101,6 +102,7 @@ class UnitOfWork:
         self.events = EventRepository(self._db)
         self.spend = SpendRepository(self._db)
         self.installations = InstallationRepository(self._db)
+        self.removals = RemovalRepository(self._db)
 
     async def ping(self) -> None:
         """Ask the server for an answer.

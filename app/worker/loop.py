@@ -234,6 +234,7 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
                     await uow.answers.purge()
                     await uow.spend.purge()
                     await uow.projects.forget()
+                    await uow.removals.unused()
                     await uow.audit.purge()
                 next_purge = time.monotonic() + _PURGE_S
         except DatabaseUnavailableError:

@@ -81,10 +81,11 @@ async def test_another_key_cannot_open_the_secrets(
 
 
 async def test_a_deleted_endpoint_is_gone_for_users_and_serves_its_sessions_to_the_end(
-    endpoints: EndpointService,
+    endpoints: EndpointService, database: Database
 ) -> None:
     created = await endpoints.create(spec())
-    await endpoints.delete(created.id, expected_revision=1)
+    async with database.unit_of_work() as uow:  # as the service does where sessions use it
+        await uow.endpoints.archive(created.id, expected_revision=1)
     with pytest.raises(NotFoundError):
         await endpoints.get(created.id)
     assert (await endpoints.ready(created.id)).config.model == "m"

@@ -11,7 +11,7 @@ from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.presence import entered_while_connected
-from app.api.references import BankRef
+from app.api.references import BankRef, Erase
 from app.api.routing import router as make_router
 from app.api.schemas.banks import (
     BankCreate,
@@ -90,11 +90,16 @@ async def update_bank(
 
 
 @router.delete(
-    "/{bank}", status_code=204, dependencies=[caller("banks:write")], responses=CONDITIONAL
+    "/{bank}",
+    status_code=204,
+    dependencies=[caller("banks:write")],
+    responses={**errors(InvalidStateError), **CONDITIONAL},
 )
-async def delete_bank(bank: BankRef, revision: ExpectedRevision, banks: Banks) -> None:
+async def delete_bank(
+    bank: BankRef, revision: ExpectedRevision, banks: Banks, erase: Erase = False
+) -> None:
     """Delete a bank and free its name. Sessions on its versions keep their results."""
-    await banks.delete_bank(bank, revision)
+    await banks.delete_bank(bank, revision, erases=erase)
 
 
 @router.post(

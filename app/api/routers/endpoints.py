@@ -8,6 +8,7 @@ from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
+from app.api.references import Erase
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead, Name
 from app.api.schemas.endpoints import (
@@ -28,6 +29,7 @@ from app.errors import (
     EndpointRejectedError,
     EndpointUnauthorizedError,
     ExamineeTimeoutError,
+    InvalidStateError,
     MalformedAnswerError,
     NotFoundError,
     PreconditionFailedError,
@@ -127,7 +129,7 @@ async def update_endpoint(
     "/{endpoint_id}",
     status_code=204,
     dependencies=[caller("run")],
-    responses=CONDITIONAL,
+    responses={**errors(InvalidStateError), **CONDITIONAL},
 )
 async def delete_endpoint(
     endpoint_id: EndpointId,
@@ -135,10 +137,11 @@ async def delete_endpoint(
     endpoints: Endpoints,
     sight: Seen,
     guard: MarkerGuardDep,
+    erase: Erase = False,
 ) -> None:
     """Delete an endpoint. Sessions that used it keep their results."""
     await guard.require_free(sight, endpoint_id=endpoint_id)
-    await endpoints.delete(endpoint_id, expected_revision=revision)
+    await endpoints.delete(endpoint_id, expected_revision=revision, erases=erase)
 
 
 @router.post(

@@ -8,6 +8,7 @@ from app.api.errors import CONDITIONAL, errors
 from app.api.etags import ExpectedRevision, etag
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
+from app.api.references import Erase
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
 from app.api.schemas.projects import (
@@ -106,7 +107,7 @@ async def update_project(
     responses={**errors(InvalidStateError), **CONDITIONAL},
 )
 async def delete_project(
-    project: ProjectRef, revision: ExpectedRevision, projects: Projects
+    project: ProjectRef, revision: ExpectedRevision, projects: Projects, erase: Erase = False
 ) -> None:
     """Delete a project that holds nothing, with its keys. What was done in it stays on record."""
-    await projects.delete(project, revision)
+    await projects.delete(project, revision, erases=erase)

@@ -141,15 +141,32 @@ class BankService:
             updated = await uow.banks.update(old.id, revision, changes)
             return await _overview(uow, updated)
 
-    async def delete_bank(self, bank: str, revision: int) -> None:
+    async def delete_bank(self, bank: str, revision: int, *, erases: bool = False) -> None:
         """Take a bank out of use. Sessions on its versions stay and can go on.
+
+        With the last of them, or at once where there is none, its rows go for good.
+
+        Args:
+            bank: Id or name.
+            revision: What the caller saw.
+            erases: Let it go for good now, with the calibrations that were published as its
+                versions, or refuse.
 
         Raises:
             NotFoundError: No such bank.
             PreconditionFailedError: It is not at `revision` any more.
+            InvalidStateError: It is to be erased, and something stands on it.
         """
         async with self._database.unit_of_work() as uow:
-            await uow.banks.archive(bank, revision)
+            found = await uow.banks.archive(bank, revision)
+            if erases:
+                users = await uow.removals.users_of_bank(found.id, found.project_id)
+                if users:
+                    raise InvalidStateError(
+                        f"Bank {found.name!r} is in use by {users}: delete these first."
+                    )
+                await uow.removals.published_from(found.id)
+            await uow.removals.unused(found.id, endpoints=())
 
     async def import_bank(
         self, spec: BankSpec, request: BankImport, *, dry_run: bool = False

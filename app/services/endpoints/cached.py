@@ -5,6 +5,7 @@ body, and the number of the repeat. Calls for a withheld bank are known by the b
 whoever guesses a question of it could find out by asking whether it was asked before.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from app.acting import owner
 from app.adapters.base import Completion, CompletionRequest, Examinee
 from app.adapters.likelihood import Likelihood, LikelihoodRequest, ShowsRequests
+from app.errors import ConflictError
 from app.items import FinishReason
 from app.services.endpoints.calls import RateLimited
 from app.services.patience import patiently
@@ -35,12 +37,14 @@ class Cached:
         inner: Makes the calls.
         database: Where answers are kept.
         realm: Id of a withheld bank that all calls are for; empty for open ones.
+        session_id: The session that asks.
     """
 
-    def __init__(self, inner: RateLimited, database: Database, realm: str) -> None:
+    def __init__(self, inner: RateLimited, database: Database, realm: str, session_id: str) -> None:
         self._inner = inner
         self._database = database
         self._realm = realm
+        self._session_id = session_id
 
     @property
     def examinee(self) -> Examinee:
@@ -105,9 +109,10 @@ class Cached:
 
         async def keep() -> None:
             async with self._database.unit_of_work() as uow:
-                await uow.answers.keep(key, value)
+                await uow.answers.keep(key, value, session_id=self._session_id)
 
-        await patiently(keep)
+        with contextlib.suppress(ConflictError):  # the session was deleted meanwhile
+            await patiently(keep)
 
 
 def _jsonable(values: Mapping[str, Any]) -> dict[str, Any]:

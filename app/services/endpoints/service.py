@@ -24,6 +24,7 @@ from app.errors import (
     ExamineeError,
     FieldProblem,
     InvalidInputError,
+    InvalidStateError,
     NotFoundError,
     SecretsError,
 )
@@ -212,15 +213,32 @@ class EndpointService:
                 expected_revision=expected_revision,
             )
 
-    async def delete(self, endpoint_id: str, *, expected_revision: int) -> None:
+    async def delete(
+        self, endpoint_id: str, *, expected_revision: int, erases: bool = False
+    ) -> None:
         """Delete an endpoint; sessions that used it keep referring to it.
+
+        With the last of them, or at once where there is none, its row goes with its secrets.
+
+        Args:
+            endpoint_id: Its id.
+            expected_revision: What the caller saw.
+            erases: Let it go for good now, or refuse.
 
         Raises:
             NotFoundError: No such endpoint.
             PreconditionFailedError: It was changed since `expected_revision`.
+            InvalidStateError: It is to be erased, and sessions stand on it.
         """
         async with self._database.unit_of_work() as uow:
-            await uow.endpoints.archive(endpoint_id, expected_revision=expected_revision)
+            found = await uow.endpoints.archive(endpoint_id, expected_revision=expected_revision)
+            if erases:
+                users = await uow.removals.users_of_endpoint(found.id, found.project_id)
+                if users:
+                    raise InvalidStateError(
+                        f"Endpoint {endpoint_id} is in use by {users}: delete these first."
+                    )
+            await uow.removals.unused(endpoint_id, endpoints=[endpoint_id])
 
     async def probe(self, endpoint_id: str) -> ProbeReport:
         """Ask the endpoint what it can do.

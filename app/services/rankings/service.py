@@ -249,7 +249,9 @@ class RankingService:
             InvalidStateError: It has not ended.
         """
         async with self._database.unit_of_work() as uow:
+            asked = await uow.removals.endpoints_of(ranking_id)
             await uow.rankings.delete(ranking_id)
+            await uow.removals.unused(ranking_id, endpoints=asked)
 
     def _in_common(
         self, version: LoadedVersion, endpoints: Sequence[EndpointSettings]

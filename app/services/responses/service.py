@@ -118,6 +118,7 @@ class ResponseSetService:
                     "that first."
                 )
             await uow.response_sets.delete(response_set, revision)
+            await uow.removals.unused(found.id, endpoints=())
 
     async def import_into(
         self, response_set: str, request: AnswerImport, *, dry_run: bool = False

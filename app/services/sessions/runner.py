@@ -228,7 +228,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         if not run.plan.cache:
             return None
         realm = "" if record.bank_visibility == OPEN and not record.withheld else record.bank_id
-        return lambda calling: Cached(calling, self._database, realm)
+        return lambda calling: Cached(calling, self._database, realm, record.id)
 
     async def _next_closed(self, live: LiveSession, calls: InFlight[Closing]) -> dict[int, Closing]:
         """Wait for the next answers; past the time limit, give up those in flight."""

@@ -272,7 +272,9 @@ class SessionService:
             InvalidStateError: It has not ended.
         """
         async with self._database.unit_of_work() as uow:
+            asked = await uow.removals.endpoints_of(session_id)
             await uow.sessions.delete(session_id)
+            await uow.removals.unused(session_id, endpoints=asked)
 
     async def events(
         self, session_id: str, *, after: int = 0, limit: int = 500

@@ -27,13 +27,23 @@ class AnswerRepository:
         )
         return (await self._db.scalars(query)).one_or_none()
 
-    async def keep(self, key: str, answer: dict[str, Any]) -> None:
-        """Keep an answer; one that is kept already stays, unless it is too old."""
-        statement = insert(KeptAnswerRow).values(key=key, answer=answer)
+    async def keep(self, key: str, answer: dict[str, Any], *, session_id: str) -> None:
+        """Keep an answer; one that is kept already stays, unless it is too old.
+
+        Args:
+            key: Of the call.
+            answer: What came.
+            session_id: The session that asked: the answer goes with it.
+        """
+        statement = insert(KeptAnswerRow).values(key=key, answer=answer, session_id=session_id)
         await self._db.execute(
             statement.on_conflict_do_update(
                 index_elements=[KeptAnswerRow.key],
-                set_={"answer": answer, "created_at": func.clock_timestamp()},
+                set_={
+                    "answer": answer,
+                    "session_id": session_id,
+                    "created_at": func.clock_timestamp(),
+                },
                 where=KeptAnswerRow.created_at < func.clock_timestamp() - KEEP,
             )
         )

@@ -93,7 +93,7 @@ class BankRepository:
         )
         return await self.find(bank.id)
 
-    async def archive(self, bank_id: str, revision: int) -> None:
+    async def archive(self, bank_id: str, revision: int) -> Bank:
         """Take a bank out of use and free its name; sessions keep their versions.
 
         Raises:
@@ -105,6 +105,7 @@ class BankRepository:
         await self._db.execute(
             update(BankRow).where(BankRow.id == bank.id).values(archived_at=func.now())
         )
+        return bank
 
     async def used_elsewhere(self, bank_id: str) -> bool:
         """Whether another project has measured on a bank."""

@@ -168,7 +168,8 @@ class ProjectRepository:
         if held:
             what = ", ".join(f"{count} {noun}{'s' * (count > 1)}" for noun, count in held.items())
             raise InvalidStateError(
-                f"Project {project.name!r} holds {what}: delete what it holds first."
+                f"Project {project.name!r} holds {what}: delete what it holds first, or erase it "
+                "with the project."
             )
         await self._db.execute(delete(ProjectRow).where(ProjectRow.id == project.id))
 

@@ -101,6 +101,10 @@ class KeptAnswerRow(Base):
 
     key: Mapped[str] = mapped_column(primary_key=True)
     answer: Mapped[Json]
+    #: The session that asked, with which it goes; null in rows older than this column.
+    session_id: Mapped[str | None] = mapped_column(
+        ForeignKey("sessions.id", ondelete="CASCADE"), index=True
+    )
     created_at: Mapped[datetime] = mapped_column(server_default=func.now(), index=True)
 
 

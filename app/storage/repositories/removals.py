@@ -1,0 +1,211 @@
+"""What goes for good: banks and endpoints that nothing uses, and whole projects.
+
+A deleted bank or endpoint is only hidden as long as sessions stand on it. It goes, with all its
+texts and secrets, together with the last of them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.sql.elements import TextClause
+
+from app.storage.scoping import of_opened
+
+#: Ids of users that are named; of more the number is told.
+_NAMED = 10
+
+_ON_BANK = """
+    SELECT '{noun}', o.id, o.project_id FROM {table} o JOIN bank_versions v
+        ON v.id = o.bank_version_id WHERE v.bank_id = :id
+"""
+
+
+def _statement(sql: str, what: str) -> TextClause:
+    return text(sql).execution_options(**of_opened(what))
+
+
+_USERS_OF_BANK = _statement(
+    f"{_ON_BANK.format(noun='session', table='sessions')} UNION ALL "
+    f"{_ON_BANK.format(noun='ranking', table='rankings')} ORDER BY 1 DESC, 2",
+    "the bank",
+)
+_MARKS_FOR = """
+    jsonb_path_exists(s.provenance, '$.scorer_endpoints.*.id ? (@ == $wanted)',
+        jsonb_build_object('wanted', e.id))
+"""
+_USERS_OF_ENDPOINT = _statement(
+    f"""
+    SELECT 'session', s.id, s.project_id FROM sessions s JOIN endpoints e ON e.id = :id
+        WHERE s.endpoint_id = e.id OR {_MARKS_FOR} ORDER BY 2
+    """,  # noqa: S608 (a constant above)
+    "the endpoint",
+)
+
+_UNUSED_BANKS = _statement(
+    """
+    SELECT b.id FROM banks b WHERE b.archived_at IS NOT NULL AND NOT EXISTS (
+        SELECT FROM bank_versions v WHERE v.bank_id = b.id AND (
+            EXISTS (SELECT FROM sessions s WHERE s.bank_version_id = v.id)
+            OR EXISTS (SELECT FROM rankings r WHERE r.bank_version_id = v.id)))
+    FOR UPDATE OF b
+    """,
+    "what nobody uses any more",
+)
+#: Those without a name came with a session.
+_UNUSED_ENDPOINTS, _UNUSED_OF_THESE = (
+    _statement(
+        f"""
+        WITH hidden AS MATERIALIZED (
+            SELECT e.id FROM endpoints e WHERE (e.archived_at IS NOT NULL OR e.name IS NULL)
+                AND NOT EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id) {which}
+        )
+        DELETE FROM endpoints e USING hidden WHERE e.id = hidden.id
+            AND NOT EXISTS (SELECT FROM sessions s WHERE {_MARKS_FOR})
+        """,  # noqa: S608 (constants)
+        "what nobody uses any more",
+    )
+    for which in ("", "AND e.id = ANY(:ids)")
+)
+_ENDPOINTS_OF = _statement(
+    """
+    SELECT endpoint_id FROM sessions WHERE (id = :id OR ranking_id = :id)
+        AND endpoint_id IS NOT NULL
+    UNION SELECT jsonb_path_query(provenance, '$.scorer_endpoints.*.id') #>> '{}'
+        FROM sessions WHERE id = :id OR ranking_id = :id
+    """,
+    "the session or ranking, which is opened next",
+)
+_UNPUBLISH = _statement(
+    "UPDATE calibrations SET bank_id = NULL, bank_version_id = NULL WHERE bank_id = ANY(:ids)",
+    "what nobody uses any more",
+)
+_DROP_BANKS = _statement("DELETE FROM banks WHERE id = ANY(:ids)", "what nobody uses any more")
+_DROP_CALIBRATIONS = _statement("DELETE FROM calibrations WHERE bank_id = :id", "the bank")
+_DROP_ANSWERS = _statement(
+    """
+    DELETE FROM idempotency_keys WHERE EXISTS (
+        SELECT FROM unnest(CAST(:ids AS text[])) gone
+        WHERE strpos(response_headers ->> 'location', gone) > 0)
+    """,
+    "the answer that told of it",
+)
+
+_UNDERWAY = _statement(
+    """
+    SELECT noun, id, :id FROM (
+        SELECT 'session' AS noun, id FROM sessions WHERE project_id = :id AND finished_at IS NULL
+        UNION ALL SELECT 'ranking', id FROM rankings WHERE project_id = :id AND finished_at IS NULL
+        UNION ALL SELECT 'calibration', id FROM calibrations
+            WHERE project_id = :id AND finished_at IS NULL AND parent_id IS NULL
+        UNION ALL SELECT 'installation', id FROM installations
+            WHERE project_id = :id AND finished_at IS NULL
+    ) o ORDER BY 1, 2
+    """,
+    "the project",
+)
+_FROM_ELSEWHERE = _statement(
+    """
+    SELECT 'session', s.id, s.project_id FROM sessions s
+        JOIN bank_versions v ON v.id = s.bank_version_id JOIN banks b ON b.id = v.bank_id
+        WHERE b.project_id = :id AND s.project_id <> :id
+    """,
+    "the project",
+)
+#: Of a project, in the order in which nothing points at what goes.
+_OF_PROJECT = [
+    _statement(
+        "DELETE FROM spend WHERE owner_id = :id "
+        "OR owner_id IN (SELECT id FROM endpoints WHERE project_id = :id)",
+        "the project",
+    ),
+    *(
+        _statement(f"DELETE FROM {table} WHERE project_id = :id", "the project")  # noqa: S608
+        for table in (
+            *("sessions", "rankings", "calibrations", "response_sets", "banks", "endpoints"),
+            "installations",
+        )
+    ),
+]
+_DROP_KEYS_ANSWERS = _statement(
+    "DELETE FROM idempotency_keys i USING api_keys k WHERE k.project_id = :id "
+    "AND i.principal = k.id",
+    "the project",
+)
+
+
+class RemovalRepository:
+    """Removes rows for good, within one transaction."""
+
+    def __init__(self, db: AsyncSession) -> None:
+        self._db = db
+
+    async def users_of_bank(self, bank_id: str, project_id: str) -> str:
+        """What stands on a bank, as words; empty where nothing does."""
+        return await self._told(_USERS_OF_BANK, bank_id, project_id)
+
+    async def users_of_endpoint(self, endpoint_id: str, project_id: str) -> str:
+        """Which sessions asked an endpoint, or were marked by it, as words."""
+        return await self._told(_USERS_OF_ENDPOINT, endpoint_id, project_id)
+
+    async def keeping_project(self, project_id: str) -> str:
+        """What of a project is under way, or of others stands on its banks, as words."""
+        underway = await self._told(_UNDERWAY, project_id, project_id)
+        elsewhere = await self._told(_FROM_ELSEWHERE, project_id, project_id)
+        return ", ".join(filter(None, (underway, elsewhere)))
+
+    async def published_from(self, bank_id: str) -> None:
+        """Remove the calibrations that were published as versions of a bank."""
+        await self._db.execute(_DROP_CALIBRATIONS, {"id": bank_id})
+
+    async def endpoints_of(self, resource_id: str) -> list[str]:
+        """Ids of endpoints that a session or a ranking asked, or was marked by."""
+        return list((await self._db.scalars(_ENDPOINTS_OF, {"id": resource_id})).all())
+
+    async def unused(self, *gone: str, endpoints: Sequence[str] | None = None) -> None:
+        """Remove what was deleted, or came with a session, and nothing stands on any more.
+
+        Calibrations published as versions of such a bank count as not published again.
+
+        Args:
+            gone: Ids of what was just removed: kept answers to calls that made it go too.
+            endpoints: Ids of endpoints that may be among that; None: any.
+        """
+        found = (await self._db.scalars(_UNUSED_BANKS)).all()
+        if found:
+            await self._db.execute(_UNPUBLISH, {"ids": list(found)})
+            await self._db.execute(_DROP_BANKS, {"ids": list(found)})
+        if endpoints is None:
+            await self._db.execute(_UNUSED_ENDPOINTS)
+        elif endpoints:
+            await self._db.execute(_UNUSED_OF_THESE, {"ids": list(endpoints)})
+        ids = [*gone, *found]
+        if ids:
+            await self._db.execute(_DROP_ANSWERS, {"ids": ids})
+
+    async def whole_project(self, project_id: str) -> None:
+        """Remove all that belongs to a project, but its row and its keys."""
+        for statement in (*_OF_PROJECT, _DROP_KEYS_ANSWERS):
+            await self._db.execute(statement, {"id": project_id})
+
+    async def _told(self, query: TextClause, resource_id: str, project_id: str) -> str:
+        rows = (await self._db.execute(query, {"id": resource_id})).all()
+        parts = []
+        for noun in dict.fromkeys(row[0] for row in rows):
+            own = [row[1] for row in rows if row[0] == noun and row[2] == project_id]
+            if own:
+                parts.append(f"{_many(len(own), noun)} ({_list(own)})")
+            others = sum(row[0] == noun and row[2] != project_id for row in rows)
+            if others:
+                parts.append(f"{_many(others, noun)} of other projects")
+        return ", ".join(parts)
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count > 1)}"
+
+
+def _list(ids: Sequence[Any]) -> str:
+    more = ", ..." if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more

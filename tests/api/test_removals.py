@@ -1,0 +1,206 @@
+"""What is deleted is gone: no row of any table has its texts; and what refuses says why."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+from fastapi import FastAPI
+from psycopg import sql
+
+from app.main import create_app
+from app.services.api_keys import ApiKeyService
+from app.services.projects import ProjectService
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+from tests.api.conftest import BASE_URL, Client
+from tests.databases import libpq
+from tests.servers import serving
+from tests.servers.fault_server import FaultServer
+
+MARK = "xylophone-7391"
+
+
+@pytest.fixture
+async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
+    """The application with a worker."""
+    app = create_app(settings, database, background=running_worker)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+def faults() -> FaultServer:
+    body = (
+        b'{"id":"1","object":"chat.completion","model":"m","choices":[{"index":0,"message":'
+        b'{"role":"assistant","content":"the xylophone-7391"},"finish_reason":"stop"}],'
+        b'"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}'
+    )
+    return FaultServer(answers={"said": (200, {"content-type": "application/json"}, body)})
+
+
+def rows_with(database_url: str, mark: str) -> set[str]:
+    """`table.column` of all rows of all tables that have a text in them, as text or as bytes."""
+    found = set()
+    with psycopg.connect(libpq(database_url)) as connection:
+        columns = connection.execute(
+            "SELECT table_schema, table_name, column_name FROM information_schema.columns "
+            "JOIN information_schema.tables USING (table_schema, table_name) "
+            "WHERE table_schema IN ('public', 'procrastinate') AND table_type = 'BASE TABLE'"
+        ).fetchall()
+        for schema, table, column in columns:
+            query = sql.SQL(
+                "SELECT count(*) FROM {} WHERE strpos({column}::text, {mark}) > 0 "
+                "OR strpos({column}::text, encode({mark}::bytea, 'hex')) > 0"
+            ).format(
+                sql.Identifier(schema, table),
+                column=sql.Identifier(column),
+                mark=sql.Literal(mark),
+            )
+            counted = connection.execute(query).fetchone()
+            if counted and counted[0]:
+                found.add(f"{table}.{column}")
+    return found
+
+
+async def done(client: Client, path: str, body: object) -> Any:
+    answer = await client.post(path, json=body)
+    assert answer.is_success, answer.text
+    return answer.json()
+
+
+async def deleted(client: Client, path: str, *, erase: bool = False) -> httpx2.Response:
+    tag = (await client.get(path)).headers.get("etag")
+    headers = {} if tag is None else {"If-Match": tag}
+    return await client.delete(f"{path}?erase=true" if erase else path, headers=headers)
+
+
+async def measured(client: Client, url: str, **changes: object) -> dict[str, Any]:
+    """A bank with marked items, and an ended session on it whose answers have the mark, too."""
+    bank = await done(client, "/v1/banks", {"name": f"bank-{MARK}"})
+    lines = [
+        json.dumps({"key": f"q{n}", "prompt": f"Which {MARK}?", "target": f"the {MARK}"})
+        for n in range(3)
+    ]
+    imported = {
+        "items": {"content": "\n".join(lines), "name": "items.jsonl"},
+        "parameters": {"content": "item,a,b,c,d\nq0,1,0,0,1\nq1,1,0.1,0,1\nq2,1,0.2,0,1\n"},
+    }
+    await done(client, f"/v1/banks/{bank['id']}/imports", imported)
+    body = {
+        "bank": bank["id"],
+        "endpoint": {
+            "kind": "openai_chat",
+            "base_url": f"{url}/said/v1",
+            "model": f"model-{MARK}",
+            "api_key": "sk-endpoint",
+        },
+        "stopping": {"se": None, "max_items": 3, "min_items": 1},
+        "cache": True,
+        **changes,
+    }
+    session = await done(client, "/v1/sessions", body)
+    async with asyncio.timeout(60):
+        while True:
+            session = (await client.get(f"/v1/sessions/{session['id']}")).json()
+            if session["status"] in {"completed", "failed"}:
+                break
+            await asyncio.sleep(0.02)
+    assert session["status"] == "completed", session
+    return {"bank": bank, "session": session}
+
+
+async def test_a_bank_and_its_sessions_leave_no_text(
+    client: Client, settings: Settings, faults: FaultServer
+) -> None:
+    assert settings.database_url is not None
+    with serving(faults.app) as url:
+        made = await measured(client, url)
+    bank, session = (f"/v1/{kind}s/{made[kind]['id']}" for kind in ("bank", "session"))
+    assert rows_with(settings.database_url, MARK) >= {
+        *("items.content", "administrations.answer_text", "kept_answers.answer"),
+        "endpoints.model",
+    }
+    gate = await done(client, "/v1/gates", {"session_id": made["session"]["id"], "threshold": 0.0})
+
+    refused = await deleted(client, bank, erase=True)
+    assert refused.status_code == 409
+    assert made["session"]["id"] in refused.json()["detail"]
+    assert (await client.get(bank)).status_code == 200, "what is refused changes nothing"
+
+    assert (await deleted(client, bank)).status_code == 204
+    assert (await client.get(session)).status_code == 200, "its sessions keep their results"
+    assert "items.content" in rows_with(settings.database_url, MARK)
+    assert (await deleted(client, session)).status_code == 204
+    assert rows_with(settings.database_url, MARK) == set()
+    assert rows_with(settings.database_url, gate["id"]) <= {"audit.resources", "audit.path"}
+
+
+async def test_an_unused_bank_and_endpoint_go_at_once(client: Client, settings: Settings) -> None:
+    assert settings.database_url is not None
+    bank = await done(client, "/v1/banks", {"name": f"b-{MARK}", "description": MARK})
+    body = {"kind": "scripted", "model": MARK, "name": f"e-{MARK}"}
+    endpoint = await done(client, "/v1/endpoints", body)
+    for path in (f"/v1/banks/{bank['id']}", f"/v1/endpoints/{endpoint['id']}"):
+        assert (await deleted(client, path, erase=True)).status_code == 204
+    assert rows_with(settings.database_url, MARK) == set()
+
+
+async def test_an_endpoint_in_use_is_erased_with_its_last_session(
+    client: Client, settings: Settings, faults: FaultServer
+) -> None:
+    assert settings.database_url is not None
+    with serving(faults.app) as url:
+        body = {"kind": "openai_chat", "base_url": f"{url}/said/v1", "model": "m", "name": "kept"}
+        endpoint = await done(client, "/v1/endpoints", body)
+        made = await measured(client, url, endpoint=None, endpoint_id=endpoint["id"])
+    path = f"/v1/endpoints/{endpoint['id']}"
+    refused = await deleted(client, path, erase=True)
+    assert refused.status_code == 409
+    assert f"1 session ({made['session']['id']})" in refused.json()["detail"]
+    assert (await deleted(client, path)).status_code == 204
+    assert "endpoints.id" in rows_with(settings.database_url, endpoint["id"])
+    assert (await deleted(client, f"/v1/sessions/{made['session']['id']}")).status_code == 204
+    assert "endpoints.id" not in rows_with(settings.database_url, endpoint["id"])
+
+
+async def test_a_project_is_erased_with_all_that_it_holds(
+    app: FastAPI, client: Client, database: Database, settings: Settings, faults: FaultServer
+) -> None:
+    assert settings.database_url is not None
+    project = await ProjectService(database).create("team", description=MARK)
+    _, secret = await ApiKeyService(database).create(
+        name=MARK, scopes=["read", "run", "banks:write"], project_id=project.id
+    )
+    async with Client(
+        transport=httpx2.ASGITransport(app=app),
+        base_url=BASE_URL,
+        headers={"Authorization": f"Bearer {secret}"},
+    ) as theirs:
+        with serving(faults.app) as url:
+            made = await measured(theirs, url)
+        manual = {"mode": "manual", "bank": made["bank"]["id"], "stopping": {"max_items": 2}}
+        underway = await done(theirs, "/v1/sessions", manual)
+        await done(theirs, "/v1/response-sets", {"name": MARK})
+        refused = await deleted(client, "/v1/projects/team", erase=True)
+        assert refused.status_code == 409
+        assert underway["id"] in refused.json()["detail"]
+        assert "items.content" in rows_with(settings.database_url, MARK)
+        await done(theirs, f"/v1/sessions/{underway['id']}:cancel", None)
+    assert (await deleted(client, "/v1/projects/team")).status_code == 409
+    assert (await deleted(client, "/v1/projects/team", erase=True)).status_code == 204
+    assert rows_with(settings.database_url, MARK) == set()
+    assert rows_with(settings.database_url, project.id) <= {
+        *("audit.project_id", "audit.resources", "audit.path")
+    }
+
+
+async def test_the_default_project_stays(client: Client) -> None:
+    bank = await done(client, "/v1/banks", {"name": "kept"})
+    refused = await deleted(client, "/v1/projects/default", erase=True)
+    assert (refused.status_code, refused.json()["code"]) == (409, "invalid_state")
+    assert (await client.get(f"/v1/banks/{bank['id']}")).status_code == 200
