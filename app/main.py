@@ -14,6 +14,7 @@ from fastapi.openapi.utils import get_openapi
 from typing_extensions import override
 
 from app.api import errors
+from app.api.connections import end_stuck
 from app.api.middleware import BodyLimit, HeadAsGet, RequestContext
 from app.api.routers import (
     api_keys,
@@ -122,8 +123,11 @@ def create_app(
     return app
 
 
+_TICKS_A_SECOND = 10  # of uvicorn
+
+
 class ApiServer(uvicorn.Server):
-    """Uvicorn that tells open event streams to end before it waits for their connections."""
+    """Uvicorn that ends stuck connections, and event streams before it waits for theirs."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
@@ -133,6 +137,12 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._app.state.feed.close()
         await super().shutdown(sockets)
+
+    @override
+    async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_A_SECOND == 0:
+            end_stuck(self.server_state.connections)
+        return await super().on_tick(counter)
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

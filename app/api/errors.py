@@ -190,25 +190,32 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _on_http_error)  # type: ignore[arg-type]  # narrower
 
 
+def headers_of(error: SextantError) -> dict[str, str]:
+    """What an answer with this error says beside it: how to be let in, when to come again."""
+    match status_of(type(error)):
+        case HTTPStatus.UNAUTHORIZED:
+            return {"WWW-Authenticate": 'Bearer realm="sextant"'}
+        case HTTPStatus.SERVICE_UNAVAILABLE | HTTPStatus.TOO_MANY_REQUESTS:
+            seconds = RETRY_AFTER_S
+            if isinstance(error, TooManyRequestsError | BudgetSpentError):
+                seconds = math.ceil(error.retry_after_s)
+            return {"Retry-After": str(seconds)}
+        case _:
+            return {}
+
+
 async def _on_sextant_error(request: Request, exc: SextantError) -> JSONResponse:
     status = status_of(type(exc))
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("request_failed", code=exc.code, exc_info=exc)
         return internal_error_response(request)
-    headers: dict[str, str] = {}
-    if status is HTTPStatus.UNAUTHORIZED:
-        headers["WWW-Authenticate"] = 'Bearer realm="sextant"'
-    if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
-        headers["Retry-After"] = str(RETRY_AFTER_S)
-    if isinstance(exc, TooManyRequestsError | BudgetSpentError):
-        headers["Retry-After"] = str(math.ceil(exc.retry_after_s))
     return problem_response(
         request,
         status=status,
         code=exc.code,
         detail=exc.detail,
         problems=exc.problems,
-        headers=headers,
+        headers=headers_of(exc),
     )
 
 

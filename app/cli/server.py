@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import uvicorn
 from typing_extensions import override
 
+from app.api.connections import BoundedConnection
 from app.cli.runtime import open_database, settle, warn_of_secrets
 from app.confined import confinement
 from app.errors import InvalidInputError
@@ -18,6 +20,9 @@ from app.settings import Settings
 from app.storage.paging import PageRequest
 from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
+
+#: Files and connections that a process may have open, where the system lets it.
+_OPEN_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
         app = create_app(settings, database, background=running_worker if worker else None)
         config = uvicorn.Config(
             app,
+            http=_bounded(settings),
             log_config=None,
             access_log=False,
             server_header=False,
@@ -73,6 +79,22 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
             await task
             listener.close()
             confinement().close()
+
+
+def _bounded(settings: Settings) -> type[BoundedConnection]:
+    """Connections within the limits of these settings, and within half of what may be open."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if most == resource.RLIM_INFINITY or most > _OPEN_FILES:
+        most = _OPEN_FILES
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    )
+
+    class Connection(BoundedConnection):
+        most_from_one = min(settings.connections_per_address, most // 2)
+        proxies = settings.trusted_proxies
+
+    return Connection
 
 
 class _Server(ApiServer):

@@ -5,6 +5,7 @@ only reads: a change also needs the token that our own pages hold, and the heade
 browser says that one of our pages sent it. REST takes no cookie at all.
 """
 
+import asyncio
 import hashlib
 import hmac
 import secrets
@@ -14,6 +15,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Depends, Request, Response
 
+from app.api.bodies import PATIENCE_S
 from app.deps import (
     LOCAL,
     Caller,
@@ -154,10 +156,14 @@ async def own_form(request: Request) -> dict[str, str]:
         return known
     _require_own_origin(request)
     content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > _MAX_FORM_BYTES:
-            raise InvalidInputError(f"The form is larger than {_MAX_FORM_BYTES} bytes.")
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > _MAX_FORM_BYTES:
+                    raise InvalidInputError(f"The form is larger than {_MAX_FORM_BYTES} bytes.")
+    except TimeoutError as error:
+        raise InvalidInputError("The form comes too slowly.") from error
     try:
         pairs = parse_qsl(content.decode(), keep_blank_values=False, max_num_fields=_MAX_FIELDS)
     except ValueError as error:

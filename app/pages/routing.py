@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from typing_extensions import override
 
-from app.api.errors import status_of
+from app.api.errors import headers_of, status_of
 from app.api.rates import let_in
 from app.api.turns import entered, turn_of
 from app.deps import services
@@ -94,6 +94,7 @@ async def as_page(
         response = await fault(request, *_nothing_like(error))
     except SextantError as error:
         response = await fault(request, int(status_of(type(error))), error.detail)
+        response.headers.update(headers_of(error))
     except HTTPException as error:
         response = await fault(
             request, error.status_code, _MISSING.get(error.status_code, str(error.detail))

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from app.acting import EVERYBODY, acting_for
+from app.acting import DEFAULT_PROJECT, EVERYBODY, acting_for
 from app.api.rates import let_in
 from app.errors import TooManyRequestsError
 from app.main import create_app
@@ -150,10 +150,35 @@ async def test_what_is_too_old_goes_by_its_project(client: Client, database: Dat
         answer = await client.patch("/v1/projects/default", json={"retention": days}, headers=head)
         assert answer.status_code == 200, answer.text
 
+    async def done(statement: str) -> None:
+        async with database.unit_of_work() as uow:
+            await (await uow.driver_connection()).execute(statement.encode())
+
+    async def count(of: str) -> int:
+        async with database.unit_of_work() as uow:
+            counting = f"SELECT count(*) FROM {of}".encode()
+            cursor = await (await uow.driver_connection()).execute(counting)
+            found: tuple[int] | None = await cursor.fetchone()
+        assert found is not None
+        return found[0]
+
+    # The first of several answers may have failed; others of the same call were kept.
+    await done(
+        "UPDATE administrations SET answer_text = NULL, raw_text = NULL, reasoning = NULL, "
+        'method = \'{"repeats": [{"answer_text": null}, {"answer_text": "said"}]}\' '
+        f"WHERE session_id = '{source}'"
+    )
+    await done(
+        "INSERT INTO kept_answers (key, answer, project_id, created_at) SELECT day::text, '{}', "
+        f"'{DEFAULT_PROJECT}', now() - day * interval '1 day' FROM generate_series(1, 61, 30) day"
+    )
     await age(400, old, source)
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 200  # nothing was set
+    assert await count("kept_answers") == 3
     await keep(1, texts_days=30, events_days=30)
     await age(31, old)
+    assert await count("kept_answers") == 1
+    assert await count("administrations WHERE method::text LIKE '%said%'") == 0
     answers = (await client.get(f"/v1/sessions/{old}/responses")).json()["data"]
     assert [(each["score"], each["answer"]) for each in answers] == [(1, None), (1, None)]
     events = (await client.get(f"/v1/sessions/{old}/events")).json()

@@ -78,6 +78,7 @@ async def test_pages_count_towards_the_limit_of_requests(
     answers = [await browser.get("/banks") for _ in range(6)]
     assert answers[0].status_code == 200
     assert answers[-1].status_code == 429
+    assert int(answers[-1].headers["retry-after"]) >= 1
     assert "requests a second" in answers[-1].text
 
 

@@ -51,7 +51,12 @@ _FORGET = [
                 FROM jsonb_array_elements(a.method -> 'repeats') r
             )) ELSE a.method END
         FROM sessions o {texts} WHERE a.session_id = o.id
-            AND (a.answer_text IS NOT NULL OR a.raw_text IS NOT NULL OR a.reasoning IS NOT NULL)
+            AND (a.answer_text IS NOT NULL OR a.raw_text IS NOT NULL OR a.reasoning IS NOT NULL
+                OR a.method @? '$.repeats[*] ? (exists (@.answer_text))')
+        """,
+        """
+        DELETE FROM kept_answers a USING projects p WHERE p.id = a.project_id
+            AND a.created_at < now() - (p.retention ->> 'texts_days')::int * interval '1 day'
         """,
         "DELETE FROM session_events e USING sessions o {events} "
         "WHERE e.session_id = o.id AND e.seq < o.event_seq",

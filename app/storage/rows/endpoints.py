@@ -5,7 +5,7 @@ from datetime import datetime
 from sqlalchemy import ForeignKey, Index, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from app.acting import maker
+from app.acting import maker, owner
 from app.storage.rows.base import EMPTY_OBJECT, EMPTY_TEXTS, Base, Json, OwnedRow
 
 
@@ -100,6 +100,10 @@ class KeptAnswerRow(Base):
     __tablename__ = "kept_answers"
 
     key: Mapped[str] = mapped_column(primary_key=True)
+    #: Whose call it was: its texts stay as long as theirs.
+    project_id: Mapped[str] = mapped_column(
+        ForeignKey("projects.id", ondelete="CASCADE"), index=True, default=owner
+    )
     answer: Mapped[Json]
     #: The session that asked, with which it goes; null in rows older than this column.
     session_id: Mapped[str | None] = mapped_column(
