@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,8 @@ from typing import Any
 import httpx2
 
 from benchmarks.bombs import BOMBS, Bomb
+from benchmarks.hostile_connections import CONNECTIONS
+from benchmarks.hostile_requests import REQUESTS
 from benchmarks.watching import Seen, watching
 
 HEALTH_MS = 250.0
@@ -360,14 +362,10 @@ add("reads: a hundred leaderboards", reading("banks/demo/leaderboard"))
 add("reads: a hundred lists of answers", reading("sessions/{session}/responses?limit=500"))
 
 
-@attack("body: uploads that stall", clients=6)
-async def stalled(client: Client) -> object:
-    async def upload() -> AsyncIterator[bytes]:
-        yield b" " * 15 * 2**20
-        await asyncio.Event().wait()
-
-    kind = {"content-type": "application/json"}
-    return await client.post(f"/v1/banks/{BIG}/versions", content=upload(), headers=kind)
+for name, connections in CONNECTIONS.items():
+    add(name, connections, 1)
+for name, (requests, clients) in REQUESTS.items():
+    add(name, requests, clients)
 
 
 # --- the server ----------------------------------------------------------------------------------

@@ -1,0 +1,129 @@
+"""What a hostile client tries of projects, the audit trail, the catalogue, results and pages."""
+
+import asyncio
+import base64
+import gzip
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+
+import httpx2
+
+Client = httpx2.AsyncClient
+Run = Callable[[Client], Awaitable[object]]
+_JSON = {"content-type": "application/json"}
+
+
+def sending(path: str, make: Callable[[], object]) -> Run:
+    async def run(client: Client) -> object:
+        return await client.post(path, json=make())
+
+    return run
+
+
+def many(*paths: str, n: int = 100) -> Run:
+    """So many requests at once; the last answer."""
+
+    async def run(client: Client) -> object:
+        asked = [client.get(paths[at % len(paths)]) for at in range(n)]
+        return (await asyncio.gather(*asked))[-1]
+
+    return run
+
+
+@cache
+def bomb() -> str:
+    """A gigabyte of blanks, packed."""
+    packed = gzip.compress(b" " * 2**26, 9) * 16
+    return base64.b64encode(packed).decode()
+
+
+def results(content: str, name: str = "m/samples_t_2026-01-01T00-00-00.jsonl") -> Run:
+    return sending(
+        "/v1/banks:from-results",
+        lambda: {"name": f"r{time.monotonic_ns()}", "files": [{"name": name, "content": content}]},
+    )
+
+
+def packed_results() -> object:
+    file = {"name": "m/samples_t_2026-01-01T00-00-00.jsonl.gz", "content_base64": bomb()}
+    return {"name": f"r{time.monotonic_ns()}", "files": [file] * 4}
+
+
+def guesses() -> object:
+    lines = [
+        json.dumps({"key": f"q{n}", "prompt": "?", "target": "x", "difficulty": n % 5})
+        for n in range(100_000)
+    ]
+    file = {"name": "items.jsonl", "content": "\n".join(lines)}
+    return {"items": file, "provisional": True, "dry_run": True}
+
+
+async def provisional(client: Client) -> object:
+    name = f"own-{time.monotonic_ns()}"
+    await client.post("/v1/banks", json={"name": name})
+    return await client.post(f"/v1/banks/{name}/imports", json=guesses())
+
+
+async def projects(client: Client) -> object:
+    """As many as there may be, with the longest words."""
+    made = [
+        client.post(
+            "/v1/projects",
+            json={"name": f"p{time.monotonic_ns()}-{n}", "description": "d" * 2000},
+        )
+        for n in range(200)
+    ]
+    await asyncio.gather(*made)
+    return await client.get("/v1/projects?limit=1000")
+
+
+async def installs(client: Client) -> object:
+    names = ("../../etc/passwd", "%2e%2e%2fsecret.key", "x" * 2000, "\u0000", "gsm8k\r\nX: y")
+    asked = [client.post(f"/v1/catalog/{name}:install", json={}) for name in names * 20]
+    return (await asyncio.gather(*asked, return_exceptions=True))[-1]
+
+
+async def stalled(client: Client) -> object:
+    async def upload() -> AsyncIterator[bytes]:
+        yield b" " * 15 * 2**20
+        await asyncio.Event().wait()
+
+    return await client.post("/v1/banks/big/versions", content=upload(), headers=_JSON)
+
+
+async def a_gigabyte(client: Client) -> object:
+    """One of 64 clients that send 16 MB each."""
+    return await client.post(
+        "/v1/banks/big/imports", content=b" " * (2**24 - 2) + b"{}", headers=_JSON
+    )
+
+
+_DEEP = '{"doc_id": ' + "[" * 100_000
+_ROW = '{"doc_id": %d, "target": "4", "resps": [["4"]], "exact_match": 1.0, "arguments": '
+_ROW += '{"gen_args_0": {"arg_0": "%d + 2 =", "arg_1": {"until": []}}}}'
+_PAGES = (
+    *("/banks/big", "/banks/big/versions/latest", "/banks/big/versions/latest/items"),
+    *("/banks/big/versions/latest/items?sort=b", "/banks/big/leaderboard", "/sessions"),
+)
+
+REQUESTS: dict[str, tuple[Run, int]] = {
+    "body: uploads that stall": (stalled, 6),
+    "bodies: a gigabyte from 64 clients": (a_gigabyte, 64),
+    "results: nested without end": (results(_DEEP), 4),
+    "results: a gigabyte, packed, four times": (
+        sending("/v1/banks:from-results", packed_results),
+        4,
+    ),
+    "results: 40,000 answers of one model": (
+        results("\n".join(_ROW % (n, n) for n in range(40_000))),
+        4,
+    ),
+    "provisional: 100,000 guesses": (provisional, 4),
+    "projects: 800 at once": (projects, 4),
+    "catalogue: names that are paths": (installs, 4),
+    "audit: a hundred exports": (many("/v1/audit/export", "/v1/audit?limit=1000"), 4),
+    "spend: a hundred looks": (many("/v1/projects/default/spend"), 4),
+    "pages: a hundred of 50,000 items": (many(*_PAGES), 4),
+}
