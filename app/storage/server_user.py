@@ -1,0 +1,105 @@
+"""Whom the embedded Postgres runs as when we are root, and who else is kept from it."""
+
+import contextlib
+import grp
+import os
+import pwd
+import secrets
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from app.errors import DatabaseUnavailableError
+
+_UNPRIVILEGED = ("nobody", "postgres")
+#: Mode of a directory of root through which one group may pass, and numbers that groups of people
+#: and of packages seldom have.
+_VESTIBULE = 0o710
+_GROUPS = range(52_000, 59_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUser:
+    """The user that the server runs as when we are root, since Postgres refuses to be root."""
+
+    uid: int
+    gid: int
+
+    @classmethod
+    def unprivileged(cls) -> Self:
+        """The system's user without rights.
+
+        Raises:
+            DatabaseUnavailableError: There is none.
+        """
+        for name in _UNPRIVILEGED:
+            with contextlib.suppress(KeyError):
+                entry = pwd.getpwnam(name)
+                return cls(uid=entry.pw_uid, gid=entry.pw_gid)
+        raise DatabaseUnavailableError(
+            "Postgres does not run as root, and this machine has no user 'nobody' to run it as. "
+            "Start Sextant as an ordinary user, or set DATABASE_URL to a server elsewhere."
+        )
+
+    def can_enter(self, directory: Path) -> bool:
+        """Whether the permissions let the user through to `directory`."""
+        return self.barrier(directory) is None
+
+    def barrier(self, directory: Path) -> Path | None:
+        """The topmost directory on the way that the user may not enter, or None."""
+        resolved = directory.resolve()
+        for step in (*reversed(resolved.parents), resolved):
+            status = step.stat()
+            if status.st_uid == self.uid:
+                needed = stat.S_IXUSR
+            elif status.st_gid == self.gid:
+                needed = stat.S_IXGRP
+            else:
+                needed = stat.S_IXOTH
+            if not status.st_mode & needed:
+                return step
+        return None
+
+    def alone_in(self, directory: Path) -> Self:
+        """The same user in a group of its own, which alone may pass through `directory`.
+
+        Other processes of the user, who is everybody's, reach neither sockets nor files below. The
+        group needs no name: nobody else is ever in it.
+
+        Args:
+            directory: Belongs to root afterwards. Nobody may be working below it.
+        """
+        status = directory.stat()
+        if status.st_uid == 0 and stat.S_IMODE(status.st_mode) == _VESTIBULE:
+            return replace(self, gid=status.st_gid)
+        taken = {entry.gr_gid for entry in grp.getgrall()}
+        gid = secrets.choice([gid for gid in _GROUPS if gid not in taken])
+        os.chown(directory, 0, gid)
+        directory.chmod(_VESTIBULE)
+        return replace(self, gid=gid)
+
+
+def make_private(directory: Path, user: ServerUser | None) -> None:
+    """Make a directory that only the server's user, or root, can enter, and insist that it is so.
+
+    Args:
+        directory: Where.
+        user: Of the server; None: the present one.
+
+    Raises:
+        DatabaseUnavailableError: It is there and others may enter it, or it is another's.
+    """
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+        if user:
+            os.chown(directory, user.uid, user.gid)
+    status = directory.lstat()
+    owner, mode = user.uid if user else os.geteuid(), stat.S_IMODE(status.st_mode)
+    is_own = status.st_uid == owner and not mode & 0o077
+    is_vestibule = user is not None and status.st_uid == 0 and not mode & 0o067
+    if not stat.S_ISDIR(status.st_mode) or not (is_own or is_vestibule):
+        raise DatabaseUnavailableError(
+            f"{directory} must be a directory of mode 0700 that belongs to user {owner}; it "
+            f"belongs to user {status.st_uid} and has mode {mode:04o}."
+        )
