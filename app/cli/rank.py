@@ -25,6 +25,7 @@ from app.cli.options import (
     ServerOption,
 )
 from app.cli.run import OPTIONS as OF_SESSION
+from app.cli.tables import interval
 from app.errors import InvalidInputError
 
 
@@ -185,7 +186,7 @@ _EVERY = 10
 
 def _table(ranking: dict[str, Any]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("rank", "endpoint", "theta", "SE", "items", "scored", "cost"):
+    for name in ("rank", "endpoint", "theta", "95 % interval", "items", "scored", "cost"):
         table.add_column(name, justify="left" if name == "endpoint" else "right")
     for entry in ranking["order"]:
         lo, hi = entry["rank_lo"], entry["rank_hi"]
@@ -193,7 +194,7 @@ def _table(ranking: dict[str, Any]) -> Table:
             f"{lo}" if lo == hi else f"{lo}-{hi}",
             entry["name"] or entry["model"],
             "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
-            "?" if entry["se"] is None else f"{entry['se']:.2f}",
+            interval(entry["ci"] or (None, None)),
             str(entry["items"]),
             str(entry["scored"]),
             "" if entry["usd"] is None else f"${entry['usd']:.4f}",

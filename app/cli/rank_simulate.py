@@ -15,6 +15,7 @@ from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import JsonOption, ResponsesOption, load_numbers, load_responses
 from app.cli.options import HolmOption, file_option
+from app.cli.tables import interval
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.ranking.ranking import Ranking, RankingState
@@ -211,6 +212,7 @@ def _scaled(table: ResponseTable, scale: tuple[float, float], name: str) -> Resp
 
 def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -> dict[str, Any]:
     ranks = ranking.ranks(state)
+    told = [test.estimate(of) for test, of in zip(ranking.tests, state.members, strict=True)]
     names, costs = field.names, ranking.costs or (1.0,) * field.size
     group_of = {member: number for number, group in enumerate(ranks.groups, 1) for member in group}
     return {
@@ -241,8 +243,9 @@ def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -
                 "rank_lo": ranks.rank_ranges[member][0],
                 "rank_hi": ranks.rank_ranges[member][1],
                 "group": group_of[member],
-                "theta": state.members[member].belief.theta,
-                "se": state.members[member].belief.se,
+                "theta": told[member].theta,
+                "se": told[member].se,
+                "ci": [told[member].lo, told[member].hi],
                 "items": state.members[member].n_asked,
                 "full_score": float(field.means[member]),
             }
@@ -254,14 +257,14 @@ def _document(field: Field, ranking: Ranking, state: RankingState, stop: Stop) -
 
 
 def _show(screen: Console, document: dict[str, Any]) -> None:
-    table = Table("rank", "model", "theta", "se", "items", "full score")
+    table = Table("rank", "model", "theta", "95 % interval", "items", "full score")
     for entry in document["order"]:
         lo, hi = entry["rank_lo"], entry["rank_hi"]
         table.add_row(
             f"{lo}" if lo == hi else f"{lo}-{hi}",
             entry["examinee"],
             f"{entry['theta']:.2f}",
-            f"{entry['se']:.2f}",
+            interval(entry["ci"]),
             f"{entry['items']}",
             f"{entry['full_score']:.3f}",
         )

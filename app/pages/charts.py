@@ -8,7 +8,6 @@ import numpy as np
 
 from app.api.schemas.leaderboards import LeaderboardEntry
 from app.api.schemas.rankings import RankedRead
-from app.engine.estimation.estimators import Z_95
 from app.pages.rendering import short
 from app.records.item_uses import ItemAnswer
 from app.reports.charts import Line, line_chart
@@ -157,13 +156,15 @@ def ranking_chart(order: Sequence[RankedRead]) -> Markup | None:
     bars = [
         Bar(
             label=f"{place}. {one.name or one.model}",
-            note=f"{signed(one.theta, 2)} ± {one.se:.2f}",
+            note=f"{signed(one.theta, 2)} ({signed(lo, 2)} to {signed(hi, 2)})",
             value=one.theta,
-            lo=one.theta - Z_95 * one.se,
-            hi=one.theta + Z_95 * one.se,
+            lo=lo,
+            hi=hi,
         )
         for one in order[:_ROWS]
-        if one.theta is not None and one.se is not None
+        if one.theta is not None and one.ci is not None
+        for lo, hi in (one.ci,)
+        if lo is not None and hi is not None
         for place in (
             [str(one.rank_lo)] if one.rank_lo == one.rank_hi else [f"{one.rank_lo}-{one.rank_hi}"]
         )

@@ -119,6 +119,8 @@ async def test_members_beyond_those_calibrated_are_told_of(
     assert strong["extrapolation"]["caution"].startswith("This examinee is stronger than all")
     assert weak_one["extrapolation"]["standing"] == "within"
     assert weak_one["extrapolation"]["caution"] is None
+    told = (await client.get(f"/v1/sessions/{strong['session_id']}")).json()["estimate"]
+    assert (strong["theta"], strong["se"], strong["ci"]) == (told["theta"], told["se"], told["ci"])
     sides = {"session_ids": [strong["session_id"], weak_one["session_id"]]}
     compared = (await client.post("/v1/comparisons", json=sides)).json()
     assert compared["first"]["extrapolation"]["standing"] == "above"

@@ -188,6 +188,10 @@ class RankedRead(Output):
     )
     theta: float | None = Field(description="Null while fewer than five answers are marked.")
     se: float | None
+    ci: list[float | None] | None = Field(
+        default=None,
+        description="95 % interval of theta, as its session tells it; null where it was not kept.",
+    )
     reason: str | None = Field(default=None, description="Why there is no theta, and so no rank.")
     extrapolation: ExtrapolationRead | None = Field(
         default=None,

@@ -180,6 +180,7 @@ class RankingRun:
             lo, hi = ranks.get(position, (1, len(self._members)))
             if position in untold:
                 lo, hi = 1, len(self._members)
+            told = member.run.test.estimate(test)
             order.append(
                 {
                     "endpoint_id": ids[position],
@@ -192,6 +193,7 @@ class RankingRun:
                     "left_behind": self._why(position) if position in behind else None,
                     "theta": None if position in untold else _finite(test.belief.theta),
                     "se": None if position in untold else _finite(test.belief.se),
+                    "ci": None if position in untold else [_finite(told.lo), _finite(told.hi)],
                     "reason": no_result(test.n_scored),
                     "extrapolation": None if position in untold else member.run.standing,
                     "items": test.n_asked - len(test.pending),
