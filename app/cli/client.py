@@ -163,12 +163,15 @@ class ApiClient:
 
     async def blocks(self, path: str) -> AsyncIterator[bytes]:
         """GET a file, piece by piece."""
-        async with self._http.stream("GET", path) as answer:
-            if not answer.is_success:
-                await answer.aread()
-                self._require_success(answer, "GET", path)
-            async for block in answer.aiter_bytes():
-                yield block
+        try:
+            async with self._http.stream("GET", path) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    self._require_success(answer, "GET", path)
+                async for block in answer.aiter_bytes():
+                    yield block
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
 
     async def events(self, path: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Type and data of each event of a resource, until the last one."""
@@ -207,10 +210,7 @@ class ApiClient:
                 method, path, json=body, headers=headers, timeout=timeout
             )
         except httpx2.HTTPError as error:
-            raise UnreachableError(
-                f"The Sextant server at {self._http.base_url} cannot be reached: "
-                f"{str(error) or type(error).__name__}"
-            ) from error
+            raise self._unreachable(error) from error
         self._require_success(answer, method, path)
         return answer
 
@@ -224,6 +224,12 @@ class ApiClient:
         if len(problems) == 1 and problems[0].pointer.startswith("/path/"):
             raise ApiError(_no_such(problems[0].pointer, path), kind="not_found")
         raise ApiError(document["detail"], kind=document["code"], problems=problems)
+
+    def _unreachable(self, error: httpx2.HTTPError) -> UnreachableError:
+        return UnreachableError(
+            f"The Sextant server at {self._http.base_url} cannot be reached: "
+            f"{str(error) or type(error).__name__}"
+        )
 
     def _no_sextant(self, method: str, path: str, status: int) -> ApiError:
         return ApiError(

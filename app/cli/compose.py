@@ -1,10 +1,10 @@
 """`sextant compose`: the best fixed short form of a benchmark, for who cannot test adaptively."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import numpy as np
 import typer
@@ -13,6 +13,8 @@ from rich.table import Table
 
 from app.calibration.multidimensional.score_model import learn_scores
 from app.cli import console
+from app.cli.client import ApiClient
+from app.cli.connection import asked, given
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (
     JsonOption,
@@ -21,8 +23,13 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
-from app.cli.options import ItemCostsOption, TargetOption, file_option
-from app.cli.runtime import runtime
+from app.cli.options import (
+    AskServerOption,
+    ItemCostsOption,
+    ServerKeyOption,
+    TargetOption,
+    file_option,
+)
 from app.cli.simulate_design import active_items, tags_of
 from app.engine.bank import ItemBank
 from app.engine.prediction.short_form import ShortForm, compose
@@ -31,10 +38,10 @@ from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError
 from app.exchange.forms import write_form
 from app.exchange.item_facts import read_costs
-from app.services.banks.forms import FormSpec, VersionForm
 
 #: Lengths of the form whose error is shown.
 _SHOWN = (4, 8, 16, 32, 64, 128)
+_OPTIONS = {"/items": "--items", "/target": "--target", "/ask": "--ask", "/costs": "--item-costs"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +89,8 @@ def command(
     seed: Annotated[int, typer.Option(min=0, help="Deals the folds.")] = 0,
     scale: ScaleOption = None,
     lower_is_better: LowerIsBetterOption = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
     json: JsonOption = None,
 ) -> None:
     """Build the fixed form of N items that predicts the score best.
@@ -97,7 +106,7 @@ def command(
     else:
         if tags is not None or scale is not None or lower_is_better:
             raise InvalidInputError("--version brings tags and scales along: leave them out.")
-        made = _stored(version or "", items, target, ask, item_costs)
+        made = _stored(version or "", items, target, ask, item_costs, server, server_key)
     form = made.form
     document = {
         "target": target,
@@ -160,32 +169,44 @@ def _learned(
 
 
 def _stored(
-    reference: str, items: int, target: str, ask: str | None, item_costs: Path | None
+    reference: str,
+    items: int,
+    target: str,
+    ask: str | None,
+    item_costs: Path | None,
+    server: str | None,
+    server_key: str | None,
 ) -> _Made:
     bank, _, number = reference.partition("/")
     content = b"" if item_costs is None else item_costs.read_bytes()
 
-    async def composed() -> VersionForm:
-        async with runtime() as services:
-            costs = None
-            if item_costs is not None:
-                found = await services.versions.get(bank, number or None)
-                keys = (await services.versions.load(found.id)).keys
-                read = read_costs(content, keys, item_costs.name)
-                costs = dict(zip(keys, read.tolist(), strict=True))
-            spec = FormSpec(
-                items=items,
-                target=None if target == WHOLE_BANK else {target: 1.0},
-                ask=() if ask is None else tuple(name.strip() for name in ask.split(",")),
-                costs=costs,
+    async def composed(client: ApiClient) -> dict[str, Any]:
+        path = f"/v1/banks/{quote(bank, safe='')}/versions/{quote(number, safe='') or 'latest'}"
+        costs = None
+        if item_costs is not None:
+            keys = [item["key"] for item in await client.every(f"{path}/items")]
+            costs = dict(
+                zip(keys, read_costs(content, keys, item_costs.name).tolist(), strict=True)
             )
-            return await services.forms.compose(bank, number or None, spec)
+        body = given(
+            items=items,
+            target=None if target == WHOLE_BANK else {target: 1.0},
+            ask=ask and [name.strip() for name in ask.split(",")],
+            costs=costs,
+        )
+        return await client.post(f"{path}:compose", body, options=_OPTIONS)
 
-    found = asyncio.run(composed())
+    found = asked(server, server_key, composed)
     return _Made(
-        form=found.form,
-        keys=[found.version.keys[item] for item in found.form.items],
-        source={"bank_version_id": found.version.id},
+        form=ShortForm(
+            items=tuple(range(len(found["items"]))),
+            weights=tuple(item["weight"] for item in found["items"]),
+            constant=found["constant"],
+            half_width=found["half_width95"],
+            cost=found["cost"],
+        ),
+        keys=[item["key"] for item in found["items"]],
+        source={"bank_version_id": found["bank_version_id"]},
     )
 
 

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final
 from urllib.parse import parse_qsl
 
@@ -26,7 +26,12 @@ from app.deps import (
     is_of_host,
     services,
 )
-from app.errors import InvalidInputError, MissingScopeError, UnauthenticatedError
+from app.errors import (
+    InvalidInputError,
+    MissingScopeError,
+    NotFoundError,
+    UnauthenticatedError,
+)
 from app.records.api_keys import Scope
 from app.services.logins import LASTS
 from app.services.visibility import Sight
@@ -35,6 +40,8 @@ from app.services.visibility import Sight
 LOGIN_COOKIE: Final = "sextant_login"
 #: Tells browsers apart, logged in or not: forms belong to one of them.
 VISIT_COOKIE: Final = "sextant_visit"
+#: Project that a key of all projects works in; it opens nothing to other keys.
+PROJECT_COOKIE: Final = "sextant_project"
 #: Field of a form that says it is of this browser.
 CSRF_FIELD: Final = "csrf"
 _MAX_FORM_BYTES: Final = 1_000_000
@@ -50,12 +57,14 @@ class Visitor:
         visit: Value of the visit cookie, new where the browser sent none.
         csrf: What forms of this browser carry.
         can_leave: Logged in by a cookie, so that there is something to log out of.
+        works_in: Name of the project that a key of all projects works in; None for other keys.
     """
 
     caller: Caller | None
     visit: str = field(repr=False)
     csrf: str = field(repr=False)
     can_leave: bool
+    works_in: str | None = None
 
     @property
     def key_id(self) -> str:
@@ -129,8 +138,10 @@ async def visitor(request: Request) -> Visitor:
         opened = await services(request)
         visit = request.cookies.get(VISIT_COOKIE) or secrets.token_urlsafe(32)
         login = request.cookies.get(LOGIN_COOKIE, "")
+        caller, works_in = await _in_project(request, await identify(request))
         known = Visitor(
-            caller=await identify(request),
+            caller=caller,
+            works_in=works_in,
             visit=visit,
             csrf=hashlib.sha256(f"{visit} {login}".encode(errors="replace")).hexdigest(),
             can_leave=opened.settings.auth != "off",
@@ -139,6 +150,18 @@ async def visitor(request: Request) -> Visitor:
         if known.caller is not None:
             enter_as(known.caller)
     return known
+
+
+async def _in_project(request: Request, caller: Caller | None) -> tuple[Caller | None, str | None]:
+    """Whoever may work in any project, in the one that this browser has chosen; and its name."""
+    if caller is None or not caller.is_over_all:
+        return caller, None
+    projects = (await services(request)).projects
+    try:
+        chosen = await projects.recent(request.cookies.get(PROJECT_COOKIE) or caller.project_id)
+    except NotFoundError:  # it was deleted since
+        chosen = await projects.recent(caller.project_id)
+    return replace(caller, project_id=chosen.id), chosen.name
 
 
 Visit = Annotated[Visitor, Depends(visitor)]
@@ -204,6 +227,19 @@ def set_cookies(request: Request, response: Response, visit: str, login: str | N
             samesite="lax",
             secure=secure,
         )
+
+
+def set_project(request: Request, response: Response, project_id: str) -> None:
+    """Have the browser say in which project it works."""
+    secure = request.url.scheme == "https"
+    response.set_cookie(
+        PROJECT_COOKIE,
+        project_id,
+        max_age=365 * 86400,
+        httponly=True,
+        samesite="lax",
+        secure=secure,
+    )
 
 
 def own_path(target: str | None) -> str:

@@ -20,6 +20,8 @@ _GRID = np.linspace(-4, 4, 65)
 _WIDEST = 10.0
 #: Groups of examinees on the picture of an item, and rows of a board's picture.
 _GROUPS, _ROWS = 8, 60
+#: Answers from which on they are held against the curve.
+_LEAST_HELD = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,50 @@ def observed(answers: Sequence[ItemAnswer]) -> list[tuple[float, float]]:
         return []
     parts = np.array_split(np.asarray(known), min(_GROUPS, len(known)))
     return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How live answers compare with the curve of their item.
+
+    Attributes:
+        n: Answers of tests that tell an ability.
+        mean: Of their scores.
+        expected: By the curve, at the abilities that those tests ended with.
+        se: Standard error of `mean` if the curve holds.
+    """
+
+    n: int
+    mean: float
+    expected: float
+    se: float
+
+    @property
+    def z(self) -> float:
+        """By how many standard errors the answers are better than expected."""
+        return (self.mean - self.expected) / self.se
+
+
+def held(version: LoadedVersion, position: int, answers: Sequence[ItemAnswer]) -> Held | None:
+    """Whether an item still is what its curve says, by answers of tests; None with too few.
+
+    Each ability includes the answer itself, which brings the curve a little nearer to it: so
+    differences are found later, not more often, than they should.
+
+    Args:
+        version: What the item is of; of right and wrong answers.
+        position: Of the item.
+        answers: To it.
+    """
+    known = [(a.theta, a.score) for a in answers if a.theta is not None and a.score is not None]
+    if version.is_pretest(position) or len(known) < _LEAST_HELD:
+        return None
+    thetas, scores = np.asarray(known, dtype=float).T
+    if not np.isin(scores, (0.0, 1.0)).all():
+        return None
+    p = version.bank.expected_score(thetas, [position])[:, 0]
+    se = math.sqrt(float((p * (1 - p)).sum())) / len(known)
+    return Held(len(known), float(scores.mean()), float(p.mean()), se) if se > 0 else None
 
 
 def board_chart(entries: Sequence[LeaderboardEntry], scale: str) -> Markup | None:

@@ -82,6 +82,7 @@ def environment() -> Environment:
         "outcome": lambda word: OUTCOME_NAMES.get(word, word),
         "stop": lambda word: STOP_WORDS.get(word, word.replace("_", " ")),
         "task": task_name,
+        "p_value": lambda p: f"{p:.3f}" if p >= 0.0005 else "< 0.001",
         "words": lambda name: str(name).replace("_", " "),
     }
     made.globals |= {

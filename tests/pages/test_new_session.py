@@ -50,6 +50,8 @@ async def test_a_test_is_forecast_looked_at_and_started(
         refused = await browser.form(FORM, of=FORM, do="start", **{**SCRIPTED, **wrong})
         assert refused.status_code == 422, wrong
         assert said in refused.text
+    broke = await browser.form(FORM, of=FORM, do="start", **SCRIPTED, usd="0")
+    assert "usd" in broke.text.partition('id="forecast"')[0].partition('role="alert"')[2]
     reader = await browser_with("read")
     assert (await reader.get(FORM)).status_code == 403
     assert (await reader.form(FORM, of="/", do="start", **SCRIPTED)).status_code == 403

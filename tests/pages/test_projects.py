@@ -3,6 +3,8 @@
 import json
 
 from app.acting import DEFAULT_PROJECT
+from app.deps import PROJECT_HEADER
+from app.pages.access import PROJECT_COOKIE
 from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.storage.database import Database
@@ -79,3 +81,32 @@ async def test_the_report_of_a_lent_version_tells_of_the_readers_own_tests(
     for project, n_examinees in ((DEFAULT_PROJECT, 1), (other.id, 0)):
         browser = await browser_with("read", project_id=project)
         assert f"{n_examinees} examinees have answered" in (await browser.get(version)).text
+
+
+async def test_a_key_of_all_projects_works_in_the_one_that_the_browser_has_chosen(
+    browser_with: NewBrowser, client: Client, database: Database
+) -> None:
+    other = await ProjectService(database).create("Other <i>")
+    headers = {PROJECT_HEADER: other.id}
+    bank = {"name": "of-the-other"}
+    assert (await client.post("/v1/banks", json=bank, headers=headers)).status_code == 201
+    over_all = await browser_with("admin")
+    assert "Project: <bdi>default</bdi>" in (await over_all.get("/banks")).text
+    assert "of-the-other" not in (await over_all.get("/banks")).text
+    assert "Other &lt;i&gt;" in (await over_all.get("/projects")).text
+    chosen = await over_all.form("/projects", of="/projects", project=other.id)
+    assert chosen.headers["location"] == "/"
+    assert {"HttpOnly", "SameSite=lax"} <= set(chosen.headers["set-cookie"].split("; "))
+    shown = (await over_all.get("/banks")).text
+    assert "of-the-other" in shown
+    assert "Project: <bdi>Other &lt;i&gt;</bdi>" in shown
+    over_all.cookies.set(PROJECT_COOKIE, "prj_" + "9" * 26, domain="sextant.test")
+    assert "Project: <bdi>default</bdi>" in (await over_all.get("/banks")).text
+
+    # To a key of one project the cookie opens nothing.
+    for of_one in (await browser_with("admin", project_id=DEFAULT_PROJECT), await browser_with()):
+        of_one.cookies.set(PROJECT_COOKIE, other.id, domain="sextant.test")
+        assert "of-the-other" not in (await of_one.get("/banks")).text
+        refused = await of_one.form("/projects", of="/login", project=other.id)
+        assert refused.status_code in (303, 403)
+        assert PROJECT_COOKIE not in refused.headers.get("set-cookie", "")

@@ -9,6 +9,8 @@ from app.pages.routers import (
     home,
     keys,
     new_session,
+    projects,
+    rankings,
     results,
     sessions,
     sign_in,
@@ -20,10 +22,12 @@ _MODULES = (
     new_session,  # before what takes any id
     sessions,
     banks,
+    rankings,
     results,
     calibrations,
     endpoints,
     keys,
+    projects,
     docs,
     static,
 )

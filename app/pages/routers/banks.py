@@ -1,6 +1,7 @@
 """Banks, their versions, the items of a version, one item, and who is ahead on a bank."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from app.api.schemas.versions import VersionItemRead, VersionRead
 from app.deps import AllServices, Banks, Leaderboards, Reports, Versions
 from app.errors import NotFoundError
 from app.pages.access import Visit
-from app.pages.charts import board_chart, item_chart
+from app.pages.charts import board_chart, held, item_chart
 from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, flag_counts, items_of
 from app.pages.rendering import page
 from app.pages.reports import version_sections
@@ -27,6 +28,8 @@ router = make_router()
 _LISTED = 50
 #: Answers that the page of an item shows.
 _ANSWERS = 200
+#: Recorded answers behind the calibration that it shows one by one.
+_RECORDED = 100
 ItemId = Annotated[str, Path(min_length=1, max_length=64)]
 After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
 Word = Annotated[str | None, Query(max_length=512)]
@@ -135,6 +138,13 @@ async def item_page(
         raise NotFoundError("item in this version:", item)
     answers = await opened.item_uses.answers(found.id, row.item.position, limit=_ANSWERS)
     chart = await asyncio.to_thread(item_chart, loaded, row.item.position, answers)
+    recorded = None
+    if found.calibration is not None:
+        with contextlib.suppress(NotFoundError):  # of a lent bank: answers are its lender's
+            calibration = await opened.calibrations.get(found.calibration["id"])
+            recorded = await opened.response_sets.answers_to(
+                calibration.response_set_id, row.item.key, limit=_RECORDED
+            )
     return await page(
         request,
         "item.html",
@@ -145,6 +155,8 @@ async def item_page(
         parameters=_parameters(row.item),
         n_tests=items.n_tests,
         answers=answers,
+        held=await asyncio.to_thread(held, loaded, row.item.position, answers),
+        recorded=recorded,
         chart=chart,
         flag_words=FLAG_WORDS,
     )

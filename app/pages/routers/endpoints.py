@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from app.api.schemas.endpoints import EndpointRead, NamedEndpointCreate, ProbeRead
 from app.api.schemas.sessions import SessionRead
+from app.api.schemas.spend import SpendRead
 from app.deps import Endpoints, MarkerGuardDep, Sessions
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor
@@ -131,13 +132,15 @@ async def _page(
     probe: ProbeRead | None = None,
     problem: Faults | None = None,
 ) -> Response:
-    endpoint = EndpointRead.of(await endpoints.get(endpoint_id))
+    stored, today = await endpoints.spend(endpoint_id)
+    endpoint = EndpointRead.of(stored)
     found = await sessions.list_page(PageRequest(limit=_TESTS), endpoint_id=endpoint_id)
     return await page(
         request,
         "endpoint.html",
         status=424 if problem else 200,
         endpoint=endpoint,
+        spend=SpendRead.of(stored.settings.limits, today),
         rows=[SessionRead.of(record, visit.sight) for record in found.items],
         probe=probe,
         problem=problem,

@@ -162,7 +162,9 @@ def _endpoint(form: Mapping[str, str]) -> dict[str, Any]:
 
 def endpoint_in(form: Mapping[str, str]) -> dict[str, Any]:
     """The endpoint that a form describes, as REST takes it."""
-    limits = numbers_in({name: form[name] for name in form if name in ("rpm", "tpm")})
+    limits = numbers_in(
+        {name: form[name] for name in form if name in ("rpm", "tpm", "usd_per_day")}
+    )
     price = numbers_in(
         {name: form[name] for name in form if name in ("input_per_1m", "output_per_1m")}
     )

@@ -1,4 +1,4 @@
-"""Results beside each other: two tests, rankings, gates."""
+"""Results beside each other: two tests; gates."""
 
 import json
 from typing import Annotated, Any
@@ -6,20 +6,16 @@ from typing import Annotated, Any
 from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
-from app.api.routers.rankings import RankingId
 from app.api.schemas.comparisons import ComparisonRead
 from app.api.schemas.gates import GateCreate, GateRead
-from app.api.schemas.rankings import RankingRead
 from app.api.schemas.sessions import SessionRead
-from app.deps import Comparisons, Gates, Rankings, Sessions
+from app.deps import Comparisons, Gates, Sessions
 from app.errors import SextantError
 from app.pages.access import Form, Visit
-from app.pages.charts import ranking_chart
 from app.pages.forms import Faults, faults_in, numbers_in
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
-from app.records.sessions import ENDED
 from app.services.results.gates import GateService
 from app.services.sessions.service import SessionService
 from app.storage.paging import PageRequest
@@ -88,46 +84,6 @@ async def _differing(
         for key in mine
         if key in theirs and mine[key][1] != theirs[key][1]
     ][:_DIFFERING]
-
-
-@router.get("/rankings")
-async def ranking_list(
-    request: Request, visit: Visit, rankings: Rankings, after: After = None
-) -> Response:
-    """Rankings, the newest first."""
-    visit.require("read")
-    found = await rankings.list_page(PageRequest(limit=_LISTED, after=after))
-    rows = [RankingRead.of(record, visit.sight) for record in found.items]
-    return await page(request, "rankings.html", rows=rows, more=found.has_more)
-
-
-@router.get("/rankings/{ranking_id}")
-async def ranking_page(
-    ranking_id: RankingId, request: Request, visit: Visit, rankings: Rankings
-) -> Response:
-    """One ranking: the order as it is known by now; while it runs, anew every second."""
-    visit.require("read")
-    shown = RankingRead.of(await rankings.get(ranking_id), visit.sight)
-    names = {one.endpoint_id: one.name or one.model for one in shown.order}
-    template = "parts/ranking.html" if "hx-request" in request.headers else "ranking.html"
-    return await page(
-        request,
-        template,
-        ranking=shown,
-        names=names,
-        chart=ranking_chart(shown.order),
-        running=shown.status not in ENDED,
-    )
-
-
-@router.post("/rankings/{ranking_id}/cancel")
-async def cancel_ranking(
-    ranking_id: RankingId, request: Request, visit: Visit, rankings: Rankings
-) -> Response:
-    """Ends a ranking where it stands."""
-    visit.require("run")
-    await rankings.cancel(ranking_id)
-    return see(request, f"/rankings/{ranking_id}")
 
 
 @router.get("/gates")

@@ -21,6 +21,7 @@ from app.services.responses.imports import (
     SkippedRows,
     change_of,
 )
+from app.services.responses.item_answers import RecordedAnswers, answers_to
 from app.services.responses.sheets import table_of
 from app.storage.database import Database
 from app.storage.identifiers import new_id
@@ -173,6 +174,16 @@ class ResponseSetService:
         """
         items, sheets = await self.trials(response_set)
         return await asyncio.to_thread(table_of, items, sheets, MAX_CELLS)
+
+    async def answers_to(
+        self, response_set: str, key: str, *, limit: int
+    ) -> RecordedAnswers | None:
+        """What a set holds of an item; None where it does not have the item.
+
+        Raises:
+            NotFoundError: No such set.
+        """
+        return await answers_to(self._database, response_set, key, limit=limit)
 
     async def trials(self, response_set: str) -> tuple[list[str], list[StoredSheet]]:
         """Every answer sheet of a set, repeated answers apart, with the names of its items.

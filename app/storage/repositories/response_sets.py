@@ -3,7 +3,18 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
@@ -118,6 +129,35 @@ class ResponseSetRepository:
         async for row in await self._db.stream(query):
             yield StoredSheet(*row)
 
+    async def codes_of(self, set_id: str, key: str) -> tuple[int, dict[int, int]] | None:
+        """Position of an item and its answers by code; None where the set has none such.
+
+        Sheets that end before the item hold no answer to it and are not counted.
+        """
+        found = ResponseItemRow
+        position = await self._db.scalar(
+            select(found.position).where(found.set_id == set_id, found.key == key)
+        )
+        if position is None:
+            return None
+        code = _code_at(position).label("code")
+        query = select(code, func.count()).where(AnswerSheetRow.set_id == set_id).group_by(code)
+        counted = (await self._db.execute(query)).tuples()
+        return position, {int(at): n for at, n in counted if at is not None}
+
+    async def sheets_with(
+        self, set_id: str, position: int, *, but: int, limit: int
+    ) -> list[StoredSheet]:
+        """The first sheets that have an answer to the item at a position, `but` those of a code."""
+        sheet = AnswerSheetRow
+        query = (
+            select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
+            .where(sheet.set_id == set_id, _code_at(position) != but)
+            .order_by(sheet.position, sheet.trial)
+            .limit(limit)
+        )
+        return [StoredSheet(*row) for row in (await self._db.execute(query)).tuples()]
+
     async def add_sheets(self, set_id: str, sheets: Sequence[tuple[int, StoredSheet]]) -> None:
         """Add sheets, each with the position of its examinee."""
         for start in range(0, len(sheets), _BATCH):
@@ -180,3 +220,10 @@ def _values(response_set: ResponseSet) -> dict[str, Any]:
 
 def _read(row: ResponseSetRow) -> ResponseSet:
     return made_of(ResponseSet, row, metadata=row.details)
+
+
+def _code_at(position: int) -> ColumnElement[int | None]:
+    """The byte of an item in a sheet; null where the sheet ends before it."""
+    codes = AnswerSheetRow.codes
+    # Postgres tests conditions in any order, and a byte beyond the end is an error to it.
+    return case((func.length(codes) > position, func.get_byte(codes, position)), else_=null())

@@ -1,0 +1,79 @@
+"""All commands there are: each that touches what is stored speaks to a server, and to it alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from app.cli import COMMANDS, build
+
+#: These work on files, on this machine itself, or on the login.
+_WITHOUT = {
+    *("estimate", "simulate", "rank-simulate", "calibrate", "lint"),
+    *("demo", "serve", "worker", "migrate", "backup", "restore", "keys rotate-secret"),
+    "logout",
+}
+#: It says where a page is, and asks nobody.
+_ASKS_NOBODY = {"open"}
+#: What a command needs beside what it says it needs.
+_MORE = {
+    "gate": ("--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--bank", "b"),
+    "rank": ("--endpoint", "two"),
+    "sessions check-marks": ("--all",),
+    "response-sets import": ("FILE",),
+    "banks import": ("--items", "FILE"),
+    "report": ("--version", "x"),
+    "compose": ("--version", "x"),
+}
+
+
+def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield name, command
+        return
+    for child, found in children.items():
+        yield from _leaves(found, f"{name} {child}".strip())
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    for name in COMMANDS:
+        yield from _leaves(get_command(build(name)).commands[name], name)  # type: ignore[attr-defined]  # a group
+
+
+_ALL = dict(_commands())
+
+
+def test_the_exceptions_are_commands() -> None:
+    assert set(_ALL) >= _WITHOUT | _ASKS_NOBODY
+    for name in set(_ALL) - {"login"}:  # the server is its argument
+        command = _ALL[name]
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert ("--server" in options) == (name not in _WITHOUT), name
+        assert ("--server-key" in options) == (name not in _WITHOUT | _ASKS_NOBODY), name
+
+
+@pytest.mark.parametrize("name", sorted(set(_ALL) - _WITHOUT - _ASKS_NOBODY - {"login"}))
+def test_a_command_with_a_server_starts_no_database(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
+    monkeypatch.setenv("SEXTANT_DATA_DIR", "/proc/none")
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "answers.csv"
+    file.write_text("model,q1\na,1\n")
+    words = name.split()
+    for parameter in _ALL[name].params:
+        if parameter.required:
+            value = str(file) if parameter.name == "paths" else "1"
+            words += [*(word for word in parameter.opts[:1] if word.startswith("-")), value]
+    words += [str(file) if word == "FILE" else word for word in _MORE.get(name, ())]
+    words += ["--server", "http://127.0.0.1:9", "--server-key", "sxt_x"]
+    cli = build(words[0], words[1])
+    told = CliRunner().invoke(cli, words)
+    assert told.exit_code == (64 if name == "gate" else 2), told.output
+    assert "The Sextant server at http://127.0.0.1:9" in told.stderr
+    assert "cannot be reached" in told.stderr
