@@ -20,6 +20,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 HEAD_S = 10.0
 #: Bytes of a head, and of all that is no body, at most.
 HEAD_BYTES: Final = 64 * 1024
+#: Headers of a request, trailers included.
+MOST_HEADERS: Final = 256
 #: Seconds that an answer may wait for its reader: within them some 50 kB have to be taken.
 WRITE_S = 30.0
 _REFUSAL: Final = b"Too many connections are open from this address.\n"
@@ -28,6 +30,10 @@ _REFUSED: Final = (
     b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n\r\n%s"
     % (len(_REFUSAL), _REFUSAL)
 )
+
+
+class _TooManyHeadersError(Exception):
+    """A request has more headers than it may have."""
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -82,6 +88,12 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.abort()
         elif self._head_since is None and not self._under_way:
             self._head_since = monotonic()  # the next request on the same connection begins
+
+    @override
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MOST_HEADERS:
+            raise _TooManyHeadersError  # ends the parser, and with it the request: 400
+        super().on_header(name, value)
 
     @override
     def on_headers_complete(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any, Final, Protocol, TypeVar
 
+from cachetools import LRUCache
 from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
@@ -225,12 +226,20 @@ async def _page(fetch: Fetch[StoredEvent], *, after: int, newest: int) -> EventL
     )
 
 
+#: Events as they are sent, by identity: all watchers of a resource are told the same ones.
+_frames: LRUCache[int, tuple[Happening, bytes]] = LRUCache(1000)
+
+
 def _frame(event: Happening) -> bytes:
-    return format_sse_event(
-        data_str=json.dumps(event.data, ensure_ascii=False, allow_nan=False),
-        event=event.type,
-        id=str(event.seq),
-    )
+    known = _frames.get(id(event))
+    if known is None or known[0] is not event:
+        made = format_sse_event(
+            data_str=json.dumps(event.data, ensure_ascii=False, allow_nan=False),
+            event=event.type,
+            id=str(event.seq),
+        )
+        known = _frames[id(event)] = event, made
+    return known[1]
 
 
 def _last_event_id(request: Request, after: int) -> int:

@@ -126,6 +126,12 @@ async def test_what_is_no_body_may_not_grow_without_end(place: Place, begin: byt
     assert await ended(reader) == b""
 
 
+async def test_headers_are_counted(place: Place) -> None:
+    many = b"".join(b"X-%d: y\r\n" % n for n in range(300))
+    reader, _ = await place.connect(b"GET / HTTP/1.1\r\n" + many + b"\r\n")
+    assert (await ended(reader)).startswith(b"HTTP/1.1 400 ")
+
+
 async def test_an_answer_that_nobody_reads_is_given_up(place: Place) -> None:
     reader, _ = await place.connect(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
     await until(lambda: bool(Strict.open_from))

@@ -133,11 +133,14 @@ async def list_responses(
     after: Annotated[AfterStep, Query(description="Start behind this step.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> ResponseList:
-    """Items asked, in order of asking, with answer, outcome, score and cost."""
-    rows = await sessions.responses(session_id, after_step=after, limit=limit + 1)
-    data = [ResponseRead.of(row, sight) for row in rows[:limit]]
+    """Items asked, in order of asking, with answer, outcome, score and cost.
+
+    A page of long answers ends early: go on while `has_more`.
+    """
+    page = await sessions.responses_page(session_id, after_step=after, limit=limit)
+    data = [ResponseRead.of(row, sight) for row in page.items]
     return ResponseList(
-        data=data, last_step=data[-1].step if data else after, has_more=len(rows) > limit
+        data=data, last_step=data[-1].step if data else after, has_more=page.has_more
     )
 
 

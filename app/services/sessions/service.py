@@ -43,7 +43,7 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestPlan
 from app.storage.database import Database
 from app.storage.identifiers import new_id
-from app.storage.paging import Page, PageRequest
+from app.storage.paging import Page, PageRequest, within_size
 
 _SEED_BITS = 31
 
@@ -295,6 +295,29 @@ class SessionService:
         async with self._database.reading() as uow:
             record = await uow.sessions.get(session_id)
             items = await uow.sessions.administrations(session_id, after=after_step, limit=limit)
+        return await self._by_name(record, items)
+
+    async def responses_page(
+        self, session_id: str, *, after_step: int, limit: int
+    ) -> Page[AskedAnswer]:
+        """The same, so many at most; fewer where their texts are long.
+
+        Raises:
+            NotFoundError: No such session.
+        """
+        async with self._database.reading() as uow:
+            record = await uow.sessions.get(session_id)
+
+            async def fetch(last: Administration | None, n: int) -> Sequence[Administration]:
+                after = last.step if last else after_step
+                return await uow.sessions.administrations(session_id, after=after, limit=n)
+
+            page = await within_size(fetch, limit, _chars)
+        return Page(tuple(await self._by_name(record, page.items)), page.has_more)
+
+    async def _by_name(
+        self, record: SessionRecord, items: Sequence[Administration]
+    ) -> list[AskedAnswer]:
         version = await self._versions.load(record.bank_version_id)
         return [
             AskedAnswer(
@@ -393,3 +416,13 @@ class SessionService:
             async with self._database.reading() as uow:
                 require_options(version, await uow.versions.without_options(version.id))
         return replace(version, prompt_style=style)
+
+
+def _chars(item: Administration) -> int:
+    """Of the texts of an answer, repeats included."""
+    closing = item.closing
+    if closing is None:
+        return 0
+    texts = (closing.answer_text, closing.raw_text, closing.reasoning)
+    repeats = (closing.method or {}).get("repeats")
+    return sum(len(text) for text in texts if text) + (len(str(repeats)) if repeats else 0)

@@ -1,6 +1,7 @@
 """Items of banks."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal_column, null, or_, select, text, update
@@ -10,7 +11,7 @@ from app.errors import InvalidStateError, NotFoundError
 from app.items import ItemContent
 from app.records.banks import Item, ItemOutline, NewItem
 from app.storage.bulk import STREAMED, insert_many
-from app.storage.paging import Page, PageRequest, read_page
+from app.storage.paging import Page, PageRequest, read_page, within_size
 from app.storage.repositories.bank_rows import content_json, read_item, read_scorer, scorer_json
 from app.storage.revisions import require_revision
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
@@ -138,15 +139,20 @@ class ItemRepository:
         return {row.key: read_item(row) for row in (await self._db.execute(query)).scalars()}
 
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[Item]:
-        """One page of a bank's items."""
-        return await read_page(
-            self._db,
-            select(ItemRow).where(ItemRow.bank_id == bank_id),
-            request,
-            key=ItemRow.id,
-            kind="item",
-            read=read_item,
-        )
+        """One page of a bank's items; of long ones fewer than were asked for."""
+
+        async def fetch(last: Item | None, limit: int) -> Sequence[Item]:
+            page = await read_page(
+                self._db,
+                select(ItemRow).where(ItemRow.bank_id == bank_id),
+                replace(request, limit=limit, after=last.id if last else request.after),
+                key=ItemRow.id,
+                kind="item",
+                read=read_item,
+            )
+            return page.items
+
+        return await within_size(fetch, request.limit, lambda item: len(str(item.content)))
 
     async def replace(self, bank_id: str, revision: int, new: NewItem) -> Item:
         """Put `new` in the place of the item with its id.
