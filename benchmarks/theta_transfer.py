@@ -7,10 +7,15 @@ calibrated as over REST, with a report card; each model tested takes the default
 its own row. Theta is compared with the weighted likelihood estimate from the whole row, on the same
 bank. Items that all models learned from got right, or all wrong, are left out.
 
-Per split: share of the 95 % intervals of theta that hold, as the model has them, corrected, and
-corrected without growth beyond those calibrated; mean absolute error, coverage and width of the
-predicted score, by default, by p-IRT and by score curves alone; and items to a standard error of
-0.3, which corrections do not change.
+Per split: share of the 95 % intervals of theta that hold, as the model has them, corrected without
+growth beyond those calibrated, and corrected, with their mean width in logits; mean absolute error,
+coverage and width of the predicted score, by default, by p-IRT and by score curves alone, beside
+the width of the mean of as many random items (Wilson); and items to a standard error of 0.3, which
+corrections do not change.
+
+With --draws the bank is calibrated several times, from the second on without a seventh of the
+models, drawn anew. Figures are means over the draws of each tested model; what stands after ± is
+their standard error over the tested models, who share much from draw to draw.
 """
 
 import argparse
@@ -22,7 +27,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from transfer import matrices, splits
+from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.card import with_card
@@ -59,7 +64,8 @@ def holds(told, truth):
     return told.lo - 1e-12 <= truth <= told.hi + 1e-12
 
 
-def one_split(known, tested, model):
+def one_draw(known, tested, model):
+    """Of each tested model: of theta, of the score by way, length, width of random items' mean."""
     bank, learned, curves, kept = calibrated(known, model)
     tested = tested[:, kept]
     truth, _ = whole_bank_abilities(bank, tested)
@@ -74,22 +80,34 @@ def one_split(known, tested, model):
     alone = CombinedScore(curves.curves, weights, curves.error_of("all"))
     tests["curves"] = replace(tests["default"], predictor=alone)
     to_target = Design.from_dict(TO_TARGET).build(bank, learned=learned)
-    thetas, scores, lengths = [], {name: [] for name in tests}, []
+    thetas, scores, others = [], {name: [] for name in tests}, []
     for i, row in enumerate(tested):
         state, _ = take(tests["p-irt"], row, seed=[0, i])
-        lengths.append(take(to_target, row, seed=[1, i])[0].n_scored)
+        length = take(to_target, row, seed=[1, i])[0].n_scored
         told = tests["default"].estimate(state)
         usual = level.of_estimate(state.belief.estimate(), state.n_scored)
         raw = replace(told, lo=told.raw[0], hi=told.raw[1])
-        thetas.append([holds(one, truth[i]) for one in (raw, usual, told)])
+        thetas.append([*(holds(one, truth[i]) for one in (raw, usual, told)), told.hi - told.lo])
+        drawn = np.random.default_rng([2, i]).choice(row, state.n_scored, replace=False)
+        _, lo, hi = random_interval(drawn[None])
+        others.append([length, float((hi - lo)[0])])
         for name, test in tests.items():
             said, real = test.predict(state), row.mean()
             scores[name].append((abs(said.value - real), holds(said, real), said.hi - said.lo))
-    return (
-        np.mean(thetas, axis=0),
-        {name: np.mean(rows, axis=0) for name, rows in scores.items()},
-        float(np.mean(lengths)),
-    )
+    return np.hstack([thetas, *scores.values(), others]).astype(float)
+
+
+def one_split(known, tested, model, draws):
+    """Means over the tested, and their standard errors; columns as of `one_draw`."""
+    found = []
+    for draw in range(draws):
+        kept = np.arange(len(known))
+        if draw:
+            mixed = np.random.default_rng([3, draw]).permutation(kept)
+            kept = np.sort(mixed[len(known) // 7 :])
+        found.append(one_draw(known[kept], tested, model))
+    of_each = np.mean(found, axis=0)
+    return of_each.mean(axis=0), of_each.std(axis=0, ddof=1) / len(tested) ** 0.5
 
 
 def main() -> None:
@@ -99,6 +117,7 @@ def main() -> None:
     parser.add_argument("--splits", nargs="*", default=(), help="beginnings of their names")
     parser.add_argument("--models", type=int, default=1000, help="most models tested of a matrix")
     parser.add_argument("--model", default="2pl", help="response model")
+    parser.add_argument("--draws", type=int, default=1, help="calibrations of each split")
     arguments = parser.parse_args()
     for name, scores in matrices(arguments.data, arguments.only):
         for split, (known, tested) in splits(scores).items():
@@ -107,14 +126,16 @@ def main() -> None:
             most = min(len(tested), arguments.models)
             some = tested[np.linspace(0, len(tested) - 1, most).astype(int)]
             began = time.perf_counter()
-            held, by_way, length = one_split(scores[known], scores[some], arguments.model)
+            mean, error = one_split(scores[known], scores[some], arguments.model, arguments.draws)
             told = ", ".join(
-                f"{way} {missed:.3f} ({hold:.0%}, {width:.2f})"
-                for way, (missed, hold, width) in by_way.items()
+                f"{way} {mean[at]:.3f} ({mean[at + 1]:.1%} ± {error[at + 1]:.1%}, "
+                f"{mean[at + 2]:.2f})"
+                for way, at in zip(("default", "p-irt", "curves"), (4, 7, 10), strict=True)
             )
             print(
-                f"{name}, {split}, {most} models: theta {held[0]:.0%} by the model, {held[1]:.0%} "
-                f"level, {held[2]:.0%} corrected; score {told}; {length:.1f} items to SE 0.3; "
+                f"{name}, {split}, {most} models: theta {mean[0]:.0%} by the model, {mean[1]:.0%} "
+                f"level, {mean[2]:.1%} ± {error[2]:.1%} corrected ({mean[3]:.2f}); score {told}, "
+                f"random {mean[14]:.2f}; {mean[13]:.1f} items to SE 0.3; "
                 f"{time.perf_counter() - began:.0f} s",
                 flush=True,
             )

@@ -109,7 +109,9 @@ def test_learning_from_others_changes_intervals_and_predictions(files: Path) -> 
     pairs = list(zip(plain["examinees"], learned["examinees"], strict=True))
     assert all(p["theta"] == b["theta"] and p["lo"] != b["lo"] for p, b in pairs)
     assert all([p["lo"], p["hi"]] == b["raw"] for p, b in pairs)
-    assert all(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
+    # One of three models is the bank's own, which is the middle one of some.
+    assert any(p["accuracy"]["value"] != b["accuracy"]["value"] for p, b in pairs)
+    assert all(p["accuracy"]["lo"] != b["accuracy"]["lo"] for p, b in pairs)
 
 
 def test_who_is_tested_is_not_learned_from(files: Path) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.calibration.multidimensional.curve_errors import score_test
 from app.calibration.multidimensional.score_curves import fit_curves
@@ -23,8 +25,9 @@ from app.engine.prediction.correction import (
     VersionLearning,
 )
 from app.engine.prediction.design_based import discrepancy
+from app.engine.prediction.envelope_score import EnvelopeScore
 from app.engine.prediction.model_error import ModelError
-from app.engine.prediction.p_irt import Prediction
+from app.engine.prediction.p_irt import PIrt, Prediction
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.selection.by_lot import LEAD, contradicted
 from app.engine.simulation.simulate import take
@@ -269,6 +272,54 @@ def test_score_curves_count_little_where_their_prior_decides(curves: ScoreCurves
     assert told.lo >= 6 / N_ITEMS
 
 
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(0, N_ITEMS),
+    said=st.floats(0.0, 1.0),
+    half=st.floats(0.0, 0.5),
+)
+@settings(max_examples=25, deadline=None)
+def test_where_nothing_is_drawn_an_interval_holds_what_any_model_does(
+    curves: ScoreCurves, seed: int, count: int, said: float, half: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    items = rng.permutation(N_ITEMS)[:count]
+    answers = [Response(ItemIndex(int(i)), float(rng.random() < 0.7)) for i in items]
+    models = [CombinedScore(one, WEIGHTS, ModelError()) for one in (curves.of_the_like(), curves)]
+    bank = clean_bank(3, N_ITEMS)
+    belief = EstimatorDesign().build().start(bank)
+    own = _Says(said, half)
+    told = EnvelopeScore(models[0], models[1], own).predict(bank, answers, belief)
+    right = sum(one.score for one in answers) / N_ITEMS
+    least, most = right, right + 1.0 - count / N_ITEMS
+    assert least - 1e-9 <= told.lo <= told.value <= told.hi <= most + 1e-9
+    values = [said, *(one.alone(answers)[0] for one in models)]
+    assert told.value == pytest.approx(float(np.clip(np.median(values), least, most)), abs=1e-9)
+    for value in values:
+        assert told.lo - 1e-9 <= float(np.clip(value, least, most)) <= told.hi + 1e-9
+
+
+def test_a_model_that_is_sure_and_wrong_neither_moves_the_score_nor_closes_its_interval(
+    curves: ScoreCurves,
+) -> None:
+    """The bank's own curves were those of weaker examinees: sure of 0.3, where it is 0.8."""
+    bank = clean_bank(3, N_ITEMS)
+    belief = EstimatorDesign().build().start(bank)
+    row = drawn_records(np.array([2.0]), 9)[0]
+    answers = [Response(ItemIndex(i), float(row[i])) for i in range(0, N_ITEMS, 4)]
+    stretch = Stretch(answers=(5,), factor=(0.01,), usual=(0.1,), power=0.0)
+    sure = VersionLearning(
+        interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    )
+    learned = LearnedCurves(curves=curves, errors={})
+    predictor = Design.from_dict({}).build(bank, learned=sure, curves=learned).predictor
+    own = sure.predicting(PIrt()).predict(bank, answers, belief)
+    told = predictor.predict(bank, answers, belief)
+    assert own.hi < row.mean() - 0.1
+    assert told.lo <= row.mean() <= told.hi
+    assert abs(told.value - row.mean()) < 0.1
+
+
 def test_only_tests_that_draw_leave_the_curves_alone(curves: ScoreCurves) -> None:
     bank = clean_bank(3, N_ITEMS)
     stretch = Stretch(answers=(5,), factor=(1.5,), usual=(0.1,), power=0.0)
@@ -281,7 +332,7 @@ def test_only_tests_that_draw_leave_the_curves_alone(curves: ScoreCurves) -> Non
         curves_of_all = LearnedCurves(curves=curves, errors={})
         return design.build(bank, learned=learned, curves=curves_of_all).predictor
 
-    assert isinstance(predictor({}), BlendedScore)
+    assert isinstance(predictor({}), EnvelopeScore)
     # How wrong the item curves are, nobody has measured.
     assert isinstance(predictor({}, None), CombinedScore)
     assert isinstance(predictor({"selection": {"criterion": "v_optimal"}}), CombinedScore)

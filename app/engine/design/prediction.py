@@ -16,6 +16,7 @@ from app.engine.multidimensional.prediction import ProfilePIrt
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.envelope_score import EnvelopeScore
 from app.engine.prediction.p_irt import PIrt, Predictor
 from app.engine.prediction.score_model import ScorePredictor
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
@@ -91,7 +92,7 @@ class Predictors:
         untold = self.learned.interval_correction is None  # how wrong item curves are is not known
         if self.draws or untold or facts.bank.abilities is not None or kind is DesignScore:
             return combined
-        return BlendedScore((alike, combined), self.learned.predicting(PIrt()))
+        return EnvelopeScore(alike, combined, self.learned.predicting(PIrt()))
 
     def of_tags(self) -> dict[str, Predictor]:
         """Of the whole bank ("all") and of each tag; none where the bank has one ability."""

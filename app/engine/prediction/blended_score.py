@@ -1,13 +1,9 @@
-"""The predicted score where no draws tell of it: score curves and another model weighed.
+"""The predicted score of a task that is never asked: score curves and the linear model weighed.
 
-A test that asks what tells most of theta has no items drawn by lot, and says little of the general
-ability of the score curves. Two models then predict the score: p-IRT by the bank's own curves,
-whose intervals were corrected by tests of held-out examinees; and the score curves, whose answer
-depends on whether the examinee is taken to be like those calibrated. Nobody knows, so that both are
-tried: a general ability with their distribution, and one that is all but free.
-
-Nor do draws tell of a task that is never asked. There the other model is the linear one, with
-intervals that held on records left out.
+No draws tell of such a task. Two models predict it from answers to other items: the linear one,
+with intervals that held on records left out; and the score curves, whose answer depends on whether
+the examinee is taken to be like those calibrated. Nobody knows, so that both are tried: a general
+ability with their distribution, and one that is all but free.
 
 | symbol | meaning |
 |---|---|
@@ -41,7 +37,7 @@ class BlendedScore:
 
     Attributes:
         curves: Score curves, for each of two priors of the general ability.
-        own: By the bank's own curves, or the linear model, with intervals that hold.
+        own: The linear model, with intervals that hold.
     """
 
     curves: tuple[CombinedScore, CombinedScore]
