@@ -11,6 +11,22 @@ from app.cli import COMMANDS
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
+#: An image by a full version: what is pulled tomorrow is what was tried today.
+PINNED = re.compile(r"[a-z/]+:\d+\.\d+(\.\d+)?(-[a-z]+)*(@sha256:[0-9a-f]{64})?")
+#: Fields of what is in `kubernetes`, so that a misspelt one, which a cluster may ignore, is found.
+FIELDS = {
+    *("apiVersion", "kind", "metadata", "name", "labels", "spec", "replicas", "selector"),
+    *("matchLabels", "strategy", "rollingUpdate", "maxUnavailable", "maxSurge", "template"),
+    *("terminationGracePeriodSeconds", "enableServiceLinks", "automountServiceAccountToken"),
+    *("securityContext", "runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile", "type"),
+    *("containers", "args", "ports", "containerPort", "image", "env", "valueFrom", "key"),
+    *("secretKeyRef", "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities"),
+    *("drop", "volumeMounts", "mountPath", "resources", "requests", "limits", "cpu", "memory"),
+    *("startupProbe", "readinessProbe", "livenessProbe", "httpGet", "path", "port"),
+    *("periodSeconds", "failureThreshold", "timeoutSeconds", "volumes", "emptyDir", "sizeLimit"),
+    *("targetPort", "minAvailable", "backoffLimit", "ttlSecondsAfterFinished", "restartPolicy"),
+    *("podSelector", "policyTypes", "ingress", "protocol", "app", "part"),
+}
 SETTINGS = {"DATABASE_URL", *(f"SEXTANT_{name.upper()}" for name in Settings.model_fields)}
 
 
@@ -42,7 +58,10 @@ def test_the_image_copies_what_is_there_and_sets_what_is_known() -> None:
         for source in sources.split():
             assert (ROOT / source).exists(), source
     assert set(re.findall(r"SEXTANT_[A-Z_]+", text)) <= SETTINGS
-    assert re.search(r"^USER sextant$", text, re.MULTILINE)
+    assert re.search(r"^USER 10001$", text, re.MULTILINE)
+    for image in re.findall(r"^FROM (\S+)", text, re.MULTILINE):
+        assert PINNED.fullmatch(image), image
+    assert "HEALTHCHECK" in text
     ignored = (ROOT / ".dockerignore").read_text()
     assert all(f"!{name}" in ignored for name in ("app", "migrations", "uv.lock"))
 
@@ -51,3 +70,84 @@ def test_operations_lists_every_setting() -> None:
     text = (ROOT / "docs" / "operations.md").read_text()
     missing = {name for name in SETTINGS - {"SEXTANT_DATABASE_URL"} if name not in text}
     assert not missing
+
+
+def test_no_container_of_compose_has_more_rights_than_it_needs(services: dict[str, Any]) -> None:
+    for name, service in services.items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["pids_limit"], name
+        assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory"}, name
+        assert any(place.startswith("/tmp:") for place in service["tmpfs"]), name
+        assert PINNED.fullmatch(service["image"]), name
+        assert "privileged" not in service
+        assert service.get("user", "of the image") != "root"
+    assert "healthcheck" in services["postgres"]
+    assert services["api"]["ports"] == ["${SEXTANT_PUBLISH:-127.0.0.1:8000}:8000"]
+
+
+def manifests() -> list[dict[str, Any]]:
+    """All objects of the Kubernetes files."""
+    files = sorted((ROOT / "kubernetes").glob("*.yaml"))
+    return [found for file in files for found in yaml.safe_load_all(file.read_text())]
+
+
+def fields(node: object) -> set[str]:
+    """Names of all fields of an object."""
+    if isinstance(node, dict):
+        return {*node, *(name for value in node.values() for name in fields(value))}
+    if isinstance(node, list):
+        return {name for value in node for name in fields(value)}
+    return set()
+
+
+PODS = [entry for entry in manifests() if entry["kind"] in {"Deployment", "Job"}]
+
+
+def test_kubernetes_has_the_api_workers_and_a_migration() -> None:
+    assert {entry["metadata"]["name"] for entry in PODS} == {
+        *("sextant-api", "sextant-worker", "sextant-migrate")
+    }
+    assert fields(manifests()) <= FIELDS
+
+
+@pytest.mark.parametrize("entry", PODS, ids=lambda entry: entry["metadata"]["name"])
+def test_no_pod_has_more_rights_than_it_needs(entry: dict[str, Any]) -> None:
+    pod = entry["spec"]["template"]["spec"]
+    assert pod["enableServiceLinks"] is False
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 10001
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    (container,) = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    for kind in ("requests", "limits"):
+        assert set(container["resources"][kind]) == {"cpu", "memory"}
+    assert PINNED.fullmatch(container["image"])
+    assert container["args"][0] in COMMANDS
+    assert {variable["name"] for variable in container["env"]} <= SETTINGS
+    assert all("secretKeyRef" in variable["valueFrom"] for variable in container["env"])
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    labels = entry["spec"]["template"]["metadata"]["labels"]
+    assert entry["spec"].get("selector", {}).get("matchLabels", labels) == labels
+
+
+def test_what_kubernetes_selects_and_probes_is_there() -> None:
+    kinds = {entry["kind"]: entry for entry in manifests()}
+    (api,) = (entry for entry in PODS if entry["metadata"]["name"] == "sextant-api")
+    labels = api["spec"]["template"]["metadata"]["labels"]
+    (container,) = api["spec"]["template"]["spec"]["containers"]
+    (port,) = container["ports"]
+    assert kinds["Service"]["spec"]["selector"] == labels
+    assert kinds["Service"]["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] == port["name"]
+        assert container[probe]["httpGet"]["path"] in {"/healthz", "/readyz"}
+    assert api["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
