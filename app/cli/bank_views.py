@@ -175,7 +175,9 @@ def confirm(question: str, *, yes: bool) -> None:
 def show_quarantine(count: int, items: list[dict[str, Any]]) -> None:
     """Print which items lint keeps out of tests, and why."""
     for item in items[:_SHOWN]:
-        why = "; ".join(flag["message"] for flag in item["flags"]) or "-"
+        own = f"Item {item['key']!r}: "
+        told = [flag["message"].removeprefix(own).removesuffix(".") for flag in item["flags"]]
+        why = "; ".join(told) or "-"
         out.print(f"quarantined {item['key']}: {why}", markup=False, soft_wrap=True)
     if count > min(_SHOWN, len(items)):
         more = count - min(_SHOWN, len(items))
@@ -217,7 +219,7 @@ def _obtained(known: Mapping[str, Any]) -> str:
     """How the answers behind the parameters were obtained."""
     parts = [_MODES.get(str(known.get("mode")), "asked in an unknown way")]
     if "shots" in known:
-        parts.append(f"{known['shots']} examples")
+        parts.append("1 example" if known["shots"] == 1 else f"{known['shots']} examples")
     if "max_tokens" in known:
         parts.append(f"at most {known['max_tokens']} tokens each")
     if "temperature" in known:

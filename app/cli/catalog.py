@@ -113,7 +113,8 @@ def install(
         f"{result['parameters_hash']}",
     ]
     lines += [
-        f"  {group}  {file['name']}  {_checked(file)}" for group, file in result["files"].items()
+        f"  {group}  {file['name']}  {_checked(group, file)}"
+        for group, file in result["files"].items()
     ]
     if result.get("join_check"):
         lines.append(f"  {result['join_check']['explanation']}")
@@ -179,10 +180,15 @@ def _examples(examples: Mapping[str, Any]) -> str:
     return f"{count}{origin}{why}"
 
 
-def _checked(file: Mapping[str, str]) -> str:
-    if file["checked_by"] == "nothing":
-        return "no hash of it is known: only its rows were counted"
-    return f"checked by {file['checked_by']}"
+def _checked(group: str, file: Mapping[str, str]) -> str:
+    match file["checked_by"]:
+        case "nothing":
+            done = "" if group == "few_shot" else "; only its rows were counted"
+            return f"NOT CHECKED: the entry has no hash of it{done}"
+        case "hub":
+            return "checked by the hash that the hub told of it; the entry has none"
+        case by:
+            return f"checked by {by}"
 
 
 class _Progress:

@@ -277,6 +277,9 @@ def _show(
         f"{version['scale']}",
         f"  {version['id']}  sha256 {version['parameters_hash']}",
     ]
+    if (dropped := result["dropped_items"])["n"]:
+        reasons = ", ".join(f"{n} {why.replace('_', ' ')}" for why, n in dropped["reasons"].items())
+        lines.append(f"  without parameters, for their answers tell nothing: {reasons}")
     card = result.get("report_card")
     if card is not None and card["rows"]:
         row = card["rows"][0]

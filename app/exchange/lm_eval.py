@@ -73,6 +73,9 @@ def read_lm_eval(
         elif filters.take(str(sample.get("filter", _NO_FILTER))):
             place = f"{file.name}:{row}"
             offered = _metrics(sample)
+            if not offered:
+                yield LeftOut(row, "not_scored", "it has no metric with a score")
+                continue
             usual = USUAL_METRICS if choices.take_first else None
             metric = choose("metric", offered, choices.metrics, place, usual)
             answers = list(_answers(sample, examinee, task, choices, metric, row))

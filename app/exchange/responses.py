@@ -338,6 +338,8 @@ def _repeats(cell: IntArray) -> NDArray[np.bool_]:
 
 
 def _check_header(header: Sequence[str], name: str) -> None:
+    if not any(text.strip() for text in header):
+        raise FileFormatError(f"{name}: expected answers, got an empty file or line.")
     if len(header) < 2:
         raise FileFormatError(
             f"{name}: expected a first column of examinees and a column for each item, or"

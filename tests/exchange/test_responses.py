@@ -104,7 +104,7 @@ def test_faults_are_listed_with_file_row_and_column(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "a column for each item"),
+        (b"", "got an empty file"),
         (b"model\na\n", "a column for each item"),
         (b"model,q1\n", "at least one score"),
         (b"model,q1\na,\n", "at least one score"),

@@ -149,6 +149,29 @@ def test_how_answers_were_drawn_is_carried_along() -> None:
     assert (alone.asked["max_tokens"], alone.asked["temperature"]) == (128, 0.0)
 
 
+def test_a_row_without_a_score_or_a_right_answer_leaves_the_others_alone() -> None:
+    rows = [
+        {**row([(f"Q{n}?", {})], n, exact_match=1.0), "resps": [["0"]], "acc": None}
+        for n in range(4)
+    ]
+    rows[1]["exact_match"] = None
+    rows[2]["target"] = {"answer": 0}
+    found = found_in(rows)
+    assert [item["prompt"] for item in found.items] == ["Q0?", "Q3?"]
+    assert {reason: len(keys) for reason, keys in found.left_out.items()} == {
+        "it has no right answer": 1
+    }
+
+
+def test_ways_of_one_task_are_told_apart_with_what_helps() -> None:
+    rows = [
+        {**row([(f"Q{n}?", {"until": [mark]})], n, exact_match=1.0), "resps": [["0"]], "acc": None}
+        for n, mark in enumerate(("Q:", "END"))
+    ]
+    with pytest.raises(FileFormatError, match="ended by 'Q:'; .* ended by 'END'.* --prompts-of"):
+        found_in(rows)
+
+
 def test_an_import_of_answers_remembers_how_they_were_obtained() -> None:
     choices = Choices(filters=("flexible-extract",))
     files = sources(folders(2, 6))

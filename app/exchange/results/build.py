@@ -106,9 +106,15 @@ class _Builder:
         if len(ways) > 1:
             told = "; ".join(f"{task}: {_form(asked)}" for task, asked in ways.values())
             tasks = sorted({item.task for item in self._seen.items.values()})
+            advice = (
+                f"choose tasks that were asked alike with --task, of {', '.join(tasks)[:300]}"
+                if len(tasks) > 1
+                else "leave out the files that ask otherwise, or take the words of one model with "
+                "--prompts-of"
+            )
             raise FileFormatError(
                 f"The questions were asked in {len(ways)} ways ({told}), and a bank asks in one: "
-                f"choose tasks that were asked alike with --task, of {', '.join(tasks)[:300]}."
+                f"{advice}."
             )
         return next(iter(ways.values()))[1]
 
@@ -336,8 +342,8 @@ def _options(asked: AskedItem, style: Mapping[str, Any], way: str) -> dict[str, 
 def _form(asked: AskedItem) -> str:
     if asked.options:
         return "options compared in a blank" if asked.after else "options compared"
-    stops = f", ended by {len(asked.stop)} marks" if asked.stop else ""
-    return f"answers written{stops}"
+    stops = ", ".join(f"{mark!r:.40}" for mark in asked.stop[:4])
+    return f"answers written, ended by {stops or 'the model'}"
 
 
 def _nothing(left_out: Mapping[str, Sequence[str]]) -> str:

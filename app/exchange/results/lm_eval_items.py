@@ -239,7 +239,9 @@ def _targets(value: object) -> tuple[str, ...]:
         except (ValueError, RecursionError):
             return (str(value),)
     parts = value if isinstance(value, list) else [value]
-    return tuple(str(part) for part in parts if part is not None and str(part).strip())
+    return tuple(
+        str(part) for part in parts if isinstance(part, str | int | float) and str(part).strip()
+    )
 
 
 def _stops(value: object) -> tuple[str, ...]:
