@@ -151,6 +151,15 @@ def _from_url(guard: AddressGuard, name: str, place: dict[str, Any]) -> Path:
             have = partial.stat().st_size if partial.exists() else 0
             try:
                 _append(client, url, name, partial, reporter)
+            except (
+                httpx2.TooManyRedirects,
+                httpx2.UnsupportedProtocol,
+                httpx2.InvalidURL,
+            ) as error:
+                raise _FetchError(
+                    f"{host} sends whoever asks for {name} to a place that cannot be called "
+                    f"({_reason(error).rstrip('.')})."
+                ) from None
             except (httpx2.TransportError, httpx2.DecodingError) as error:
                 got = partial.stat().st_size if partial.exists() else 0
                 if tries_left:

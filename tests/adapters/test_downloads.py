@@ -140,6 +140,13 @@ async def test_downloads_go_through_the_outbound_guard(hub: Hub, url: str) -> No
     assert not hub.asked
 
 
+@pytest.mark.parametrize("path", ["loop", "away"])
+async def test_redirects_that_lead_nowhere_are_told(url: str, path: str) -> None:
+    refusal = await refused(RemoteFile(url=f"{url}/{path}"))
+    assert "sends whoever asks for the file to a place that cannot be called" in refusal.detail
+    assert not refusal.unreachable
+
+
 async def test_a_full_disk_is_one_sentence_and_leaves_nothing(
     hub: Hub, url: str, tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ class TestEntry:
             ('file = "test.jsonl"', 'url = "http://data.example/t", sha256 = "' + "0" * 64 + '"',
              "https"),
             ('file = "test.jsonl"', 'url = "https://data.example/t"', "needs a hash"),
+            ('file = "test.jsonl"', 'url = "https://me:pw@data.example/t"', "without a user"),
             (", seed = 42", "", "seed"),
             ("|strip", "|shout", "one of the filters"),
             ("licence", "license", "/licence: Field required"),

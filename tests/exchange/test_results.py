@@ -168,7 +168,7 @@ def test_ways_of_one_task_are_told_apart_with_what_helps() -> None:
         {**row([(f"Q{n}?", {"until": [mark]})], n, exact_match=1.0), "resps": [["0"]], "acc": None}
         for n, mark in enumerate(("Q:", "END"))
     ]
-    with pytest.raises(FileFormatError, match="ended by 'Q:'; .* ended by 'END'.* --prompts-of"):
+    with pytest.raises(FileFormatError, match=r"ended by 'Q:'; .* ended by 'END'.* --prompts-of"):
         found_in(rows)
 
 

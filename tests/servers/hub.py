@@ -44,6 +44,8 @@ class Hub:
         resolve = f"/datasets/{DATASET}/resolve/{{revision}}/{{path:path}}"
         app.add_api_route(resolve, self._resolve, methods=["HEAD", "GET"])
         app.add_api_route("/plain/{path:path}", self._content, methods=["GET"])
+        app.add_api_route("/loop", lambda: RedirectResponse("/loop"), methods=["GET"])
+        app.add_api_route("/away", lambda: RedirectResponse("file:///etc/hosts"), methods=["GET"])
         app.add_api_route("/moved/{path:path}", self._moved, methods=["GET"])
         return app
 

@@ -4,6 +4,7 @@ One file an entry. A group of files (`questions`, `parameters`, `few_shot`, `ans
 places where the same content can be had; the first that can be reached is taken.
 """
 
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -37,18 +38,20 @@ Text = Annotated[str, StringConstraints(min_length=1, max_length=20_000)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,99}$")]
 
 
+_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./ -]{0,499}")
+
+
 def _inside(path: str) -> str:
-    if ".." in path:
-        raise ValueError(f"expected a path that stays where it begins, got {path!r}")
+    if ".." in path or _PATH.fullmatch(path) is None:
+        raise ValueError(
+            "expected a path of letters, digits and _ - . / that stays where it begins, got "
+            f"{path!r:.100}"
+        )
     return path
 
 
 #: Of a repository of the hub, or a path in one.
-RelativePath = Annotated[
-    str,
-    StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./ -]{0,499}$"),
-    AfterValidator(_inside),
-]
+RelativePath = Annotated[str, AfterValidator(_inside)]
 
 
 class _Part(BaseModel):
@@ -89,6 +92,8 @@ class Source(_Part):
             parts = urlsplit(self.url)
             if parts.scheme != "https" and parts.hostname not in _LOCAL_HOSTS:
                 raise ValueError(f"expected an https URL, got {self.url!r}")
+            if "@" in parts.netloc:  # it would be shown with the bank
+                raise ValueError("expected a URL without a user and password")
             if not self.git_blob and not self.sha256:
                 raise ValueError("a URL needs a hash of its content: git_blob or sha256")
         return self
@@ -302,7 +307,9 @@ def read_entry(content: bytes, name: str) -> Entry:
         return Entry.model_validate(fields)
     except ValidationError as exc:
         problems = [
-            FieldProblem("/".join(map(str, ("", *fault["loc"]))), fault["msg"])
+            FieldProblem(
+                "/".join(map(str, ("", *fault["loc"]))), fault["msg"].removeprefix("Value error, ")
+            )
             for fault in exc.errors(include_url=False, include_input=False)
         ]
         first = problems[0]
