@@ -230,6 +230,11 @@ async def test_a_session_counts_unreadable_answers_as_its_version_does(
     ]
     codes = [{caution["code"] for caution in report["warnings"]} for report in reports]
     assert ["unparsed_differs" in found for found in codes] == [False, True]
+    gates = [
+        (await client.post("/v1/gates", json={"session_id": one["id"], "threshold": 0.0})).json()
+        for one in (alike, other)
+    ]
+    assert ["does not compare" in gate["detail"] for gate in gates] == [False, True]
     assert ["unmarked_answers" in found for found in codes] == [False, True]
     said = [" ".join(report["summary"]) for report in reports]
     assert "3 of 10 answers could not be read and count as wrong." in said[0]

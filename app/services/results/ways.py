@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.records.sessions import SessionRecord
-from app.reports.figures import asked_caution
+from app.reports.figures import asked_caution, unparsed_caution
 
 #: What makes two ways of asking different, and how it is told.
 _TOLD = {
@@ -51,8 +51,13 @@ def apart(sessions: Sequence[SessionRecord]) -> str | None:
 
 
 def unlike_calibrated(session: SessionRecord) -> str | None:
-    """What is to be said where a session asked otherwise than its bank's calibration."""
+    """What is to be said where a session asked or counted otherwise than its bank's calibration."""
     asked = dict(session.provenance.get("asked", {}))
     if session.withheld:
         asked.pop("scorer", None)
-    return asked_caution(asked, session.provenance.get("asked_when_calibrated", {}))
+    counted = unparsed_caution(
+        session.provenance["asking"]["unparsed_policy"],
+        session.provenance.get("unparsed_when_calibrated"),
+    )
+    told = (asked_caution(asked, session.provenance.get("asked_when_calibrated", {})), counted)
+    return " ".join(one for one in told if one is not None) or None
