@@ -15,6 +15,7 @@ SextantError
 │   ├── StaleStepError           an answer to a step that is closed or was never asked
 │   ├── IdempotencyMismatchError the same Idempotency-Key with another body
 │   ├── IdempotencyInFlightError the same Idempotency-Key is being worked on
+│   ├── IdempotencyAnswerLostError  its call was carried out, and its answer is gone
 │   ├── PreconditionFailedError  If-Match names an older revision
 │   └── PreconditionRequiredError  If-Match is missing
 ├── UnauthenticatedError         no key, or one that is unknown, revoked or expired
@@ -149,6 +150,12 @@ class IdempotencyInFlightError(ConflictError):
     """The first request with this Idempotency-Key is still being worked on."""
 
     code = "idempotency_in_flight"
+
+
+class IdempotencyAnswerLostError(ConflictError):
+    """The first request with this Idempotency-Key was carried out; nobody has its answer."""
+
+    code = "idempotency_answer_lost"
 
 
 class PreconditionFailedError(ConflictError):

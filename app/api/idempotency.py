@@ -58,6 +58,7 @@ async def once(
         InvalidInputError: The key is empty, too long or not printable ASCII.
         IdempotencyMismatchError: The key was used with another request.
         IdempotencyInFlightError: The first call has no answer yet.
+        IdempotencyAnswerLostError: It was carried out, and its server died before it answered.
         SecretsError: The first answer cannot be decrypted; or no answer could be encrypted, which
             is found out before anything is carried out.
     """

@@ -29,6 +29,7 @@ from app.errors import (
     BusyError,
     DatabaseUnavailableError,
     FieldProblem,
+    IdempotencyAnswerLostError,
     IdempotencyInFlightError,
     IdempotencyMismatchError,
     InvalidInputError,
@@ -150,7 +151,12 @@ class ApiRoute(APIRoute):
         if self.param_convertors:
             expected.append(NotFoundError)
         if self._idempotent:
-            expected += [IdempotencyInFlightError, IdempotencyMismatchError, SecretsError]
+            expected += [
+                IdempotencyAnswerLostError,
+                IdempotencyInFlightError,
+                IdempotencyMismatchError,
+                SecretsError,
+            ]
         statuses = [400, 408, 413, 415] if self.body_field is not None else []
         return merged(
             errors(*expected),

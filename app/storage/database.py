@@ -102,8 +102,9 @@ class Database:
 
         SQLAlchemy's own pre-ping asks at every checkout: a round trip for each transaction.
         """
-        rested_s = time.monotonic() - record.info.get(_LAST_USE, 0.0)
-        if rested_s < _TRUSTED_S:
+        used_at = record.info.get(_LAST_USE)
+        # A new one has just answered. Were it refused here, the pool would make up its own error.
+        if used_at is None or time.monotonic() - used_at < _TRUSTED_S:
             return
         try:
             self._engine.sync_engine.dialect.do_ping(connection)

@@ -12,6 +12,9 @@ from app.errors import LeaseLostError
 from app.records.leased import UNDERWAY, LeasedRecord
 from app.storage.rows.base import LeasedRow
 
+#: A lease that ends later than so many times its length was given by a clock that went back since:
+#: its holder, if it lives, has it renewed at once.
+_CREDIBLE = 10
 #: So often in a row a lease may run out without a step; then the work is done once more, alone.
 #: What is begun over and over and never gets on must end some day.
 MAX_LAPSES = 3
@@ -61,7 +64,7 @@ class LeasedRepository(ABC, Generic[R]):
             .where(
                 row.id == resource_id,
                 row.status.in_(self.claimable),
-                func.coalesce(row.lease_expires_at, func.now()) <= func.now(),
+                self._is_over(row.lease_expires_at, lease),
                 *self._ready(),
             )
             .values(
@@ -101,7 +104,7 @@ class LeasedRepository(ABC, Generic[R]):
         )
 
     async def stalled(
-        self, *, grace: timedelta, counts: bool = True, limit: int = 100
+        self, *, grace: timedelta, lease: timedelta, counts: bool = True, limit: int = 100
     ) -> list[str]:
         """What has not ended and nobody runs: its lease, or its wait in the queue, ran out.
 
@@ -111,6 +114,7 @@ class LeasedRepository(ABC, Generic[R]):
 
         Args:
             grace: How long ago that must be.
+            lease: How long a claim holds.
             counts: False where leases may have run out because the database was away.
             limit: Most at once.
         """
@@ -119,7 +123,7 @@ class LeasedRepository(ABC, Generic[R]):
             select(row.id)
             .where(
                 row.status.in_(self.claimable),
-                func.coalesce(row.lease_expires_at, row.created_at) + grace < func.now(),
+                self._is_over(func.coalesce(row.lease_expires_at, row.created_at) + grace, lease),
                 *self._ready(),
             )
             .order_by(row.id)
@@ -139,6 +143,12 @@ class LeasedRepository(ABC, Generic[R]):
         if ids:
             await self._db.execute(update(row).where(row.id.in_(ids)).values(**values))
         return ids
+
+    @staticmethod
+    def _is_over(until: Any, lease: timedelta) -> ColumnElement[bool]:
+        """Whether a lease has run out, or ends when none can that was given by this clock."""
+        end = func.coalesce(until, func.now())
+        return (end <= func.now()) | (end > func.now() + _CREDIBLE * lease)
 
     async def _write(self, resource_id: str, epoch: int, **values: Any) -> None:
         """Write columns, as far as the lease `epoch` is still the present one.

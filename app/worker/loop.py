@@ -212,7 +212,7 @@ async def _take_jobs(
 async def _rescue(services: Services, queue: JobQueue) -> None:
     """Queue again what a lost worker ran; forget old Idempotency-Keys."""
     settings = services.settings
-    grace = timedelta(seconds=settings.heartbeat_s)
+    grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
     next_purge = time.monotonic()
     #: Leases that ran out while the database was away say nothing about who held them.
     counts_from = -math.inf
@@ -221,10 +221,10 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
         try:
             async with services.database.unit_of_work() as uow:
                 counts = time.monotonic() >= counts_from
-                stalled = await uow.sessions.stalled(grace=grace, counts=counts)
-                stalled += await uow.rankings.stalled(grace=grace, counts=counts)
-                stalled += await uow.calibrations.stalled(grace=grace, counts=counts)
-                stalled += await uow.installations.stalled(grace=grace, counts=counts)
+                stalled = await uow.sessions.stalled(grace=grace, lease=lease, counts=counts)
+                stalled += await uow.rankings.stalled(grace=grace, lease=lease, counts=counts)
+                stalled += await uow.calibrations.stalled(grace=grace, lease=lease, counts=counts)
+                stalled += await uow.installations.stalled(grace=grace, lease=lease, counts=counts)
             for resource_id in stalled:
                 logger.info("rescued", id=resource_id)
                 await queue.enqueue_again(resource_id)

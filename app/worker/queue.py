@@ -4,12 +4,13 @@ A job only says "somebody should run this session", or this calibration. Who may
 by the lease in its table, so a job that is lost, doubled or woken too late does no harm.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 import procrastinate
-from procrastinate.exceptions import AlreadyEnqueued
+import psycopg
+from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
 
+from app.errors import DatabaseUnavailableError
 from app.storage.database import Database
 from app.storage.unit_of_work import UnitOfWork
 
@@ -64,11 +65,14 @@ class JobQueue:
         """Add the job in the unit of work's own transaction: both are stored, or neither.
 
         A job that waits for this resource already is enough.
+
+        Raises:
+            DatabaseUnavailableError: Postgres went away, or has no room.
         """
         kind = _KIND_OF[resource_id.partition("_")[0]]
         connection = await uow.driver_connection()
         # A savepoint: the refusal of a second job must not undo the caller's own writes.
-        with suppress(AlreadyEnqueued):
+        try:
             async with connection.transaction():
                 earlier = 0
                 if kind is SESSION:
@@ -81,6 +85,13 @@ class JobQueue:
                     queueing_lock=resource_id,
                     connection=connection,
                 ).defer_async(resource_id=resource_id)
+        except AlreadyEnqueued:
+            pass
+        except (ConnectorException, psycopg.OperationalError) as error:
+            cause = error.__cause__ or error
+            if not isinstance(cause, psycopg.OperationalError):
+                raise
+            raise DatabaseUnavailableError(f"The queue cannot be written now: {cause}.") from error
 
     async def enqueue_again(self, resource_id: str) -> None:
         """Add a job for what nobody runs."""

@@ -151,11 +151,15 @@ async def test_answers_that_changed_between_the_parts_are_not_joined(services: S
 async def test_only_what_nobody_runs_and_can_be_run_counts_as_stalled(services: Services) -> None:
     made, parts = await started(services)
     async with services.database.unit_of_work() as uow:
-        assert set(await uow.calibrations.stalled(grace=timedelta(0))) == set(parts)
+        assert set(
+            await uow.calibrations.stalled(grace=timedelta(0), lease=timedelta(minutes=1))
+        ) == set(parts)
     for part in parts:
         await run(services, part)
     async with services.database.unit_of_work() as uow:
-        assert await uow.calibrations.stalled(grace=timedelta(0)) == [made.id]
+        assert await uow.calibrations.stalled(grace=timedelta(0), lease=timedelta(minutes=1)) == [
+            made.id
+        ]
 
 
 async def test_a_set_that_fills_one_part_is_calibrated_as_a_whole(services: Services) -> None:

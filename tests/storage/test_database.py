@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import procrastinate
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -25,6 +26,7 @@ from app.storage.migrate import upgrade
 from app.storage.paging import PageRequest
 from app.storage.rows.banks import ItemRow
 from app.storage.unit_of_work import UnitOfWork
+from app.worker.queue import JobQueue
 
 
 async def _add_key(uow: UnitOfWork, *, name: str = "ci", secret_hash: str = "h1") -> str:
@@ -231,3 +233,31 @@ def test_options_that_the_url_already_has_are_kept() -> None:
     parts = conninfo_to_dict(database.conninfo)
     assert parts["options"] == "-c statement_timeout=5s -c search_path=public,procrastinate"
     assert parts["password"] == "p@ss"
+
+
+async def test_a_new_connection_is_not_asked_whether_it_lives(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pool would tell of one that dies just then by an error that nobody waits out."""
+    fresh = Database(database_url)
+    dialect = fresh._engine.sync_engine.dialect
+
+    def dead(_: object) -> bool:
+        raise psycopg.OperationalError("the connection is closed")
+
+    monkeypatch.setattr(dialect, "do_ping", dead)
+    async with fresh.reading() as uow:
+        await uow.ping()
+    await fresh.dispose()
+
+
+async def test_a_queue_on_a_broken_connection_is_unavailable(database: Database) -> None:
+    async def enqueue() -> None:
+        async with database.unit_of_work() as uow, database.unit_of_work() as other:
+            broken = (await uow.driver_connection()).info.backend_pid
+            raw = await other.driver_connection()
+            await raw.execute("SELECT pg_terminate_backend(%s, 10000)", [broken])
+            await JobQueue(database).enqueue(uow, "cal_1")
+
+    with pytest.raises(DatabaseUnavailableError):
+        await enqueue()

@@ -2,7 +2,13 @@ import asyncio
 
 import pytest
 
-from app.errors import IdempotencyInFlightError, IdempotencyMismatchError
+from app.acting import Deed, doing
+from app.errors import (
+    IdempotencyAnswerLostError,
+    IdempotencyInFlightError,
+    IdempotencyMismatchError,
+)
+from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.repositories.idempotency import StoredResponse
 
@@ -91,6 +97,29 @@ async def test_a_call_lost_with_its_process_is_taken_over_after_some_minutes(
     assert await _begin(database) is None
     with pytest.raises(IdempotencyInFlightError):
         await _begin(database)
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+async def test_a_call_that_was_carried_out_is_not_carried_out_again(
+    database: Database, is_given_up: bool
+) -> None:
+    with doing(Deed(lambda: "make", "/v1/projects", "request-1", "here")):
+        await _begin(database)
+        made = await ProjectService(database).create("made once")
+        if is_given_up:
+            async with database.unit_of_work() as uow:
+                await uow.idempotency.forget("key_1", "k")
+        else:  # its process is killed, or has lost the word of the commit
+            with pytest.raises(IdempotencyInFlightError):
+                await _begin(database)
+            await _age(database, "6 minutes")
+    for _ in range(2):
+        with pytest.raises(IdempotencyAnswerLostError, match=f"was carried out.*{made.id}"):
+            await _begin(database)
+    with doing(Deed(lambda: "make", "/v1/projects", "request-2", "here")):
+        await _begin(database, key="not carried out")
+        await _age(database, "6 minutes")
+        assert await _begin(database, key="not carried out") is None
 
 
 async def test_a_lost_call_that_wakes_up_does_not_change_the_answer(database: Database) -> None:

@@ -34,7 +34,7 @@ async def _run_out(services: Services, session_id: str, *, counts: bool = True) 
             {"id": session_id},
         )
     async with services.database.unit_of_work() as uow:
-        assert session_id in await uow.sessions.stalled(grace=GRACE, counts=counts)
+        assert session_id in await uow.sessions.stalled(grace=GRACE, lease=LEASE, counts=counts)
         return (await uow.sessions.get(session_id)).lapses
 
 
@@ -132,3 +132,20 @@ async def test_what_freezes_its_own_process_too_ends_by_itself(services: Service
     assert ended.failure is not None
     assert ended.failure["code"] == "lease_lapsed"
     assert not _alone_processes()
+
+
+async def test_a_lease_of_a_clock_that_went_back_is_over(services: Services) -> None:
+    session_id = await _created(services)
+    await _claimed(services, session_id)
+    async with services.database.unit_of_work() as uow:
+        assert not await uow.sessions.claim(session_id, worker_id="other", lease=LEASE)
+        await uow._db.execute(
+            text(
+                "UPDATE sessions SET lease_expires_at = lease_expires_at + interval '1 h'"
+                " WHERE id = :id"
+            ).execution_options(**of_opened("the session")),
+            {"id": session_id},
+        )
+    async with services.database.unit_of_work() as uow:
+        assert session_id in await uow.sessions.stalled(grace=GRACE, lease=LEASE)
+        assert await uow.sessions.claim(session_id, worker_id="other", lease=LEASE)

@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, delete, func, select, update
+from sqlalchemy import ColumnElement, ScalarSelect, delete, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.errors import IdempotencyInFlightError, IdempotencyMismatchError
+from app.acting import deed
+from app.errors import (
+    IdempotencyAnswerLostError,
+    IdempotencyInFlightError,
+    IdempotencyMismatchError,
+)
 from app.storage.rows.endpoints import IdempotencyRow
+from app.storage.rows.projects import AuditRow
 
 #: How long an answer is kept.
 KEEP = timedelta(hours=24)
-#: A call without an answer for so long was lost with its process; a repeat takes it over.
+#: A call without an answer for so long was lost with its process; a repeat takes it over, unless
+#: it was carried out.
 ABANDONED_AFTER = timedelta(minutes=5)
 
 
@@ -30,7 +37,8 @@ class IdempotencyRepository:
     """One row for each (principal, Idempotency-Key).
 
     A call is `begin` in a transaction of its own, then the work, then `finish`, or `forget` when
-    the work failed and a repeat should be tried afresh.
+    the work failed and a repeat should be tried afresh. A process may die before either, or lose
+    the word of its commit: the audit trail, which is written with the work, tells what happened.
     """
 
     def __init__(self, db: AsyncSession) -> None:
@@ -45,8 +53,14 @@ class IdempotencyRepository:
         Raises:
             IdempotencyMismatchError: The key was used with another request.
             IdempotencyInFlightError: The first call has no answer yet.
+            IdempotencyAnswerLostError: It was carried out, and nobody has its answer.
         """
-        fresh = {"request_hash": request_hash, "created_at": func.clock_timestamp()}
+        what = deed()
+        fresh = {
+            "request_hash": request_hash,
+            "request_id": what and what.request_id,
+            "created_at": func.clock_timestamp(),
+        }
         inserted = await self._db.scalar(
             insert(IdempotencyRow)
             .values(principal=principal, key=key, **fresh)
@@ -54,7 +68,7 @@ class IdempotencyRepository:
                 index_elements=["principal", "key"],
                 set_=fresh
                 | {"response_status": None, "response_headers": None, "response_body": None},
-                where=_expired() | _abandoned(request_hash),
+                where=_expired() | (_abandoned(request_hash) & _made().is_(None)),
             )
             .returning(IdempotencyRow.key)
         )
@@ -68,6 +82,18 @@ class IdempotencyRepository:
                 f"Idempotency-Key {key!r} was used with another request; take a new key."
             )
         if row.response_status is None:
+            made = await self._db.scalar(
+                select(_made())
+                .select_from(IdempotencyRow)
+                .where(_abandoned(request_hash))
+                .filter_by(principal=principal, key=key)
+            )
+            if made is not None:
+                raise IdempotencyAnswerLostError(
+                    f"The first call with Idempotency-Key {key!r} was carried out, and its answer "
+                    f"was lost with its server. Look at what it made or changed "
+                    f"({', '.join(made) or 'nothing with an id'}), or repeat it with a new key."
+                )
             raise IdempotencyInFlightError(
                 f"The first call with Idempotency-Key {key!r} is still being worked on."
             )
@@ -90,9 +116,16 @@ class IdempotencyRepository:
         )
 
     async def forget(self, principal: str, key: str) -> None:
-        """Free the key of a call that failed; an answer that is kept stays."""
+        """Free the key of a call that failed; an answer that is kept stays.
+
+        One that failed after it was carried out keeps its key: it has no answer any more.
+        """
+        mine = {"principal": principal, "key": key, "response_status": None}
+        await self._db.execute(delete(IdempotencyRow).filter_by(**mine).where(_made().is_(None)))
         await self._db.execute(
-            delete(IdempotencyRow).filter_by(principal=principal, key=key, response_status=None)
+            update(IdempotencyRow)
+            .filter_by(**mine)
+            .values(created_at=func.clock_timestamp() - ABANDONED_AFTER)
         )
 
     async def purge(self) -> int:
@@ -112,4 +145,17 @@ def _abandoned(request_hash: str) -> ColumnElement[bool]:
         IdempotencyRow.response_status.is_(None)
         & (IdempotencyRow.request_hash == request_hash)
         & (IdempotencyRow.created_at < func.clock_timestamp() - ABANDONED_AFTER)
+    )
+
+
+def _made() -> ScalarSelect[list[str]]:
+    """What the first call has made or changed; null where it did nothing."""
+    # Of the row that the statement around is about, whatever kind of statement that is.
+    first: ColumnElement[str] = literal_column("idempotency_keys.request_id")
+    begun: ColumnElement[datetime] = literal_column("idempotency_keys.created_at")
+    return (
+        select(AuditRow.resources)
+        .where(AuditRow.request_id == first, AuditRow.at >= begun - ABANDONED_AFTER)
+        .limit(1)
+        .scalar_subquery()
     )

@@ -1,0 +1,191 @@
+"""Gives a fleet its work over the API, and sees it through: who gets no answer asks again."""
+
+import asyncio
+import itertools
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx2
+
+from tests.chaos.fleet import Fleet
+from tests.chaos.items import KEY_OF, N_ITEMS, bank_items, bank_parameters
+from tests.services.calibrations import answers, csv_of
+
+ENDED: Final = ("completed", "failed", "cancelled")
+#: Of one call of the model: less than it takes when it is late.
+_MODEL_TIMEOUT_S: Final = 2.0
+_HARDY: Final = {"max_consecutive": 1000, "max_share": 1.0}
+_RETRY: Final = {"max_attempts": 100, "base_s": 0.2, "cap_s": 0.5, "max_wait_s": 600}
+
+
+@dataclass
+class Client:
+    """Calls one of several APIs, the next one after each failure.
+
+    Attributes:
+        acknowledged: Answers given by hand that the API took: session, step, score.
+        refused: What was answered to calls that nobody expects to be refused.
+    """
+
+    fleet: Fleet
+    http: httpx2.AsyncClient
+    acknowledged: list[tuple[str, int, float]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    _nth: Iterator[int] = field(default_factory=itertools.count)
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, key: str = "", fine: Sequence[int] = ()
+    ) -> tuple[int, Any]:
+        """Call until somebody answers; `key` makes a call that may be made twice one."""
+        headers = {"Authorization": f"Bearer {self.fleet.api_key}"}
+        if key:
+            headers["Idempotency-Key"] = key
+        while True:
+            url = self.fleet.api_urls[next(self._nth) % len(self.fleet.api_urls)]
+            try:
+                answer = await self.http.request(method, url + path, json=body, headers=headers)
+            except httpx2.HTTPError:
+                await asyncio.sleep(0.2)
+                continue
+            status = answer.status_code
+            code = answer.json()["code"] if status >= 400 else ""
+            if code == "idempotency_answer_lost" and not fine:
+                made = re.search(r"\b(ses|rnk|cal)_\w{26}", answer.json()["detail"])
+                return 200, {"id": made and made[0]}
+            in_flight = code == "idempotency_in_flight"
+            if status < 300 or (status in fine and not in_flight):
+                return status, answer.json()
+            if not in_flight and status not in {429, 503}:
+                self.refused.append(f"{method} {path}: {status} {answer.text[:300]}")
+            await asyncio.sleep(0.2)
+
+    async def prepare(self) -> None:
+        """The bank, and the answers that are calibrated."""
+        await self.call("POST", "/v1/banks", {"name": "chaos"}, fine=[409])
+        rows = "\n".join(map(json.dumps, bank_items()))
+        files = {"items": {"content": rows}, "parameters": {"content": bank_parameters()}}
+        await self.call("POST", "/v1/banks/chaos/imports", files)
+        await self.call("POST", "/v1/response-sets", {"name": "chaos"}, fine=[409])
+        file = {"name": "scores.csv", "content": csv_of(answers(400, 30))}
+        await self.call("POST", "/v1/response-sets/chaos/imports", {"files": [file]})
+
+    async def ended(self, path: str) -> dict[str, Any]:
+        """What stands there, once it has ended; taken up again where it may be."""
+        while True:
+            _, found = await self.call("GET", path)
+            failure = found.get("failure") or {}
+            if found["status"] == "failed" and failure.get("code") == "lease_lapsed":
+                if not path.startswith("/v1/sessions"):
+                    return dict(found)
+                await self.call("POST", f"{path}:resume", fine=[409])
+            elif found["status"] in ENDED:
+                return dict(found)
+            await asyncio.sleep(0.5)
+
+    def _endpoint(self, model: str) -> dict[str, Any]:
+        return {
+            "kind": "openai_chat",
+            "base_url": self.fleet.model_url,
+            "model": model,
+            "timeout_s": _MODEL_TIMEOUT_S,
+            "retry": _RETRY,
+        }
+
+    async def session(self, nth: int, items: int) -> dict[str, Any]:
+        """A live session, to its end."""
+        body = {
+            "bank": "chaos",
+            "endpoint": self._endpoint(f"s{nth}"),
+            "stopping": {"se": None, "min_items": items, "max_items": items},
+            "concurrency": 1 + nth % 4,
+            "failures": _HARDY,
+            "seed": nth,
+            "metadata": {"chaos": f"s{nth}"},
+        }
+        _, made = await self.call("POST", "/v1/sessions", body, key=f"s{nth}")
+        return await self.ended(f"/v1/sessions/{made['id']}")
+
+    async def manual(self, nth: int, items: int) -> dict[str, Any]:
+        """A session answered by hand, to its end."""
+        body = {
+            "bank": "chaos",
+            "mode": "manual",
+            "stopping": {"se": None, "min_items": items, "max_items": items},
+            "seed": nth,
+            "metadata": {"chaos": f"m{nth}"},
+        }
+        _, made = await self.call("POST", "/v1/sessions", body, key=f"m{nth}")
+        path = f"/v1/sessions/{made['id']}"
+        while True:
+            status, awaited = await self.call("GET", f"{path}/next-item", fine=[409])
+            if status == 409:
+                return await self.ended(path)
+            item = awaited["item"]["id"]
+            right = (nth + awaited["step"]) % 3 > 0
+            said = KEY_OF[item] if right else "ABCD".replace(KEY_OF[item], "")[0]
+            answer = {"step_token": awaited["step_token"], "response": f"The answer is {said}."}
+            key = f"m{nth}-{awaited['step']}" if nth % 2 else ""
+            status, _ = await self.call(
+                "POST", f"{path}/responses", answer, key=key, fine=[409]
+            )  # 409: it was taken, and the word of that was lost
+            self.acknowledged.append((made["id"], awaited["step"], float(right)))
+            await asyncio.sleep(0.2)
+
+    async def ranking(self, nth: int, items: int) -> dict[str, Any]:
+        """A ranking of three, to its end."""
+        body = {
+            "bank": "chaos",
+            "endpoints": [{"endpoint": self._endpoint(f"r{nth}-{one}")} for one in range(3)],
+            "min_items": items,
+            "max_items": items,
+            "budget": {"items": 3 * items},
+            "concurrency": 2,
+            "failures": _HARDY,
+            "seed": nth,
+            "metadata": {"chaos": f"r{nth}"},
+        }
+        _, made = await self.call("POST", "/v1/rankings", body, key=f"r{nth}")
+        return await self.ended(f"/v1/rankings/{made['id']}")
+
+    async def calibration(self, nth: int) -> dict[str, Any]:
+        """A calibration, to its end."""
+        body = {"response_set": "chaos", "model": "2pl", "report_card": False, "seed": 1}
+        for again in itertools.count():
+            key = f"c{nth}-{again}"
+            _, made = await self.call("POST", "/v1/calibrations", body, key=key)
+            found = await self.ended(f"/v1/calibrations/{made['id']}")
+            if "(exit -9)" not in str(found["failure"]):  # its process was not among the killed
+                return found
+        raise AssertionError
+
+
+async def work(
+    client: Client,
+    *,
+    sessions: int,
+    manual: int,
+    rankings: int,
+    calibrations: int,
+    items: int,
+    over_s: float,
+) -> list[dict[str, Any]]:
+    """Begin all of it spread over a time; how each ended, once all have."""
+    if items > N_ITEMS:
+        raise ValueError(f"the bank has {N_ITEMS} items")
+    begin = time.monotonic()
+
+    async def later(nth: int, n: int, doing: Any) -> dict[str, Any]:
+        await asyncio.sleep(max(0.0, begin + nth * over_s / n - time.monotonic()))
+        return dict(await doing())
+
+    jobs = [
+        *(later(i, sessions, lambda i=i: client.session(i, items)) for i in range(sessions)),
+        *(later(i, manual, lambda i=i: client.manual(i, items)) for i in range(manual)),
+        *(later(i, rankings, lambda i=i: client.ranking(i, items)) for i in range(rankings)),
+        *(later(i, calibrations, lambda i=i: client.calibration(i)) for i in range(calibrations)),
+    ]
+    return list(await asyncio.gather(*jobs))

@@ -1,0 +1,146 @@
+"""One run: a fleet, its work, faults, and the verdict."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from tests.chaos.checker import Facts, Verdict, Watch, check
+from tests.chaos.faults import Chaos
+from tests.chaos.fleet import Fleet, running_fleet
+from tests.chaos.load import Client, work
+from tests.chaos.plan import Fault, plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much of everything.
+
+    Attributes:
+        limit_s: That the work may take after the last fault.
+    """
+
+    duration_s: float
+    kills: int
+    halts: int
+    outages: int
+    clocks: int
+    sessions: int
+    manual: int
+    rankings: int
+    calibrations: int
+    items: int
+    latency_s: float
+    lease_s: float
+    limit_s: float
+
+
+async def run(
+    folder: Path,
+    size: Size,
+    *,
+    seed: int,
+    tell: Callable[[str], object] = lambda _: None,
+) -> Verdict:
+    """Do all of it in an empty folder that other users may enter.
+
+    Raises:
+        TimeoutError: The work does not come to an end, though everything is mended.
+    """
+    async with running_fleet(
+        folder, seed=seed, lease_s=size.lease_s, latency_s=size.latency_s
+    ) as fleet:
+        faults = plan(
+            seed,
+            duration_s=size.duration_s,
+            kills=size.kills,
+            halts=size.halts,
+            outages=size.outages,
+            clocks=size.clocks,
+            lease_s=size.lease_s,
+            without=fleet.missing,
+        )
+        return await _run(fleet, size, faults, tell)
+
+
+async def _run(
+    fleet: Fleet, size: Size, faults: list[Fault], tell: Callable[[str], object]
+) -> Verdict:
+    watch, chaos = Watch(fleet.conninfo), Chaos(fleet)
+
+    async def look() -> None:
+        while True:
+            await asyncio.to_thread(watch.look)
+            tell(f"{len(watch.seen)} answers seen, {chaos.played.total()} faults played")
+            await asyncio.sleep(2)
+
+    async with httpx2.AsyncClient(timeout=20, trust_env=False) as http:
+        client = Client(fleet, http)
+        await client.prepare()
+        looking = asyncio.create_task(look())
+        working = asyncio.create_task(
+            work(
+                client,
+                sessions=size.sessions,
+                manual=size.manual,
+                rankings=size.rankings,
+                calibrations=size.calibrations,
+                items=size.items,
+                over_s=0.85 * size.duration_s,
+            )
+        )
+        try:
+            await chaos.play(faults)
+            async with asyncio.timeout(size.limit_s):
+                await working
+        finally:
+            looking.cancel()
+            working.cancel()
+            await asyncio.gather(looking, working, return_exceptions=True)
+    wanted = {
+        "sessions": size.sessions + size.manual,
+        "rankings": size.rankings,
+        "calibrations": size.calibrations,
+    }
+    with fleet.connect() as connection:
+        facts = Facts.read(connection, fleet.model_log)
+    verdict = await asyncio.to_thread(
+        check,
+        facts,
+        wanted=wanted,
+        disturbed_model=chaos.disturbed_model,
+        seen=watch.seen,
+        acknowledged=client.acknowledged,
+    )
+    verdict.faults.extend(client.refused)
+    verdict.faults.extend(_complaints(fleet))
+    verdict.figures.update(
+        played=dict(chaos.played),
+        missing=fleet.missing,
+        starts={program.name: program.starts for program in fleet.programs},
+    )
+    return verdict
+
+
+def _complaints(fleet: Fleet) -> list[str]:
+    """Faults of our own that processes noted: what an outage brings is said in one line."""
+    found: dict[str, str] = {}
+    for program in (*fleet.workers, *fleet.apis):
+        for line in program.log.read_text(errors="replace").splitlines():
+            noted = _noted(line)
+            is_ours = str(noted.get("logger")).startswith("app.")
+            if is_ours and noted.get("level") == "error" and "exception" in noted:
+                found.setdefault(str(noted["exception"])[-1500:], program.name)
+    return [f"{name} noted: {what}" for what, name in found.items()]
+
+
+def _noted(line: str) -> Mapping[str, Any]:
+    try:
+        noted = json.loads(line)
+    except ValueError:
+        return {}
+    return noted if isinstance(noted, dict) else {}
