@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.errors import FileFormatError
+from app.exchange.bundle_head import check_head
 from app.exchange.item_record import ItemRecord, parse_item
 from app.items import ItemContent
 
@@ -92,6 +93,7 @@ def read_bundle(content: bytes, name: str) -> Bundle:
     bank, version = next(documents, {}).get("bank"), next(documents, {}).get("version")
     if not isinstance(bank, dict) or not isinstance(version, dict):
         raise FileFormatError(f"{name} is no bundle: expected a bank, and then a version.")
+    check_head(bank, version, name)
     items = []
     for number, document in enumerate(documents, start=4):
         fields = document.get("item")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import pytest
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
-from app.errors import InvalidInputError, InvalidStateError, NotFoundError
+from app.errors import FileFormatError, InvalidInputError, InvalidStateError, NotFoundError
+from app.exchange.bundles import line
 from app.exchange.item_record import parse_item
 from app.items import ScorerSpec
 from app.services.banks.imports import BankImport
@@ -130,6 +132,34 @@ async def test_a_bank_known_by_its_parameters_only_goes_as_well(services: Servic
     assert report.version is not None
     assert report.version.parameters_hash == before.parameters_hash
     assert not report.version.has_content
+
+
+async def test_a_bundle_that_was_hashed_again_says_nothing_that_no_bank_may_say(
+    services: Services,
+) -> None:
+    await made(services)
+    documents = [json.loads(text) for text in (await bundle_of(services)).splitlines()][:-1]
+    await emptied(services)
+    for place, wrong in [
+        (("bank", "name"), 5),
+        (("bank", "prompt"), []),
+        (("bank", "prompt", "stop"), ["x" * 1000]),
+        (("bank", "metadata"), {"a": {"b": 1}}),
+        (("version", "provisional"), "yes"),
+        (("version", "notes"), 5),
+        (("version", "allow"), 5),
+        (("version", "knowledge", "asked"), {"mode": "evil"}),
+        (("version", "knowledge", "unparsed_policy"), "evil"),
+    ]:
+        changed = deepcopy(documents)
+        part = changed[1 if place[0] == "bank" else 2]
+        for name in place[:-1]:
+            part = part[name]
+        part[place[-1]] = wrong
+        content = b"".join(map(line, changed))
+        content += line({"sha256": hashlib.sha256(content).hexdigest()})
+        with pytest.raises(FileFormatError, match="not written by an export: /" + "/".join(place)):
+            await services.bundles.import_file(SentFile("whole.jsonl", content))
 
 
 async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Services) -> None:
