@@ -6,6 +6,7 @@ from typing import Any
 
 import typer
 
+from app.cli.chosen_project import chosen_project
 from app.cli.console import fail_clearly
 from app.cli.logins import Target, target
 from app.cli.options import AskServerOption, ServerKeyOption
@@ -39,7 +40,7 @@ def list_banks(
 async def _served(server: Target) -> list[_Row]:
     from app.cli.client import ApiClient
 
-    async with ApiClient(server.url, server.key) as client:
+    async with ApiClient(server.url, server.key, project=chosen_project()) as client:
         banks = await client.every("/v1/banks?order=asc")
     return [_row(bank, bank["n_items"], bank["latest_version"]) for bank in banks]
 

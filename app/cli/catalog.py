@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.bank_views import show_quarantine
+from app.cli.chosen_project import chosen_project
 from app.cli.client import ApiClient
 from app.cli.connection import asked
 from app.cli.console import err, fail_clearly, out
@@ -151,7 +152,7 @@ async def _installed_here(name: str, folder: Path | None) -> Installed:
 
 async def _installed_there(name: str, named: Target) -> Installed:
     progress = _Progress()
-    async with ApiClient(named.url, named.key) as client:
+    async with ApiClient(named.url, named.key, project=chosen_project()) as client:
         begun = await client.post(f"/v1/catalog/{name}:install", {})
         while True:
             found = await client.get(f"/v1/installations/{begun['id']}")

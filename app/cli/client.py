@@ -53,6 +53,7 @@ class ApiClient:
         base_url: Of the server, without `/v1`.
         api_key: Bearer key, or None where the server asks for none.
         transport: Brings requests to the API of this process; absent: over the network.
+        project: To work in, where the key may work in several.
     """
 
     def __init__(
@@ -61,8 +62,11 @@ class ApiClient:
         api_key: str | None,
         *,
         transport: httpx2.AsyncBaseTransport | None = None,
+        project: str | None = None,
     ) -> None:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        if project is not None:
+            headers["Sextant-Project"] = project
         try:
             self._http = httpx2.AsyncClient(
                 base_url=base_url,

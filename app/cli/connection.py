@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import typer
 
+from app.cli.chosen_project import chosen_project
 from app.cli.client import ApiClient
 from app.cli.console import err
 from app.cli.logins import target
@@ -31,7 +32,7 @@ async def connected(
         changes_banks: Our own server lets the client do so.
     """
     if (named := target(server, server_key)) is not None:
-        async with ApiClient(named.url, named.key) as client:
+        async with ApiClient(named.url, named.key, project=chosen_project()) as client:
             yield client
         return
     # Whoever only talks to a server need not wait until all that a server is made of is loaded.
@@ -48,7 +49,7 @@ async def stored(server: str | None, server_key: str | None) -> AsyncIterator[Ap
     The latter speaks to the API of this process, without a socket and without a worker.
     """
     if (named := target(server, server_key)) is not None:
-        async with ApiClient(named.url, named.key) as client:
+        async with ApiClient(named.url, named.key, project=chosen_project()) as client:
             yield client
         return
     from app.cli.own_server import in_process

@@ -14,6 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from typing_extensions import override
 
+from app.cli.chosen_project import takes_project
 from app.errors import InvalidInputError, SextantError
 from app.printable import printable, printable_json
 
@@ -67,7 +68,11 @@ MAX_PROBLEMS_SHOWN = 20
 
 
 def fail_clearly(command: Callable[P, R], *, code: int = USAGE_ERROR) -> Callable[P, R]:
-    """Turn a `SextantError` into its message on stderr and an exit code; never a traceback."""
+    """Turn a `SextantError` into its message on stderr and an exit code; never a traceback.
+
+    A command that takes the key of a server takes the project to work in as well.
+    """
+    command = takes_project(command)
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:

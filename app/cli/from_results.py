@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.chosen_project import chosen_project
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.logins import Target, target
 from app.cli.options import AskServerOption, ServerKeyOption
@@ -186,7 +187,7 @@ async def _there(named: Target, files: "list[SourceFile]", body: dict[str, Any])
     from app.cli.client import ApiClient
     from app.cli.sent_results import send
 
-    async with ApiClient(named.url, named.key) as client:
+    async with ApiClient(named.url, named.key, project=chosen_project()) as client:
         begun = await send(client, files, body)
         _tell(begun)
         if begun["calibration"] is None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx2
 
+from app.acting import present
+from app.cli.chosen_project import chosen_project
 from app.cli.client import ApiClient
 from app.cli.runtime import open_database
 from app.cli.server import LocalServer, serving
@@ -41,7 +43,9 @@ async def in_process() -> AsyncIterator[ApiClient]:
         app = create_app(settings, database)
         async with app.router.lifespan_context(app):
             transport = httpx2.ASGITransport(app=app)
-            async with ApiClient("http://localhost", None, transport=transport) as client:
+            async with ApiClient(
+                "http://localhost", None, transport=transport, project=chosen_project()
+            ) as client:
                 yield client
 
 
@@ -66,5 +70,6 @@ async def own_client(local: LocalServer, *more: Scope) -> ApiClient:
         name="sextant run",
         scopes=[Scope.READ, Scope.RUN, *more],
         expires_at=datetime.now(UTC) + timedelta(days=1),
+        project_id=present().project_id,
     )
-    return ApiClient(local.base_url, secret)
+    return ApiClient(local.base_url, secret, project=chosen_project())

@@ -6,8 +6,11 @@ import gc
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from app.acting import acting_for, present
+from app.cli.chosen_project import chosen_project
 from app.cli.console import show_warning
 from app.errors import DatabaseUnavailableError, SecretsError
 from app.settings import Settings
@@ -37,6 +40,11 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
         await asyncio.to_thread(upgrade, url)
         database = Database(url, pool_size=settings.database_pool_size)
         stack.push_async_callback(database.dispose)
+        if (named := chosen_project()) is not None:
+            from app.services.projects import ProjectService
+
+            project = await ProjectService(database).find(named)
+            stack.enter_context(acting_for(replace(present(), project_id=project.id)))
         if postgres is not None:
             keeper = asyncio.create_task(_keep_up(postgres, database), name="postgres keeper")
             stack.push_async_callback(_cancelled, keeper)

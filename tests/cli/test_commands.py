@@ -53,6 +53,8 @@ def test_the_exceptions_are_commands() -> None:
         command = _ALL[name]
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--server" in options) == (name not in _WITHOUT), name
+        if not name.startswith("projects "):  # of which the project is an argument
+            assert ("--project" in options) == (name not in _WITHOUT | _ASKS_NOBODY), name
         assert ("--server-key" in options) == (name not in _WITHOUT | _ASKS_NOBODY), name
 
 
@@ -77,3 +79,33 @@ def test_a_command_with_a_server_starts_no_database(
     assert told.exit_code == (64 if name == "gate" else 2), told.output
     assert "The Sextant server at http://127.0.0.1:9" in told.stderr
     assert "cannot be reached" in told.stderr
+
+
+def test_a_command_works_in_the_project_that_is_named(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+    items = tmp_path / "items.jsonl"
+    items.write_text('{"key": "q", "prompt": "1 + 1?", "target": "2"}')
+
+    def sextant(*words: str) -> str:
+        told = CliRunner().invoke(build(words[0], words[1]), words)
+        assert told.exit_code == 0, told.output
+        return told.stdout
+
+    sextant("projects", "create", "other")
+    # Over the API of this process, and on the database itself.
+    named = ("--project", "other")
+    sextant("banks", "import", "sums", "--items", str(items), *named)
+    sextant("endpoints", "save", "mine", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m",
+            *named)  # fmt: skip
+    for words in (("banks", "list"), ("endpoints", "list")):
+        assert len(sextant(*words, *named).splitlines()) == 2
+        assert len(sextant(*words).splitlines()) == 1
+    monkeypatch.setenv("SEXTANT_PROJECT", "other")
+    assert "mine" in sextant("endpoints", "list")
+    for words in (("banks", "list"), ("endpoints", "list")):
+        wrong = CliRunner().invoke(build(*words), [*words, "--project", "nope"])
+        assert wrong.exit_code == 2
+        assert "There is no project 'nope'" in wrong.stderr
