@@ -16,6 +16,7 @@ SextantError
 │   ├── IdempotencyMismatchError the same Idempotency-Key with another body
 │   ├── IdempotencyInFlightError the same Idempotency-Key is being worked on
 │   ├── IdempotencyAnswerLostError  its call was carried out, and its answer is gone
+│   ├── StorageFullError         a project stores as much as it may
 │   ├── PreconditionFailedError  If-Match names an older revision
 │   └── PreconditionRequiredError  If-Match is missing
 ├── UnauthenticatedError         no key, or one that is unknown, revoked or expired
@@ -156,6 +157,12 @@ class IdempotencyAnswerLostError(ConflictError):
     """The first request with this Idempotency-Key was carried out; nobody has its answer."""
 
     code = "idempotency_answer_lost"
+
+
+class StorageFullError(ConflictError):
+    """The project stores as much as it may."""
+
+    code = "storage_full"
 
 
 class PreconditionFailedError(ConflictError):

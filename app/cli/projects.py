@@ -45,6 +45,7 @@ def limit(
         int | None, typer.Option(help="Tokens that its calls may take in a day (UTC).")
     ] = None,
     requests_per_s: Annotated[float | None, typer.Option(help="Requests a second.")] = None,
+    stored_bytes: Annotated[int | None, typer.Option(help="Bytes that it may store.")] = None,
     open_sessions: Annotated[int | None, typer.Option(help="Sessions that have not ended.")] = None,
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
@@ -55,6 +56,7 @@ def limit(
         tokens_per_day=tokens_per_day,
         requests_per_s=requests_per_s,
         open_sessions=open_sessions,
+        stored_bytes=stored_bytes,
     )
     if refused := [name for name, value in told.items() if not 0 <= value < math.inf]:
         raise InvalidInputError(f"{refused[0]}: expected 0 or more, got {told[refused[0]]}.")

@@ -14,12 +14,15 @@ class Limits:
             included.
         usd_per_day: US dollars in a day (UTC), over all calls of endpoints.
         tokens_per_day: Tokens in a day (UTC), prompts and answers.
+        stored_bytes: What banks, response sets and ended sessions may take; then nothing new is
+            begun.
     """
 
     requests_per_s: float | None = None
     open_sessions: int | None = None
     usd_per_day: float | None = None
     tokens_per_day: int | None = None
+    stored_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,15 +64,16 @@ class ProjectService:
         async with self._database.reading() as uow:
             return await uow.projects.find(id_or_name)
 
-    async def spend(self, id_or_name: str) -> tuple[Project, DaySpend]:
-        """A project, and what its calls took of today's budgets.
+    async def spend(self, id_or_name: str) -> tuple[Project, DaySpend, int]:
+        """A project, what its calls took of today's budgets, and the bytes that it stores.
 
         Raises:
             NotFoundError: No such project.
         """
         async with self._database.reading() as uow:
             project = await uow.projects.find(id_or_name)
-            return project, await uow.spend.today(project.id)
+            today = await uow.spend.today(project.id)
+            return project, today, await uow.spend.stored_bytes(project.id)
 
     async def recent(self, id_or_name: str) -> Project:
         """As `find`, as it was a moment ago: for what asks in every request.

@@ -191,3 +191,43 @@ async def test_what_is_too_old_goes_by_its_project(client: Client, database: Dat
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 404
     for session_id in (young, source, made["id"]):  # what others were made of stays with them
         assert (await client.get(f"/v1/sessions/{session_id}")).status_code == 200
+
+
+async def test_what_a_project_stores_is_counted_and_held_to_its_limit(client: Client) -> None:
+    async def stored() -> int:
+        spend = (await client.get("/v1/projects/default/spend")).json()
+        return int(spend["stored_bytes"]["spent"])
+
+    assert await stored() == 0
+    await bank_made(client, "exam")
+    items = await stored()
+    assert items > 0
+    told = {"response": "x" * 1000}
+    session = await posted(client, "/v1/sessions", MANUAL)
+    assert await stored() == items
+    await answered(client, session["id"], told, told)
+    answers = await stored() - items
+    assert answers > 0
+    answer_sets = await posted(client, "/v1/response-sets", {"name": "answers"})
+    rows = {"content": "examinee,item,score\na,q1,1\nb,q1,0\n", "name": "a.csv"}
+    imported = f"/v1/response-sets/{answer_sets['id']}/imports"
+    await client.post(imported, json={"files": [rows]})
+    assert await stored() > items + answers
+
+    head = {"If-Match": '"1"'}
+    limits = {"limits": {"stored_bytes": items}}
+    assert (await client.patch("/v1/projects/default", json=limits, headers=head)).is_success
+    more = {"key": "new", "prompt": "?", "target": "x"}
+    for path, body in (
+        ("/v1/sessions", MANUAL),
+        ("/v1/banks/exam/items", more),
+        (imported, {"files": [{**rows, "content": "examinee,item,score\nc,q1,1\n"}]}),
+    ):
+        refused = await client.post(path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (409, "storage_full"), path
+        assert "bytes of" in refused.json()["detail"]
+    await client.delete(f"/v1/sessions/{session['id']}")
+    head = {"If-Match": f'"{answer_sets["revision"] + 1}"'}
+    await client.delete(f"/v1/response-sets/{answer_sets['id']}", headers=head)
+    assert await stored() == items
+    assert (await client.post("/v1/banks/exam/items", json=more)).status_code == 409

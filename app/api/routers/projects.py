@@ -18,7 +18,7 @@ from app.api.schemas.projects import (
     limits_of,
     retention_of,
 )
-from app.api.schemas.spend import SpendRead
+from app.api.schemas.spend import ProjectSpendRead
 from app.deps import OVER_ALL, Caller, Projects, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
 
@@ -74,12 +74,12 @@ async def get_project(
 @router.get("/{project}/spend")
 async def get_project_spend(
     project: ProjectRef, projects: Projects, who: Annotated[Caller, caller("read")]
-) -> SpendRead:
-    """What a project's calls took of today's budgets; any for admins of all, else the key's own."""
-    found, today = await projects.spend(project)
+) -> ProjectSpendRead:
+    """What a project uses: of today's budgets and of its store; for keys of others 404."""
+    found, today, stored = await projects.spend(project)
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
-    return SpendRead.of(found.limits, today)
+    return ProjectSpendRead.of_project(found.limits, today, stored)
 
 
 @router.patch(

@@ -27,6 +27,11 @@ class ProjectLimits(Input):
     )
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
+    stored_bytes: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
+        default=None,
+        description="Bytes that items, imported answers and ended sessions may take, as they are "
+        "stored; then no session or import is begun.",
+    )
 
 
 class ProjectRetention(Input):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from app.api.schemas.common import Output
+from app.records.projects import Limits
 from app.records.spend import DaySpend
 from app.services.endpoints.budgets import Budget
 
@@ -58,4 +59,23 @@ class SpendRead(Output):
             day=today.day,
             usd=BudgetRead.of(limits.usd_per_day, today.usd, today.usd_reserved),
             tokens=BudgetRead.of(limits.tokens_per_day, today.tokens, today.tokens_reserved),
+        )
+
+
+class ProjectSpendRead(SpendRead):
+    """What a project uses of today's budgets and of its store."""
+
+    stored_bytes: BudgetRead = Field(
+        description="Items, imported answers and ended sessions, as they are stored."
+    )
+
+    @classmethod
+    def of_project(cls, limits: Limits, today: DaySpend, stored: int) -> Self:
+        """What is used of `limits`."""
+        spent = SpendRead.of(limits, today)
+        return cls(
+            day=spent.day,
+            usd=spent.usd,
+            tokens=spent.tokens,
+            stored_bytes=BudgetRead.of(limits.stored_bytes, stored, 0),
         )

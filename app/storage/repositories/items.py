@@ -14,6 +14,7 @@ from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page, within_size
 from app.storage.repositories.bank_rows import content_json, read_item, read_scorer, scorer_json
 from app.storage.revisions import require_revision
+from app.storage.room import require_space
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.scoping import of_opened
 
@@ -59,7 +60,9 @@ class ItemRepository:
 
         Raises:
             AlreadyExistsError: A key is taken (from the unit of work).
+            StorageFullError: The project stores as much as it may.
         """
+        await require_space(self._db)
         await insert_many(self._db, _ADD_ITEMS, (_stored(bank_id, item) for item in items))
 
     async def fill(self, bank_id: str, items: Sequence[NewItem]) -> None:

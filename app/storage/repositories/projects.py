@@ -54,6 +54,7 @@ _FORGET = [
             AND (a.answer_text IS NOT NULL OR a.raw_text IS NOT NULL OR a.reasoning IS NOT NULL
                 OR a.method @? '$.repeats[*] ? (exists (@.answer_text))')
         """,
+        "DELETE FROM stored_bytes b USING sessions o {texts} WHERE b.resource_id = o.id",
         """
         DELETE FROM kept_answers a USING projects p WHERE p.id = a.project_id
             AND a.created_at < now() - (p.retention ->> 'texts_days')::int * interval '1 day'

@@ -22,6 +22,7 @@ from app.records.fields import made_of, shallow
 from app.records.response_sets import ResponseSet, StoredSheet
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
+from app.storage.room import require_space
 from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
 
 #: Rows that are in memory at a time, and that one statement writes.
@@ -159,7 +160,12 @@ class ResponseSetRepository:
         return [StoredSheet(*row) for row in (await self._db.execute(query)).tuples()]
 
     async def add_sheets(self, set_id: str, sheets: Sequence[tuple[int, StoredSheet]]) -> None:
-        """Add sheets, each with the position of its examinee."""
+        """Add sheets, each with the position of its examinee.
+
+        Raises:
+            StorageFullError: The project stores as much as it may.
+        """
+        await require_space(self._db)
         for start in range(0, len(sheets), _BATCH):
             rows = [
                 {

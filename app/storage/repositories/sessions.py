@@ -43,6 +43,7 @@ from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.session_queries import LOCKED_SESSION, SESSION, SESSIONS, WITH_AWAITED
 from app.storage.repositories.session_steps import ADVANCE, as_json, step_values, taken_over
+from app.storage.room import require_space
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
 from app.storage.rows.projects import ProjectRow
@@ -89,6 +90,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 steps and arrivals, or all awaited.
         """
         await self._require_room()
+        await require_space(self._db)
         values = {f.name: getattr(new, f.name) for f in fields(new)}
         values["details"] = values.pop("metadata")
         arrivals = sum(item.closing is not None for item in administrations)

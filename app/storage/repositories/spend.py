@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.records.spend import DaySpend, MostTaken, Refusal, Taken
 from app.storage.repositories.session_steps import as_json
+from app.storage.room import stored_bytes
 from app.storage.rows.spend import ReservationRow, SpendRow
 from app.storage.scoping import of_opened
 
@@ -111,6 +112,10 @@ class SpendRepository:
             tokens=tokens,
             tokens_reserved=tokens_reserved,
         )
+
+    async def stored_bytes(self, project_id: str) -> int:
+        """What a project stores, bytes."""
+        return await stored_bytes(self._db, project_id)
 
     async def purge(self) -> None:
         """Delete what is too old."""

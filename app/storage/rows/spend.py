@@ -1,8 +1,8 @@
-"""What is spent a day, by project and by endpoint, where a budget is set."""
+"""What is used: spent a day, where a budget is set, and stored."""
 
 from datetime import date, datetime
 
-from sqlalchemy import BigInteger
+from sqlalchemy import BigInteger, ForeignKey, Index
 from sqlalchemy.orm import Mapped, mapped_column
 
 from app.storage.rows.base import Base
@@ -32,3 +32,14 @@ class ReservationRow(Base):
     usd: Mapped[float]
     tokens: Mapped[int] = mapped_column(BigInteger)
     lapses_at: Mapped[datetime]
+
+
+class StoredBytesRow(Base):
+    """What an ended session, a bank's items or a set's answers take; triggers count it."""
+
+    __tablename__ = "stored_bytes"
+    __table_args__ = (Index("ix_stored_bytes_sum", "project_id", postgresql_include=["bytes"]),)
+
+    resource_id: Mapped[str] = mapped_column(primary_key=True)
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id", ondelete="CASCADE"))
+    bytes: Mapped[int] = mapped_column(BigInteger)
