@@ -194,7 +194,7 @@ def _table(ranking: dict[str, Any]) -> Table:
             f"{lo}" if lo == hi else f"{lo}-{hi}",
             entry["name"] or entry["model"],
             "?" if entry["theta"] is None else f"{entry['theta']:+.2f}",
-            interval(entry["ci"] or (None, None)),
+            interval(entry.get("ci") or (None, None)),
             str(entry["items"]),
             str(entry["scored"]),
             "" if entry["usd"] is None else f"${entry['usd']:.4f}",

@@ -1,0 +1,20 @@
+"""What `sextant rank` shows while it watches."""
+
+from typing import Any
+
+from app.cli.rank import _table
+
+
+def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -> None:
+    entry: dict[str, Any] = {
+        "rank_lo": 1,
+        "rank_hi": 1,
+        "name": "large",
+        "model": "m",
+        "theta": 2.5,
+        "items": 20,
+        "scored": 20,
+        "usd": None,
+    }
+    table = _table({"order": [{**entry, "ci": [1.4, 2.6]}, entry]})
+    assert list(table.columns[3].cells) == ["+1.40 to +2.60", "-"]
