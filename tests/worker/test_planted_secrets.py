@@ -195,7 +195,7 @@ async def test_planted_secrets_are_found_nowhere(
         for number, session_id in enumerate(sessions):
             ids = Ids(session_id=session_id, project="default", **({} if number else others))
             said, answered = await everything(client, ids)
-            assert answered >= (9 if number else 20)
+            assert answered >= (5 if number else 20)
             told.append(said)
     assert any(call.headers.get("authorization", "").endswith("0a1b2c3d") for call in faults.calls)
     assert any(call.headers.get("x-extra") for call in faults.calls)

@@ -1,0 +1,176 @@
+"""Two API processes and two workers replaced by newer ones while sessions run."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2
+import pytest
+
+from app.records.api_keys import Scope
+from app.services.api_keys import ApiKeyService
+from app.services.container import Services
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.schema_revision import newest_revision
+from tests.databases import libpq
+from tests.servers import ROOT
+from tests.worker.test_live_sessions import asked as items_asked
+
+_SEXTANT = "import sys; sys.argv[0] = 'sextant'; from app.cli import main; main()"
+_MIGRATION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0123456789ab"
+down_revision = "{before}"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("SET LOCAL lock_timeout = '5s'")
+    op.add_column("sessions", sa.Column("of_tomorrow", sa.Text(), nullable=True))
+"""
+
+
+@pytest.fixture
+def tomorrow(tmp_path: Path) -> Path:
+    """The code of a later version, which has one migration more."""
+    later = tmp_path / "later"
+    for part in ("app", "migrations"):
+        shutil.copytree(ROOT / part, later / part, ignore=shutil.ignore_patterns("__pycache__"))
+    text = _MIGRATION.format(before=newest_revision())
+    (later / "migrations" / "versions" / "99991231_2359_tomorrow.py").write_text(text)
+    return later
+
+
+class Fleet:
+    """Processes on one database, from one tree of code or the other."""
+
+    def __init__(self, settings: Settings, logs: Path) -> None:
+        assert settings.database_url is not None
+        self._logs = logs
+        self._environment = {
+            **os.environ,
+            "DATABASE_URL": libpq(settings.database_url),
+            "SEXTANT_DATA_DIR": str(settings.data_dir),
+            "SEXTANT_HEARTBEAT_S": "0.4",
+            "SEXTANT_LEASE_S": "3",
+            "SEXTANT_DATABASE_POOL_SIZE": "3",
+            "COLUMNS": "4000",
+        }
+        self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
+
+    def start(self, code: Path, *command: str) -> tuple["subprocess.Popen[bytes]", Path]:
+        log = self._logs / f"{len(list(self._logs.glob('*.log')))}.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _SEXTANT, *command],
+                cwd=code,
+                env=self._environment,
+                stdout=out,
+                stderr=out,
+            )
+        self._running.append((process, log))
+        return process, log
+
+    async def up(self, code: Path, *command: str) -> tuple["subprocess.Popen[bytes]", str]:
+        """A process once it says that it works, and where it listens."""
+        process, log = self.start(code, *command)
+        async with asyncio.timeout(120):
+            while True:
+                found = re.search(r"listens on (\S+)|takes sessions", log.read_text())
+                if found is not None:
+                    return process, found[1] or ""
+                assert process.poll() is None, log.read_text()
+                await asyncio.sleep(0.05)
+
+    async def ended(self, code: Path, *command: str) -> tuple[int, str]:
+        process, log = self.start(code, *command)
+        return await asyncio.to_thread(process.wait), log.read_text()
+
+    @asynccontextmanager
+    async def stopping(self) -> Any:
+        try:
+            yield self
+        finally:
+            for process, _ in self._running:
+                process.kill()
+                process.wait()
+
+
+async def stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    assert await asyncio.to_thread(process.wait, 60) in (0, -15, 143)
+
+
+@pytest.mark.slow
+async def test_sessions_run_on_while_everything_is_replaced(
+    services: Services, settings: Settings, database: Database, tomorrow: Path, tmp_path: Path
+) -> None:
+    _, key = await ApiKeyService(database).create(name="all", scopes=[Scope.ADMIN])
+    body = {
+        "bank": "demo",
+        "endpoint": {
+            "kind": "scripted",
+            "model": "simulated",
+            "options": {"theta": 0.4, "seed": 3, "latency_ms": 600},
+        },
+        "stopping": {"se": None, "max_items": 40, "min_items": 1},
+        "seed": 7,
+    }
+    fleet = Fleet(settings, tmp_path)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(fleet.stopping())
+
+        async def api(code: Path) -> tuple["subprocess.Popen[bytes]", httpx2.AsyncClient]:
+            process, url = await fleet.up(code, "serve", "--no-worker", "--port", "0")
+            headers = {"Authorization": f"Bearer {key}"}
+            client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=60)
+            return process, await stack.enter_async_context(client)
+
+        async def new_session(client: httpx2.AsyncClient) -> str:
+            made = await client.post("/v1/sessions", json=body)
+            assert made.status_code == 202, made.text
+            return cast(str, made.json()["id"])
+
+        apis = [await api(ROOT) for _ in range(2)]
+        workers = [(await fleet.up(ROOT, "worker"))[0] for _ in range(2)]
+        ids = [await new_session(apis[n % 2][1]) for n in range(6)]
+
+        code, said = await fleet.ended(tomorrow, "migrate")
+        assert code == 0, said
+        assert "0123456789ab" in said
+        for _, client in apis:  # processes of before serve on
+            ready = await client.get("/readyz")
+            assert ready.status_code == 200, ready.text
+            ids.append(await new_session(client))
+        for number in range(2):
+            await stop(workers[number])
+            workers[number], _ = await fleet.up(tomorrow, "worker")
+            await stop(apis[number][0])
+            apis[number] = await api(tomorrow)
+            ids.append(await new_session(apis[number][1]))
+        running = [(await services.sessions.get(each)).status for each in ids]
+        assert "running" in running, running
+        code, said = await fleet.ended(ROOT, "worker")
+        assert code != 0
+        assert "migrated by a newer Sextant" in said
+
+        asked = []
+        async with asyncio.timeout(240):
+            for each in ids:
+                while (record := await services.sessions.get(each)).finished_at is None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+                assert record.status == "completed", record.failure
+                rows = await services.sessions.responses(each)
+                assert sorted(row.arrival or 0 for row in rows) == list(range(1, 41))
+                asked.append(await items_asked(services, record))
+        assert all(each == asked[-1] for each in asked), "the last one ran undisturbed"
