@@ -14,11 +14,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from app.storage.embedded import EmbeddedPostgres
+from app.storage.migrate import upgrade
 from tests.servers.forked import preloaded
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +91,16 @@ def quick_uv(commands: Path) -> None:
         command.chmod(0o755)
 
 
+@pytest.fixture(scope="session")
+def made_data() -> Iterator[Path]:
+    """A data directory as a first start leaves it: making one takes longer than most commands."""
+    with tempfile.TemporaryDirectory(prefix="sx-", dir="/tmp") as directory:
+        Path(directory).chmod(0o755)  # for the server's unprivileged user
+        with EmbeddedPostgres(Path(directory), durable=False) as server:
+            upgrade(server.url)
+        yield Path(directory)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_of_a_document_works(
@@ -99,6 +113,8 @@ def test_every_command_of_a_document_works(
         pytest.skip("uv is not on the PATH: run the tests with `uv run pytest`")
     if document.name != "README.md":  # there the commands start as a reader's do
         request.getfixturevalue("quick_uv")
+        made = request.getfixturevalue("made_data")
+        subprocess.run(["cp", "-a", made, scratch / "data"], check=True)
     served, model = free_port(), free_port()
     text = text.replace("127.0.0.1:8000", f"127.0.0.1:{served}").replace("8080", str(model))
     work = scratch / "work"
