@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Boolean, Select, bindparam, literal_column, select
+from sqlalchemy import Boolean, Select, Text, bindparam, column, literal_column, select, text
 
 from app.records.sessions import SessionRecord
 from app.storage.rows.banks import BankRow, BankVersionRow
@@ -42,6 +42,25 @@ SESSIONS: Select[Any] = (
     .join(BankRow, BankRow.id == BankVersionRow.bank_id)
     .outerjoin(EndpointRow, EndpointRow.id == SessionRow.endpoint_id)
 )
+# The newest result of each endpoint on each version of a bank. It goes from one pair to the next by
+# the index `ix_sessions_results`, so it costs as much as there are pairs, not as sessions.
+_NEXT = """
+    SELECT s.endpoint_id, s.id FROM sessions s
+    WHERE {where} AND s.status = 'completed' AND s.endpoint_id IS NOT NULL
+        AND (s.relation IS NULL OR s.relation = 'extend')
+    ORDER BY s.bank_version_id, s.endpoint_id, s.finished_at DESC LIMIT 1
+"""
+NEWEST_RESULTS = text(f"""
+    WITH RECURSIVE pair AS (
+        SELECT v.id AS version_id, s.endpoint_id AS last_id, s.id FROM bank_versions v
+        CROSS JOIN LATERAL ({_NEXT.format(where="s.bank_version_id = v.id")}) s
+        WHERE v.bank_id = :of_bank
+        UNION ALL
+        SELECT pair.version_id, s.endpoint_id, s.id FROM pair CROSS JOIN LATERAL (
+            {_NEXT.format(where="s.bank_version_id = version_id AND s.endpoint_id > last_id")}
+        ) s
+    ) SELECT id FROM pair
+""").columns(column("id", Text()))  # noqa: S608 (built from the constant above)
 SESSION = SESSIONS.where(SessionRow.id == bindparam("wanted"))
 WITH_AWAITED = (
     SESSION.add_columns(AdministrationRow)

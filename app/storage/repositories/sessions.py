@@ -41,7 +41,13 @@ from app.records.sessions import (
 )
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.session_queries import LOCKED_SESSION, SESSION, SESSIONS, WITH_AWAITED
+from app.storage.repositories.session_queries import (
+    LOCKED_SESSION,
+    NEWEST_RESULTS,
+    SESSION,
+    SESSIONS,
+    WITH_AWAITED,
+)
 from app.storage.repositories.session_steps import ADVANCE, as_json, step_values, taken_over
 from app.storage.room import require_space
 from app.storage.rows.banks import BankRow, BankVersionRow
@@ -196,10 +202,7 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         )
         query = (
             SESSIONS.where(
-                BankVersionRow.bank_id == bank_id,
-                SessionRow.status == "completed",
-                SessionRow.endpoint_id.is_not(None),
-                SessionRow.relation.is_(None) | (SessionRow.relation == "extend"),
+                SessionRow.id.in_(NEWEST_RESULTS.bindparams(of_bank=bank_id)),
             )
             .ext(distinct_on(scale, EndpointRow.kind, who))
             .order_by(scale, EndpointRow.kind, who, SessionRow.finished_at.desc())

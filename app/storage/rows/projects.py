@@ -31,7 +31,11 @@ class AuditRow(Base):
     """
 
     __tablename__ = "audit"
-    __table_args__ = (Index(None, "project_id", "id"), Index(None, "key_id", "id"))
+    __table_args__ = (
+        Index(None, "project_id", "id"),
+        Index(None, "key_id", "id"),
+        Index(None, "action", "id"),
+    )
 
     id: Mapped[str] = mapped_column(primary_key=True)
     at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -22,6 +22,16 @@ class SessionRow(LeasedRow):
         Index("ix_sessions_project_id", "project_id", "id"),
         Index(None, "created_at", "id"),
         Index(
+            "ix_sessions_results",
+            "bank_version_id",
+            "endpoint_id",
+            text("finished_at DESC"),
+            postgresql_where=text(
+                "status = 'completed' AND endpoint_id IS NOT NULL"
+                " AND (relation IS NULL OR relation = 'extend')"
+            ),
+        ),
+        Index(
             "ix_sessions_open",
             "project_id",
             "created_by",
