@@ -1,6 +1,7 @@
 """`sextant projects`: whose banks, endpoints, sessions and all else there is."""
 
 import math
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -99,6 +100,29 @@ def delete(
     """Delete a project that holds nothing, with its keys; or one with all that it holds."""
     asked(server, server_key, lambda client: client.delete(_path(project), erase=erase))
     err.print(f"Deleted project {project!r}.", markup=False, soft_wrap=True)
+
+
+@app.command()
+@fail_clearly
+def export(
+    project: Annotated[str, typer.Argument(help="Its id or name.")],
+    file: Annotated[Path, typer.Argument(help="Where to write it; nothing may be there.")],
+) -> None:
+    """Write all that a project holds to a ZIP file of JSON lines, from this machine's database.
+
+    Without secrets, but with the texts of withheld banks.
+    """
+    # Those who only talk to a server need none of it.
+    from app.settings import Settings
+    from app.storage.embedded import database_url
+    from app.storage.migrate import upgrade
+    from app.storage.project_exports import export_project
+
+    with database_url(Settings()) as url:
+        upgrade(url)
+        rows = export_project(url, project, file)
+    held = ", ".join(f"{count} {table}" for table, count in rows.items() if count)
+    out.print(f"Wrote {file}: {held}.", markup=False, soft_wrap=True)
 
 
 def _path(project: str) -> str:

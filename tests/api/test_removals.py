@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import zipfile
 from collections.abc import AsyncIterator
+from hashlib import sha256
 from typing import Any
 
 import httpx2
@@ -16,6 +18,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.settings import Settings
 from app.storage.database import Database
+from app.storage.project_exports import export_project
 from app.worker.loop import running_worker
 from tests.api.conftest import BASE_URL, Client
 from tests.databases import libpq
@@ -186,6 +189,9 @@ async def test_a_project_is_erased_with_all_that_it_holds(
         manual = {"mode": "manual", "bank": made["bank"]["id"], "stopping": {"max_items": 2}}
         underway = await done(theirs, "/v1/sessions", manual)
         await done(theirs, "/v1/response-sets", {"name": MARK})
+        await asyncio.to_thread(
+            export_project, settings.database_url, "team", settings.data_dir.parent / "team.zip"
+        )
         refused = await deleted(client, "/v1/projects/team", erase=True)
         assert refused.status_code == 409
         assert underway["id"] in refused.json()["detail"]
@@ -194,6 +200,16 @@ async def test_a_project_is_erased_with_all_that_it_holds(
     assert (await deleted(client, "/v1/projects/team")).status_code == 409
     assert (await deleted(client, "/v1/projects/team", erase=True)).status_code == 204
     assert rows_with(settings.database_url, MARK) == set()
+    with zipfile.ZipFile(settings.data_dir.parent / "team.zip") as exported:
+        parts = json.loads(exported.read("manifest.json"))["parts"]
+        for table, part in parts.items():
+            content = exported.read(f"{table}.jsonl")
+            assert (sha256(content).hexdigest(), content.count(b"\n")) == (
+                *(part["sha256"], part["rows"]),
+            )
+            assert b"cipher" not in content
+        assert parts["administrations"]["rows"] >= 2
+        assert parts["items"]["rows"] == parts["version_items"]["rows"] == 3
     assert rows_with(settings.database_url, project.id) <= {
         *("audit.project_id", "audit.resources", "audit.path")
     }
