@@ -52,7 +52,11 @@ class Client:
                 await asyncio.sleep(0.2)
                 continue
             status = answer.status_code
-            code = answer.json()["code"] if status >= 400 else ""
+            said = answer.json() if "json" in answer.headers.get("content-type", "") else {}
+            if not said:  # a server that is ending breaks off what it is doing
+                await asyncio.sleep(0.2)
+                continue
+            code = said["code"] if status >= 400 else ""
             if code == "idempotency_answer_lost" and not fine:
                 made = re.search(r"\b(ses|rnk|cal)_\w{26}", answer.json()["detail"])
                 return 200, {"id": made and made[0]}

@@ -82,7 +82,7 @@ def plan(
     return sorted(
         [
             *drawn("kill", kills, killed, 0.0),
-            *drawn("halt", halts, in_turn(HALTED, halts), 2 * lease_s),
+            *drawn("halt", halts, in_turn(HALTED, halts), 1.5 * lease_s),
             *drawn("outage", outages, in_turn(possible, outages), 1.5 * lease_s),
             *drawn("clock", clocks, in_turn([str(s) for s in CLOCKS_S], clocks), 0.0),
         ]
