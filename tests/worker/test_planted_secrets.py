@@ -217,7 +217,11 @@ async def test_planted_secrets_are_found_nowhere(
 
 def test_the_search_finds_what_is_there() -> None:
     secret = PLANTED["the endpoint's key"]  # a program that has it among its arguments
-    process = subprocess.Popen(["sh", "-c", "read x", secret], stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        ["sh", "-c", "echo up; read x", secret], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
     try:
         assert told_in(of_processes(), PLANTED) == {"the endpoint's key"}
     finally:
