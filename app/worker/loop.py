@@ -183,9 +183,10 @@ async def _take_jobs(
         try:
             app = queue_app(services.database)
             app.task(name=kind.task, queue=kind.queue)(turns.run)
-            async with app.open_async():
+            async with _opened(app):
                 pause = _RESTART_S[0]
                 await _sweep(app)
+                _stop_if_cancelled()
                 await app.run_worker_async(
                     queues=[kind.queue],
                     # One calibration takes all that there is.
@@ -201,12 +202,34 @@ async def _take_jobs(
             logger.warning("queue_lost", error=str(error))
         except Exception:  # any fault must be outlived, or no session is run any more
             logger.exception("queue_failed")
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            # Procrastinate's own end failed with Postgres away, and hid that we are to stop.
-            raise asyncio.CancelledError
+        _stop_if_cancelled()
         logger.info("queue_worker_restarts", in_s=pause)
         await asyncio.sleep(pause)
         pause = min(2 * pause, longest)
+
+
+@contextlib.asynccontextmanager
+async def _opened(app: procrastinate.App) -> AsyncIterator[None]:
+    """The queue's connections, closed even where opening them was cut short, as by a cancellation.
+
+    Of what is left half open some tasks swallow a cancellation, and the process never ends.
+    """
+    try:
+        await app.open_async()
+        yield
+    finally:
+        await app.close_async()
+
+
+def _stop_if_cancelled() -> None:
+    """Stop a task that was told to and never heard of it.
+
+    What fails on being cancelled hides it, as procrastinate does that cannot sign off; and what is
+    cancelled in the moment in which it is done just goes on, as `asyncio.wait_for` does in which a
+    pool waits for its connections.
+    """
+    if (task := asyncio.current_task()) is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _rescue(services: Services, queue: JobQueue) -> None:

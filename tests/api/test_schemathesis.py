@@ -60,6 +60,8 @@ async def _something_of_each(url: str, key: str) -> dict[str, str]:
             made: dict[str, Any] = response.json()
             return made
 
+        # Made when first asked for; who reads it below waits 10 s for it.
+        assert (await client.get(f"{url}/openapi.json")).is_success
         await post("/banks", {"name": "demo", "default_scorer": {"name": "numeric"}})
         await post(
             "/banks/demo/imports",

@@ -1,6 +1,7 @@
 """Faults on our own side: they cost time, never an answer, a session or the whole worker."""
 
 import asyncio
+import contextlib
 from typing import Any
 
 import procrastinate
@@ -262,6 +263,26 @@ async def test_a_worker_stops_even_if_the_queue_cannot_be_left_in_good_order(
             raise ConnectorException("Postgres is away.") from None
 
     monkeypatch.setattr(procrastinate.App, "run_worker_async", unable_to_sign_off)
+    worker = asyncio.create_task(loop.work(services))
+    await up.wait()
+
+    worker.cancel()
+    stopped, _ = await asyncio.wait([worker], timeout=60)
+
+    assert stopped
+
+
+async def test_a_worker_stops_even_if_it_is_told_to_while_it_connects(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = asyncio.Event()
+
+    async def connected_just_then(_: procrastinate.App) -> None:
+        up.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(loop, "_sweep", connected_just_then)
     worker = asyncio.create_task(loop.work(services))
     await up.wait()
 
