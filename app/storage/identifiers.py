@@ -8,6 +8,10 @@ from threading import Lock
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _LENGTH = 26
 _RANDOM_BITS = 80
+#: No id is older than this, 2025-01-01.
+_FIRST_MS = 1_735_689_600_000
+#: Processes' clocks do not differ by more.
+_CLOCKS_APART_MS = 60_000
 
 _lock = Lock()
 _latest = 0
@@ -30,3 +34,13 @@ def new_id(prefix: str) -> str:
         value = _latest
     body = "".join(_DIGITS[value >> shift & 31] for shift in range(5 * (_LENGTH - 1), -1, -5))
     return f"{prefix}_{body}"
+
+
+def may_name(text: str, like: str) -> bool:
+    """Whether `new_id` can have given an id, by now, to something of the kind that `like` names."""
+    prefix, _, body = text.rpartition("_")
+    if prefix != like.rpartition("_")[0] or len(body) != _LENGTH or not set(body) <= set(_DIGITS):
+        return False
+    value = sum(_DIGITS.index(digit) << 5 * place for place, digit in enumerate(reversed(body)))
+    moment = value >> _RANDOM_BITS
+    return _FIRST_MS <= moment <= time.time_ns() // 1_000_000 + _CLOCKS_APART_MS

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute
 
 from app.errors import NotFoundError
+from app.storage.identifiers import may_name
 
 T = TypeVar("T")
 
@@ -88,10 +89,11 @@ async def read_page(
         read: An ORM row, or a mapping of columns, to the domain's value.
 
     Raises:
-        NotFoundError: Nothing has the id `after`. An entry that merely left the filter is fine.
+        NotFoundError: Nothing can have had the id `after`. An entry that left the filter is fine,
+            and so is one that was deleted while somebody walks the list.
     """
     if request.after is not None:
-        if await db.scalar(select(key).where(key == request.after)) is None:
+        if not await _marks_a_place(db, key, request.after):
             raise NotFoundError(kind, request.after)
         statement = statement.where(
             key < request.after if request.descending else key > request.after
@@ -104,3 +106,10 @@ async def read_page(
         items=tuple(read(row) for row in rows[: request.limit]),
         has_more=len(rows) > request.limit,
     )
+
+
+async def _marks_a_place(db: AsyncSession, key: InstrumentedAttribute[str], after: str) -> bool:
+    if await db.scalar(select(key).where(key == after)) is not None:
+        return True
+    other = await db.scalar(select(key).limit(1))
+    return other is not None and may_name(after, like=other)

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.storage import identifiers
-from app.storage.identifiers import new_id
+from app.storage.identifiers import may_name, new_id
 
 
 def test_an_id_has_its_prefix_and_26_characters_that_cannot_be_misread() -> None:
@@ -40,3 +40,20 @@ def test_threads_never_get_the_same_id() -> None:
     with ThreadPoolExecutor(8) as pool:
         ids = list(pool.map(lambda _: new_id("itm"), range(5_000)))
     assert len(set(ids)) == 5_000
+
+
+def test_what_may_name_something() -> None:
+    made = new_id("end")
+    assert may_name(new_id("end"), like=made)
+    for other in (
+        new_id("ses"),
+        "end_" + "0" * 26,  # in 1970
+        "end_" + "7" + "z" * 25,  # in 10,000 years
+        made[:-1],
+        made + "0",
+        made[:-1] + "u",
+        made.upper(),
+        "end_é" + made[5:],
+        "",
+    ):
+        assert not may_name(other, like=made), other
