@@ -54,6 +54,12 @@ def _show(found: dict[str, Any]) -> None:
     sure = f"{found['confidence']:.0%}"
     if found["reason"]:
         out.print(found["reason"], markup=False, soft_wrap=True)
+    for side in ("first", "second"):
+        stands = found[side].get("extrapolation")
+        if stands and stands["caution"]:
+            out.print(f"Caution, {side}: {stands['caution']}", markup=False, soft_wrap=True)
+    if found["caution"]:
+        out.print(f"Caution: {found['caution']}", markup=False, soft_wrap=True)
     for what, name in (
         ("score", f"on {found['n_common']} common items"),
         ("theta", f"in ability, scale {found['scale']}"),

@@ -41,6 +41,8 @@ def _board(board: dict[str, Any]) -> None:
             ("rank", "endpoint", "theta", "95 % interval", "score", "items", "cost", "ended", "id"),
             (_row(entry) for entry in board["data"]),
         )
+    if board["caution"]:
+        err.print(f"Caution: {board['caution']}", markup=False, soft_wrap=True)
     for entry in board["unranked"]:
         err.print(
             f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}",

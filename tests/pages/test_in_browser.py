@@ -2,6 +2,7 @@
 looked at for faults of access, of layout, and of what it loads."""
 
 import asyncio
+import json
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -11,11 +12,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import uvicorn
 from playwright.async_api import Browser, Page, async_playwright
 
 from app.main import ApiServer, create_app
+from app.pages.routers import ROUTERS
+from app.pages.routing import PageRoute
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
@@ -88,6 +92,12 @@ async def focus(page: Page, selector: str) -> None:
     raise AssertionError(f"the keyboard does not reach {selector}")
 
 
+def _fixed_pages() -> set[str]:
+    """Addresses of pages that take nothing from their address."""
+    routes = [one for router in ROUTERS for one in router.routes if isinstance(one, PageRoute)]
+    return {one.path for one in routes if "GET" in one.methods and "{" not in one.path}
+
+
 async def test_a_test_by_keyboard_and_every_page_for_everybody(
     settings: Settings, database: Database, chromium: str, tmp_path: Path
 ) -> None:
@@ -100,7 +110,8 @@ async def test_a_test_by_keyboard_and_every_page_for_everybody(
         try:
             watched = Watched(base)
             path = await _by_keyboard(browser, watched, secret)
-            await _for_everybody(browser, watched, secret, path)
+            hostile = await _hostile(base, secret, path[-30:])
+            await _for_everybody(browser, watched, secret, path, hostile)
         finally:
             await browser.close()
     assert watched.told == []
@@ -132,7 +143,53 @@ async def _by_keyboard(browser: Browser, watched: Watched, secret: str) -> str:
     return path
 
 
-async def _for_everybody(browser: Browser, watched: Watched, secret: str, path: str) -> None:
+async def _hostile(base: str, secret: str, done: str) -> list[str]:
+    """Pages of things with names and texts that are no friends of a layout, a failed test too."""
+    markup = "<script>alert(1)</script>&amp;\u202eright to left\u202c "
+    long = markup * 3 + "x" * 80
+    item = {"key": long.strip(), "prompt": markup + "w" * 10_000, "target": "1", "tags": [long]}
+    headers = {"Authorization": f"Bearer {secret}"}
+    async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:
+
+        async def post(path: str, **body: object) -> dict[str, Any]:
+            answer = await client.post(path, json=body)
+            assert answer.is_success, answer.text
+            made: dict[str, Any] = answer.json()
+            return made
+
+        bank = await post(
+            "/banks", name=long.replace("/", "").replace(":", ""), default_scorer=None
+        )
+        await post(
+            f"/banks/{bank['id']}/imports",
+            items={"name": "items.jsonl", "content": json.dumps(item)},
+            parameters={"content": json.dumps({"item": item["key"], "a": 1.0, "b": 0.0})},
+        )
+        dead = await post(
+            "/endpoints",
+            name=long,
+            kind="openai_chat",
+            base_url="http://127.0.0.1:9/v1",
+            model=markup + "m" * 300,
+            api_key="wrong",
+        )
+        asked = {"bank": bank["id"], "endpoint_id": dead["id"]}
+        failed = await post("/sessions", **asked, metadata={long[:60]: long[:400]})
+        await post(f"/sessions/{failed['id']}:cancel")
+        gate = await post("/gates", session_id=done, threshold=0.0)
+        others = [{"kind": "scripted", "model": f"{markup}{n}"} for n in range(2)]
+        ranking = await post("/rankings", bank="demo", endpoints=others, min_items=2)
+    return [
+        *(f"/banks/{bank['id']}", f"/banks/{bank['id']}/versions/1", f"/endpoints/{dead['id']}"),
+        *(f"/banks/{bank['id']}/versions/1/items", f"/sessions/{failed['id']}"),
+        *(f"/compare?first={done}&second={failed['id']}", f"/gates/{gate['id']}"),
+        f"/rankings/{ranking['id']}",
+    ]
+
+
+async def _for_everybody(
+    browser: Browser, watched: Watched, secret: str, path: str, hostile: list[str]
+) -> None:
     """Every page by day and by night: faults that axe finds, what is cut, how much is loaded."""
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
     context = await browser.new_context()
@@ -152,8 +209,10 @@ async def _for_everybody(browser: Browser, watched: Watched, secret: str, path: 
         *("/", "/sessions", "/sessions/new", path, f"{path}/answers", f"{path}/steps/1"),
         *("/banks", f"/compare?first={path[-30:]}", version, f"{version}/items?sort=b", str(item)),
         *(f"{version.partition('/versions')[0]}/leaderboard", "/rankings", "/gates"),
-        *("/calibrations", "/endpoints", "/keys", "/docs", "/docs/sessions", "/login"),
+        *("/calibrations", "/endpoints", "/keys", "/projects", "/rankings/new", "/compare"),
+        *("/docs", "/docs/sessions", "/login", *hostile),
     )
+    assert set(pages) >= _fixed_pages()
     faults: list[tuple[Any, ...]] = []
     for where in pages:
         await page.emulate_media(color_scheme="dark" if len(where) % 2 else "light")

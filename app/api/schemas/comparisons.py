@@ -92,5 +92,7 @@ class ComparisonRead(Output):
         description="Why two sessions are not compared: too few of one's answers are marked.",
     )
     caution: str | None = Field(
-        default=None, description="In which ways the two sessions were not asked alike."
+        default=None,
+        description="In which ways the two sessions were not asked alike, and whether it was never "
+        "tried how far tests on the bank are off. Null: there is nothing to say.",
     )

@@ -48,7 +48,8 @@ class Comparison:
         score: Mean difference on these; `None` for fewer than two.
         theta: Difference of the abilities; `None` where there are none.
         reason: Why two sessions cannot be compared: one has too few marked answers.
-        caution: In which ways two sessions were not asked alike; None where they were.
+        caution: In which ways two sessions were not asked alike, and whether nobody knows how far
+            off their abilities are; None where there is nothing to say.
     """
 
     first: Compared
@@ -130,7 +131,10 @@ class ComparisonService:
             if reasons
             else of_abilities(one.ability(), other.ability(), confidence=confidence),
             reason=" ".join(reasons) or None,
-            caution=apart([one.record, other.record]),
+            caution=" ".join(
+                filter(None, (apart([one.record, other.record]), _untried(one, other)))
+            )
+            or None,
         )
 
     async def examinees(
@@ -172,6 +176,17 @@ class ComparisonService:
         result = result_of(record)
         version = await self._versions.load(record.bank_version_id)
         return _Measured(record, version, result, _scores(version, administrations))
+
+
+def _untried(*sides: _Measured) -> str | None:
+    """What is to be said where nothing was learned of how tests on a bank's version err."""
+    if all(side.version.learned.interval_correction is not None for side in sides):
+        return None
+    return (
+        "No examinee was held out to try tests on this bank: by ability, the verdict takes the "
+        "model's word for how sure it is, and models of items are mostly too sure. It says least "
+        "of examinees beyond those that the bank was calibrated on."
+    )
 
 
 def _scores(version: LoadedVersion, administrations: list[Administration]) -> dict[str, float]:
