@@ -256,9 +256,8 @@ def _marks(facts: Facts) -> Iterator[str]:
                 continue
             if row["outcome"] in {"scored", "unparsed"} or text:
                 said_to = (call.get("model"), call.get("item"))
-                if reply is None or reply["text"] != text or reply["kind"] not in {
-                    GOOD, SLOW, UNMARKED[0],
-                }:  # fmt: skip
+                readable = {GOOD, SLOW} | ({UNMARKED[0]} if row["outcome"] != "scored" else set())
+                if reply is None or reply["text"] != text or reply["kind"] not in readable:
                     yield f"{where}: {row['outcome']} by {text!r}, which was no answer: {reply}"
                 elif said_to != (session["model"], row["key"]):
                     yield f"{where}: stores what {said_to} was for"

@@ -80,6 +80,7 @@ TAMPERINGS: dict[LiteralString, str] = {
 }
 
 
+@pytest.mark.slow
 async def test_what_is_tampered_with_is_found(honest: tuple[str, Path]) -> None:
     url, log = honest
     with psycopg.connect(url) as connection:

@@ -10,10 +10,11 @@ from typer.testing import CliRunner
 
 from app.cli import COMMANDS, build
 
-#: These work on files, on this machine itself, or on the login.
+#: These work on files, on this machine itself, on a database beside any server, or on the login.
 _WITHOUT = {
     *("estimate", "simulate", "rank-simulate", "calibrate", "lint"),
     *("demo", "serve", "worker", "migrate", "backup", "restore", "keys rotate-secret"),
+    "projects export",
     "logout",
 }
 #: It says where a page is, and asks nobody.

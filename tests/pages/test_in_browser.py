@@ -95,7 +95,7 @@ async def focus(page: Page, selector: str) -> None:
 def _fixed_pages() -> set[str]:
     """Addresses of pages that take nothing from their address."""
     routes = [one for router in ROUTERS for one in router.routes if isinstance(one, PageRoute)]
-    return {one.path for one in routes if "GET" in one.methods and "{" not in one.path}
+    return {one.path for one in routes if "GET" in (one.methods or ()) and "{" not in one.path}
 
 
 async def test_a_test_by_keyboard_and_every_page_for_everybody(
@@ -157,17 +157,16 @@ async def _hostile(base: str, secret: str, done: str) -> list[str]:
             made: dict[str, Any] = answer.json()
             return made
 
-        bank = await post(
-            "/banks", name=long.replace("/", "").replace(":", ""), default_scorer=None
-        )
+        name = long.replace("/", "").replace(":", "")[:190] + "x"
+        bank = await post("/banks", name=name, default_scorer={"name": "exact"})
         await post(
             f"/banks/{bank['id']}/imports",
             items={"name": "items.jsonl", "content": json.dumps(item)},
-            parameters={"content": json.dumps({"item": item["key"], "a": 1.0, "b": 0.0})},
+            parameters={"content": f'item,a,b,c,d\n"{item["key"]}",1,0,0,1\n'},
         )
         dead = await post(
             "/endpoints",
-            name=long,
+            name=long[:190] + "x",
             kind="openai_chat",
             base_url="http://127.0.0.1:9/v1",
             model=markup + "m" * 300,
@@ -177,7 +176,7 @@ async def _hostile(base: str, secret: str, done: str) -> list[str]:
         failed = await post("/sessions", **asked, metadata={long[:60]: long[:400]})
         await post(f"/sessions/{failed['id']}:cancel")
         gate = await post("/gates", session_id=done, threshold=0.0)
-        others = [{"kind": "scripted", "model": f"{markup}{n}"} for n in range(2)]
+        others = [{"endpoint": {"kind": "scripted", "model": f"{markup}{n}"}} for n in range(2)]
         ranking = await post("/rankings", bank="demo", endpoints=others, min_items=2)
     return [
         *(f"/banks/{bank['id']}", f"/banks/{bank['id']}/versions/1", f"/endpoints/{dead['id']}"),
