@@ -1,13 +1,15 @@
 """The items of a version as a table that the server sorts, filters and cuts into pages."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
+from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
 
 from app.api.schemas.versions import VersionItemRead
-from app.records.banks import BankVersion
+from app.records.banks import BankVersion, VersionItem
 from app.records.item_uses import ItemUse
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.uses import ItemUses
@@ -18,7 +20,8 @@ Column = Literal["position", "key", "b", "a", "c", "d", "status", "flags", "aske
 PER_PAGE: Final = 100
 #: Versions whose rows are kept, and seconds: use grows while they are.
 _KEPT, _KEPT_S = 4, 60.0
-_MOST_ITEMS: Final = 1_000_000
+#: Rows that are read before others' requests have their turn.
+_AT_ONCE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +39,12 @@ class Items:
 
     Attributes:
         n_tests: Of the version; use is a share of it.
+        flags: How many items each finding is about, the most frequent first.
     """
 
     rows: Sequence[ItemRow]
     n_tests: int
+    flags: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,7 @@ class Wanted:
 
 
 _tables: TTLCache[tuple[str, str], Items] = TTLCache(_KEPT, _KEPT_S)
+_making: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
 
 async def items_of(
@@ -76,21 +82,26 @@ async def items_of(
         seen_by: Whose tests count: what is kept for one is not shown to others.
     """
     key = (version.id, seen_by)
-    found = _tables.get(key)
-    if found is None:
-        everything = PageRequest(limit=_MOST_ITEMS, descending=False)
-        stored = await versions.items(version.bank_id, version.id, everything)
-        n_tests, used = await uses.of_version(version.id)
-        rows = [
-            ItemRow(
-                VersionItemRead.read(item),
-                loaded.tags[item.position] if item.position < len(loaded.tags) else (),
-                used.get(item.position),
-            )
-            for item in stored.items
-        ]
-        found = _tables[key] = Items(rows, n_tests)
+    # Who asks while they are read waits for them.
+    async with _making.setdefault(key, asyncio.Lock()):
+        found = _tables.get(key)
+        if found is None:
+            rows, (n_tests, used) = [], await uses.of_version(version.id)
+            async for item in _stored(versions, version):
+                tags = loaded.tags[item.position] if item.position < len(loaded.tags) else ()
+                rows.append(ItemRow(VersionItemRead.read(item), tags, used.get(item.position)))
+            found = _tables[key] = Items(rows, n_tests, flag_counts(rows))
     return found
+
+
+async def _stored(versions: VersionService, version: BankVersion) -> AsyncIterator[VersionItem]:
+    after, more = None, True
+    while more:
+        request = PageRequest(limit=_AT_ONCE, after=after, descending=False)
+        found = await versions.items(version.bank_id, version.id, request)
+        for item in found.items:
+            yield item
+        after, more = found.items[-1].item_id if found.items else None, found.has_more
 
 
 def chosen(items: Items, wanted: Wanted) -> list[ItemRow]:
@@ -110,10 +121,10 @@ def chosen(items: Items, wanted: Wanted) -> list[ItemRow]:
     return known + unknown
 
 
-def flag_counts(items: Items) -> Mapping[str, int]:
-    """How many items each finding is about, the most frequent first."""
+def flag_counts(rows: Sequence[ItemRow]) -> Mapping[str, int]:
+    """How many rows each finding is about, the most frequent first."""
     counts: dict[str, int] = {}
-    for row in items.rows:
+    for row in rows:
         for code in {flag.code for flag in row.item.flags}:
             counts[code] = counts.get(code, 0) + 1
     return dict(sorted(counts.items(), key=lambda entry: -entry[1]))

@@ -1,8 +1,16 @@
-"""The table of a version's items: order, filters, what has no value."""
+"""The table of a version's items: order, filters, what has no value, and how it is read."""
+
+import asyncio
+
+import pytest
 
 from app.api.schemas.versions import VersionItemRead
-from app.pages.item_table import ItemRow, Items, Wanted, chosen, flag_counts
+from app.pages import item_table
+from app.pages.item_table import ItemRow, Items, Wanted, chosen, flag_counts, items_of
 from app.records.item_uses import ItemUse
+from app.settings import Settings
+from app.storage.database import Database
+from tests.services.sessions import opened
 
 
 def row(position: int, b: float | None, **given: object) -> ItemRow:
@@ -32,15 +40,13 @@ FLAG = {
     "value": 1.0,
     "message": "It leaves.",
 }
-ITEMS = Items(
-    [
-        row(0, 0.5),
-        row(1, None, status="pretest"),
-        row(2, -1.0, status="quarantined", flags=[FLAG, FLAG]),
-        row(3, 2.0, flags=[FLAG]),
-    ],
-    n_tests=9,
-)
+ROWS = [
+    row(0, 0.5),
+    row(1, None, status="pretest"),
+    row(2, -1.0, status="quarantined", flags=[FLAG, FLAG]),
+    row(3, 2.0, flags=[FLAG]),
+]
+ITEMS = Items(ROWS, n_tests=9, flags=flag_counts(ROWS))
 
 
 def positions(**wanted: object) -> list[int]:
@@ -61,4 +67,24 @@ def test_items_are_filtered_by_state_task_finding_and_part_of_their_key() -> Non
     assert positions(flag="misfit") == [2, 3]
     assert positions(text="kEY 3") == [3]
     assert positions(text="(", flag="misfit") == []
-    assert flag_counts(ITEMS) == {"misfit": 2}  # items, not findings
+    assert ITEMS.flags == {"misfit": 2}  # items, not findings
+
+
+async def test_rows_are_read_in_slices_and_once_for_all_who_ask(
+    settings: Settings, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(item_table, "_AT_ONCE", 100)
+    async with opened(settings, database) as services:
+        version = await services.versions.get("demo", "latest")
+        loaded = await services.versions.load(version.id)
+
+        async def look() -> Items:
+            return await items_of(
+                services.versions, services.item_uses, version, loaded, seen_by="somebody"
+            )
+
+        found = await asyncio.gather(*(look() for _ in range(5)))
+
+    assert [one.item.position for one in found[0].rows] == list(range(loaded.bank.n_items))
+    assert len(found[0].rows) % 100
+    assert all(one is found[0] for one in found)

@@ -16,7 +16,7 @@ from app.deps import AllServices, Banks, Leaderboards, Reports, Versions
 from app.errors import NotFoundError
 from app.pages.access import Visit
 from app.pages.charts import board_chart, held, item_chart
-from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, flag_counts, items_of
+from app.pages.item_table import PER_PAGE, Column, Wanted, chosen, items_of
 from app.pages.rendering import page
 from app.pages.reports import version_sections
 from app.pages.routing import router as make_router
@@ -110,7 +110,7 @@ async def item_list(
         rows=rows[PER_PAGE * (number - 1) : PER_PAGE * number],
         total=len(rows),
         n_tests=items.n_tests,
-        flags=flag_counts(items),
+        flags=items.flags,
         tags=sorted(loaded.tag_counts, key=lambda name: -loaded.tag_counts[name])[:200],
         wanted=wanted,
         pages=max(1, -(-len(rows) // PER_PAGE)),
