@@ -82,6 +82,16 @@ async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str
             await asyncio.sleep(0.05)
 
 
+async def waiting_ranking(client: httpx2.AsyncClient, ranking_id: str) -> Any:
+    """A ranking as soon as it says what it waits for."""
+    async with asyncio.timeout(60):
+        while True:
+            found = (await client.get(f"/v1/rankings/{ranking_id}")).json()
+            if found["waiting_reason"] is not None:
+                return found
+            await asyncio.sleep(0.05)
+
+
 async def ended(client: httpx2.AsyncClient, path: str) -> None:
     """Wait until a ranking is completed."""
     async with asyncio.timeout(120):
@@ -178,7 +188,7 @@ async def test_from_a_wrong_key_to_its_cure_nothing_is_lost(
             headers={"Idempotency-Key": "once"},
         )
         assert (repeated.status_code, repeated.json()["code"]) == (503, "secrets_error")
-        ranking = (await client.get(f"/v1/rankings/{rank}")).json()
+        ranking = await waiting_ranking(client, rank)
         assert ranking["status"] == "running"
         assert "SEXTANT_SECRET_KEY" in ranking["waiting_reason"]
         assert (await client.post(f"/v1/sessions/{ours}:pause")).status_code == 200
