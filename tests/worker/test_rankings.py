@@ -1,7 +1,9 @@
 """Rankings from the queue to the result, by the real worker on the real database."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
+import psycopg
 import pytest
 
 from app.engine.ranking.rules import RankingBudget, RankingRules
@@ -12,6 +14,30 @@ from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, places, ranked
 from tests.services.sessions import scripted
 from tests.worker.test_live_sessions import model_at
+
+_WAITING_STEP = """
+    SELECT FROM pg_stat_activity WHERE datname = current_database()
+    AND wait_event_type = 'Lock' AND query ILIKE 'update rankings%summary%'
+"""
+
+
+_FREE_MEMBERS = """
+    SELECT id FROM sessions WHERE ranking_id = %s FOR NO KEY UPDATE SKIP LOCKED
+"""
+
+
+async def shown(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until the database shows something."""
+    async with asyncio.timeout(60):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+async def connected(services: Services) -> psycopg.AsyncConnection[tuple[()]]:
+    """A connection beside the pool's."""
+    return await psycopg.AsyncConnection.connect(services.database.conninfo, autocommit=True)
 
 
 async def member_ids(services: Services, ranking_id: str) -> list[str]:
@@ -227,6 +253,33 @@ async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None
     assert before[-1].type == "ranking.cancelled"
     with pytest.raises(InvalidStateError):
         await working.rankings.cancel(created.id)
+
+
+async def test_a_ranking_is_cancelled_while_a_step_of_it_waits_for_its_row(
+    working: Services,
+) -> None:
+    slow = [scripted(theta=theta, seed=1, latency_ms=50) for theta in (0.0, 0.1)]
+    created = await working.rankings.create(contest(endpoints=slow))
+
+    async def is_under_way() -> bool:
+        events = await working.rankings.events(created.id)
+        return any(event.type == "ranking.updated" for event in events)
+
+    await shown(is_under_way)
+    async with await connected(working) as watching, working.database.unit_of_work() as uow:
+        await uow.rankings.get(created.id, for_update=True)
+
+        async def step_waits() -> bool:
+            return await (await watching.execute(_WAITING_STEP)).fetchone() is not None
+
+        await shown(step_waits)
+        free = await (await watching.execute(_FREE_MEMBERS, [created.id])).fetchall()
+        await uow.rankings.cancel(created.id, detail="")
+
+    members = await member_ids(working, created.id)
+    # Had the step held one, it and who cancels would each have waited for the other.
+    assert len(free) == len(members)
+    assert {(await working.sessions.get(member)).status for member in members} == {"cancelled"}
 
 
 async def test_one_who_joins_costs_only_its_own_items(working: Services) -> None:

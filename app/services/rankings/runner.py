@@ -179,11 +179,13 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         end: RankingEnd | None,
     ) -> None:
         async def write(uow: UnitOfWork) -> None:
-            if steps:
-                await uow.sessions.advance(steps, record.lease_epoch)
+            # The ranking's row before its members', as by whoever claims or cancels it: the other
+            # way about, each would wait for what the other holds.
             await uow.rankings.advance(
                 record.id, record.lease_epoch, summary=summary, events=events, end=end
             )
+            if steps:
+                await uow.sessions.advance(steps, record.lease_epoch)
 
         await self._write(write)
 
@@ -194,8 +196,6 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         steps = {
             member.id: abandoned(member, ending) for member in members if member.status in UNDERWAY
         }
-        if steps:
-            await uow.sessions.advance(steps, epoch)
         end = RankingEnd(
             status=ending.status,
             stop_reason=ending.stop_reason,
@@ -208,3 +208,5 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         await uow.rankings.advance(
             record.id, epoch, summary=stored.summary, events=[event], end=end
         )
+        if steps:
+            await uow.sessions.advance(steps, epoch)

@@ -1,6 +1,5 @@
 """Rankings: made of several endpoints, watched, cancelled, and gone on with when somebody joins."""
 
-import contextlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ import numpy as np
 
 from app.adapters.prompting import GENERATE, LOGLIKELIHOOD
 from app.engine.ranking.rules import RankingBudget, RankingRules, usual_criterion
-from app.errors import DatabaseUnavailableError, FieldProblem, InvalidInputError, InvalidStateError
+from app.errors import FieldProblem, InvalidInputError, InvalidStateError
 from app.records.endpoints import Endpoint, EndpointSettings, NewEndpoint, Price
 from app.records.events import StoredEvent
 from app.records.rankings import RankingRecord
@@ -31,8 +30,6 @@ from app.storage.unit_of_work import UnitOfWork
 #: Endpoints of one ranking: pairs, and the probability of each, grow with their square.
 MAX_ENDPOINTS = 64
 _SEED_BITS = 31
-#: How often a cancellation that was undone is tried again.
-_CANCELLED_AGAIN = 3
 
 _WHAT_ANSWERS = ("kind", "base_url", "model", "sampling", "options")
 
@@ -241,12 +238,6 @@ class RankingService:
             InvalidStateError: It has ended.
         """
         detail = "Cancelled on request; the answers so far are kept."
-        for _ in range(_CANCELLED_AGAIN):
-            # A step of two members and this may each hold what the other waits for: Postgres undoes
-            # one of them.
-            with contextlib.suppress(DatabaseUnavailableError):
-                async with self._database.unit_of_work() as uow:
-                    return await uow.rankings.cancel(ranking_id, detail=detail)
         async with self._database.unit_of_work() as uow:
             return await uow.rankings.cancel(ranking_id, detail=detail)
 
