@@ -46,7 +46,7 @@ from app.records.sessions import ENDED, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services, open_services
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.drafts import SessionSpec
 from app.settings import Settings
 from app.storage.database import Database

@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 from app.observability import configure_logging  # noqa: E402
 from app.records.endpoints import EndpointSettings  # noqa: E402
 from app.services.api_keys import ApiKeyService  # noqa: E402
-from app.services.endpoints.service import EndpointSpec  # noqa: E402
+from app.services.endpoints.specs import EndpointSpec  # noqa: E402
 from app.settings import Settings  # noqa: E402
 from app.storage.database import Database  # noqa: E402
 from app.storage.embedded import EmbeddedPostgres  # noqa: E402

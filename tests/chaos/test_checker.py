@@ -13,7 +13,7 @@ from app.exchange.item_record import parse_item
 from app.records.endpoints import EndpointSettings
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker

@@ -13,7 +13,7 @@ from app.records.endpoints import Endpoint, EndpointSettings, Price
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 
 N_ITEMS = 30
 

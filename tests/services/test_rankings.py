@@ -8,7 +8,7 @@ from app.engine.ranking.rules import RankingBudget, RankingRules
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
 from app.records.endpoints import EndpointSettings, Price
 from app.services.container import Services
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest

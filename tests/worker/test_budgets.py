@@ -11,7 +11,7 @@ from app.records.endpoints import Limits, Price
 from app.records.projects import Limits as ProjectLimits
 from app.services.container import Services
 from app.services.endpoints import budgets, calls
-from app.services.endpoints.service import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker

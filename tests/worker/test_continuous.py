@@ -25,7 +25,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.calibrations.service import Publication
 from app.services.container import Services
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.manual import ManualAnswer
 from tests.servers import serving
 from tests.services.calibrations import ended, imported

@@ -17,7 +17,7 @@ from app.records.endpoints import EndpointSettings, Limits, Price
 from app.services.container import Services
 from app.services.endpoints import calls
 from app.services.endpoints.calls import RateLimited
-from app.services.endpoints.service import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.services.sessions.failure_limits import MIN_ITEMS_FOR_SHARE
 from app.services.sessions.manual import ManualAnswer
 from app.storage.repositories.endpoints import EndpointRepository

@@ -10,7 +10,7 @@ from app.calling import RetryPolicy
 from app.records.endpoints import EndpointSettings, Price
 from app.records.sessions import SessionRecord
 from app.services.container import Services
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import scripted, spec, until
 

@@ -10,7 +10,7 @@ from app.records.sessions import SessionRecord
 from app.scorers import Scored, build
 from app.services.banks.spec import item_scorer
 from app.services.container import Services
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 from app.services.marking.marker import hash_of
 from app.settings import Settings
 from app.storage.paging import PageRequest

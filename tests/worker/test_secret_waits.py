@@ -12,7 +12,7 @@ from app.demo.model_server import create_model_server
 from app.errors import SecretsError
 from app.items import Answer, ItemContent, ScorerSpec
 from app.services.container import Services
-from app.services.endpoints.service import EndpointChange
+from app.services.endpoints.specs import EndpointChange
 from app.services.rankings.service import RankingSpec
 from app.services.secret_keys import SecretKeys
 from app.services.sessions.manual import ManualAnswer

@@ -11,7 +11,7 @@ from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
 from app.records.fields import made_of, shallow
-from app.services.endpoints.service import EndpointChange, EndpointSpec
+from app.services.endpoints.specs import EndpointChange, EndpointSpec
 
 _DEFAULT: Final = EndpointSettings(kind="")
 Kind = Annotated[

@@ -4,10 +4,8 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import EllipsisType
-from typing import Any
 from weakref import WeakValueDictionary
 
 from app import adapters
@@ -23,7 +21,6 @@ from app.errors import (
     BlockedAddressError,
     ExamineeError,
     FieldProblem,
-    InvalidInputError,
     InvalidStateError,
     NotFoundError,
     SecretsError,
@@ -36,43 +33,13 @@ from app.records.endpoints import (
     Price,
     SealedSecrets,
 )
-from app.records.fields import made_of
 from app.records.spend import DaySpend
 from app.services.endpoints.budgets import Budgets, most_taken, require_bounds, rough_tokens
+from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
 from app.storage.secrets import SecretBox
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointSpec:
-    """An endpoint as its owner describes it, secrets readable.
-
-    Attributes:
-        settings: All that is not secret.
-        api_key: Bearer key, or `None`.
-        headers: Extra request headers; their values are kept secret.
-    """
-
-    settings: EndpointSettings
-    api_key: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointChange:
-    """What shall be different; a field that is not in `settings` stays as it is.
-
-    Attributes:
-        settings: New values of fields of `EndpointSettings`.
-        api_key: The new key; `None` removes it, `...` keeps it.
-        headers: All headers anew; `...` keeps them.
-    """
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    api_key: str | EllipsisType | None = field(default=..., repr=False)
-    headers: Mapping[str, str] | EllipsisType = field(default=..., repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +169,7 @@ class EndpointService:
         """
         async with self._database.unit_of_work() as uow:
             present = await uow.endpoints.get(endpoint_id)
-            spec = _changed(present, change)
+            spec = change.applied_to(present)
             self.check(spec)
             sealed = self._sealed(spec)
             return await uow.endpoints.replace(
@@ -291,7 +258,7 @@ class EndpointService:
         endpoint = await self.get(endpoint_id, archived=True)
         return ReadyEndpoint(
             endpoint=endpoint,
-            config=_config(self._opened(endpoint)),
+            config=self._opened(endpoint).config,
             slots=self._slots_of(endpoint),
         )
 
@@ -310,7 +277,7 @@ class EndpointService:
         if endpoint.revision == ready.endpoint.revision:
             return ready
         try:
-            present = _config(self._opened(endpoint))
+            present = self._opened(endpoint).config
         except SecretsError:
             return ready
         config = replace(
@@ -342,7 +309,7 @@ class EndpointService:
             updated_at=now,
             archived_at=None,
         )
-        return ReadyEndpoint(endpoint=endpoint, config=_config(spec), slots=nullcontext())
+        return ReadyEndpoint(endpoint=endpoint, config=spec.config, slots=nullcontext())
 
     async def wait_for_turn(self, ready: ReadyEndpoint, request: CompletionRequest) -> None:
         """Wait until the endpoint's limits allow `request`, over all sessions and workers."""
@@ -376,7 +343,7 @@ class EndpointService:
         base_url = spec.settings.base_url
         if base_url:
             require_public_url(base_url)
-        adapters.build(_config(spec), self._transport)
+        adapters.build(spec.config, self._transport)
         require_bounds(spec.settings, spec.settings.limits, "its budget")
         # Names are judged by the address they lead to, at each call.
         address = literal_address(parse_endpoint_url(base_url).host) if base_url else None
@@ -390,7 +357,7 @@ class EndpointService:
 
     def tells_likelihoods(self, settings: EndpointSettings) -> bool:
         """Whether endpoints of this kind may say how likely a text is; no call is made."""
-        examinee = adapters.build(_config(EndpointSpec(settings=settings)), self._transport)
+        examinee = adapters.build(EndpointSpec(settings=settings).config, self._transport)
         return isinstance(examinee, TellsLikelihoods)
 
     def _sealed(self, spec: EndpointSpec) -> SealedSecrets:
@@ -409,58 +376,6 @@ class EndpointService:
         )
 
 
-#: Stands for a secret that stays as it is, where a changed endpoint is checked.
-_KEPT = "kept"
-
-
-def _changed(present: Endpoint, change: EndpointChange) -> EndpointSpec:
-    """The endpoint after the change; what stays secret is not looked at."""
-    held = present.sealed
-    kept = {
-        "api_key": change.api_key is ... and held.api_key is not None,
-        "headers": change.headers is ... and held.headers is not None,
-    }
-    settings = replace(present.settings, **dict(change.settings))
-    # Else whoever may change an endpoint could send its key to a host of their own.
-    if kept["api_key"] or kept["headers"]:
-        moved = _origin(settings.base_url) != _origin(present.settings.base_url)
-        if name := next((name for name, is_kept in kept.items() if is_kept and moved), None):
-            raise _invalid(f"/{name}", f"another host needs its {name} given again, or removed")
-    return EndpointSpec(
-        settings=settings,
-        api_key=(_KEPT if kept["api_key"] else None) if change.api_key is ... else change.api_key,
-        headers=dict.fromkeys(held.header_names, _KEPT)
-        if change.headers is ...
-        else change.headers,
-    )
-
-
 _ERROR_OF: Mapping[str, type[ExamineeError]] = {
     error.code: error for error in ExamineeError.__subclasses__()
 }
-
-
-def _config(spec: EndpointSpec) -> EndpointConfig:
-    settings = spec.settings
-    return made_of(
-        EndpointConfig,
-        settings,
-        api_key=spec.api_key,
-        headers=dict(spec.headers),
-        options=dict(settings.options),
-    )
-
-
-def _origin(base_url: str) -> tuple[str, str, int | None] | None:
-    """Who is called; None for kinds that call nobody."""
-    if not base_url:
-        return None
-    try:
-        url = parse_endpoint_url(base_url)
-    except ValueError as exc:
-        raise _invalid("/base_url", str(exc)) from exc
-    return url.scheme, url.host, url.port
-
-
-def _invalid(pointer: str, what: str) -> InvalidInputError:
-    return InvalidInputError(f"{pointer[1:]}: {what}.", problems=[FieldProblem(pointer, what)])

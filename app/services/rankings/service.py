@@ -16,7 +16,8 @@ from app.records.rankings import RankingRecord
 from app.records.sessions import SessionEvent
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
-from app.services.endpoints.service import EndpointService, EndpointSpec
+from app.services.endpoints.service import EndpointService
+from app.services.endpoints.specs import EndpointSpec
 from app.services.rankings.run import RankingPlan
 from app.services.sessions.checks import check_plan, require_answers, require_content
 from app.services.sessions.drafts import SessionDraft, SessionQueue

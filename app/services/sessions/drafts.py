@@ -13,7 +13,7 @@ from app.records.provisional import provisional_words
 from app.records.sessions import Administration, NewSession
 from app.services.banks.loaded import LoadedVersion
 from app.services.endpoints.origin import origin_of
-from app.services.endpoints.service import EndpointSpec
+from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
 from app.storage.unit_of_work import UnitOfWork

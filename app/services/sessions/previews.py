@@ -17,7 +17,8 @@ from app.records.sessions import Closing
 from app.services.banks.loaded import BankItem, KeptItem
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.of_scorers import scorer_endpoints
-from app.services.endpoints.service import EndpointService, EndpointSpec, ReadyEndpoint
+from app.services.endpoints.service import EndpointService, ReadyEndpoint
+from app.services.endpoints.specs import EndpointSpec
 from app.services.marking.calling_out import ScorerCalls
 from app.services.marking.marker import AnswerMarker
 from app.services.sessions.asking import Asker, chosen_style, hints_of

@@ -1,0 +1,93 @@
+"""An endpoint as its owner describes it, and what a change of it makes of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import EllipsisType
+from typing import Any
+
+from app.adapters.base import EndpointConfig
+from app.adapters.transport import parse_endpoint_url
+from app.errors import FieldProblem, InvalidInputError
+from app.records.endpoints import Endpoint, EndpointSettings
+from app.records.fields import made_of
+
+#: Stands for a secret that stays as it is, where a changed endpoint is checked.
+_KEPT = "kept"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSpec:
+    """An endpoint as its owner describes it, secrets readable.
+
+    Attributes:
+        settings: All that is not secret.
+        api_key: Bearer key, or `None`.
+        headers: Extra request headers; their values are kept secret.
+    """
+
+    settings: EndpointSettings
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def config(self) -> EndpointConfig:
+        """What an adapter needs."""
+        return made_of(
+            EndpointConfig,
+            self.settings,
+            api_key=self.api_key,
+            headers=dict(self.headers),
+            options=dict(self.settings.options),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointChange:
+    """What shall be different; a field that is not in `settings` stays as it is.
+
+    Attributes:
+        settings: New values of fields of `EndpointSettings`.
+        api_key: The new key; `None` removes it, `...` keeps it.
+        headers: All headers anew; `...` keeps them.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    api_key: str | EllipsisType | None = field(default=..., repr=False)
+    headers: Mapping[str, str] | EllipsisType = field(default=..., repr=False)
+
+    def applied_to(self, present: Endpoint) -> EndpointSpec:
+        """The endpoint after the change; secrets that stay are not looked at.
+
+        Raises:
+            InvalidInputError: Secrets that stay would go to another host.
+        """
+        held = present.sealed
+        keeps_key = self.api_key is ... and held.api_key is not None
+        keeps_headers = self.headers is ... and held.headers is not None
+        settings = replace(present.settings, **dict(self.settings))
+        kept = "api_key" if keeps_key else "headers" if keeps_headers else None
+        # Else whoever may change an endpoint could send its key to a host of their own.
+        if kept and _origin(settings.base_url) != _origin(present.settings.base_url):
+            raise _invalid(f"/{kept}", f"another host needs its {kept} given again, or removed")
+        return EndpointSpec(
+            settings=settings,
+            api_key=(_KEPT if keeps_key else None) if self.api_key is ... else self.api_key,
+            headers=dict.fromkeys(held.header_names, _KEPT)
+            if self.headers is ...
+            else self.headers,
+        )
+
+
+def _origin(base_url: str) -> tuple[str, str, int | None] | None:
+    """Who is called; None for kinds that call nobody."""
+    if not base_url:
+        return None
+    try:
+        url = parse_endpoint_url(base_url)
+    except ValueError as exc:
+        raise _invalid("/base_url", str(exc)) from exc
+    return url.scheme, url.host, url.port
+
+
+def _invalid(pointer: str, what: str) -> InvalidInputError:
+    return InvalidInputError(f"{pointer[1:]}: {what}.", problems=[FieldProblem(pointer, what)])
