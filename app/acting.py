@@ -104,6 +104,7 @@ class Deed:
         request_id: Of a request.
         address: Where it came from; `command line`.
         is_noted: It stands in the trail, with the first that it changed.
+        audit_id: Id of its row there, where somebody has to know that before; else it is drawn.
     """
 
     action: Callable[[], str]
@@ -111,6 +112,7 @@ class Deed:
     request_id: str | None
     address: str
     is_noted: bool = False
+    audit_id: str | None = None
 
 
 _deed: ContextVar[Deed | None] = ContextVar("deed", default=None)

@@ -6,7 +6,8 @@ the first change, so that there is never one without the other.
 
 from typing import Any
 
-from sqlalchemy import event, insert
+from sqlalchemy import event
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import ORMExecuteState, Session
 from sqlalchemy.sql.elements import TextClause
@@ -36,8 +37,9 @@ async def note(db: AsyncSession) -> None:
         return
     acting = present()
     await db.execute(
-        insert(AuditRow).values(
-            id=new_id("aud"),
+        insert(AuditRow)
+        .values(
+            id=what.audit_id or new_id("aud"),
             project_id=acting.project_id or None,
             key_id=acting.key_id,
             action=what.action(),
@@ -46,6 +48,8 @@ async def note(db: AsyncSession) -> None:
             request_id=what.request_id,
             address=what.address,
         )
+        # There already: a transaction before was committed, and the word of it was lost.
+        .on_conflict_do_nothing()
     )
 
 

@@ -70,6 +70,21 @@ async def test_a_failed_call_may_be_corrected_under_the_same_key(
     assert (await client.post("/v1/endpoints", json=NEW, headers=KEY)).status_code == 201
 
 
+async def test_calls_that_share_a_request_id_are_told_apart(client_with: NewClient) -> None:
+    """A client's id may name a whole chain of calls, and another project's may be the same."""
+    trace = {"X-Request-Id": "trace-1"}
+    one, other = await client_with("admin"), await client_with("admin")
+    made = await one.post("/v1/endpoints", json=NEW, headers=trace)
+    assert made.status_code == 201
+    refused = await other.post("/v1/endpoints", json=NEW, headers={**KEY, **trace})
+    assert refused.json()["code"] == "already_exists"
+    again = await other.post("/v1/endpoints", json=NEW, headers={**KEY, **trace})
+    assert again.json()["code"] == "already_exists"
+    assert made.json()["id"] not in again.text
+    renamed = await other.post("/v1/endpoints", json=NEW | {"name": "b"}, headers={**KEY, **trace})
+    assert renamed.status_code == 201
+
+
 async def test_a_crash_leaves_the_key_free(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     async def crash(*_: object) -> None:
         raise RuntimeError("bug")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import ColumnElement, ScalarSelect, delete, func, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -14,6 +14,7 @@ from app.errors import (
     IdempotencyInFlightError,
     IdempotencyMismatchError,
 )
+from app.storage.identifiers import new_id
 from app.storage.rows.endpoints import IdempotencyRow
 from app.storage.rows.projects import AuditRow
 
@@ -55,10 +56,10 @@ class IdempotencyRepository:
             IdempotencyInFlightError: The first call has no answer yet.
             IdempotencyAnswerLostError: It was carried out, and nobody has its answer.
         """
-        what = deed()
+        audit_id = new_id("aud")
         fresh = {
             "request_hash": request_hash,
-            "request_id": what and what.request_id,
+            "audit_id": audit_id,
             "created_at": func.clock_timestamp(),
         }
         inserted = await self._db.scalar(
@@ -73,6 +74,8 @@ class IdempotencyRepository:
             .returning(IdempotencyRow.key)
         )
         if inserted is not None:
+            if (what := deed()) is not None:
+                what.audit_id = audit_id
             return None
         row = await self._db.scalar(select(IdempotencyRow).filter_by(principal=principal, key=key))
         if row is None:  # forgotten between the two statements: its call has just failed
@@ -151,11 +154,5 @@ def _abandoned(request_hash: str) -> ColumnElement[bool]:
 def _made() -> ScalarSelect[list[str]]:
     """What the first call has made or changed; null where it did nothing."""
     # Of the row that the statement around is about, whatever kind of statement that is.
-    first: ColumnElement[str] = literal_column("idempotency_keys.request_id")
-    begun: ColumnElement[datetime] = literal_column("idempotency_keys.created_at")
-    return (
-        select(AuditRow.resources)
-        .where(AuditRow.request_id == first, AuditRow.at >= begun - ABANDONED_AFTER)
-        .limit(1)
-        .scalar_subquery()
-    )
+    first: ColumnElement[str] = literal_column("idempotency_keys.audit_id")
+    return select(AuditRow.resources).where(AuditRow.id == first).scalar_subquery()

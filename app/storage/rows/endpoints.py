@@ -88,8 +88,8 @@ class IdempotencyRow(Base):
     principal: Mapped[str] = mapped_column(primary_key=True)
     key: Mapped[str] = mapped_column(primary_key=True)
     request_hash: Mapped[str]
-    #: Of the first call: the audit trail tells whether it changed anything.
-    request_id: Mapped[str | None]
+    #: Id that the audit trail's row of the first call has, if it changed anything.
+    audit_id: Mapped[str | None]
     response_status: Mapped[int | None]
     response_headers: Mapped[Json | None]
     response_body: Mapped[bytes | None]
