@@ -24,7 +24,14 @@ from dataclasses import dataclass
 
 from app.engine.bank import ItemBank
 from app.engine.prediction.combined_score import CombinedScore
-from app.engine.prediction.p_irt import COMBINED, Prediction, Predictor, still_counted
+from app.engine.prediction.p_irt import (
+    COMBINED,
+    Certain,
+    Prediction,
+    Predictor,
+    answered,
+    still_counted,
+)
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.state import Belief, Response
 
@@ -66,14 +73,11 @@ class BlendedScore:
         apart = by_curves - own.value
         value = own.value + share * apart
         total = share * of_curves + (1.0 - share) * (variance + share * apart**2)
-        least, most = self._bounds(answers, exclude)
-        value, half = min(max(value, least), most), NORMAL_95 * total**0.5
-        return Prediction(
-            value=value,
-            lo=min(max(value - half, least), value),
-            hi=max(min(value + half, most), value),
-            method=self.name,
-        )
+        half = NORMAL_95 * total**0.5
+        weights = still_counted(self.curves[0].weights, exclude)
+        certain = Certain.after(weights, *answered(answers))
+        value, lo, hi = certain.clip(value, value - half, value + half)
+        return Prediction(value=value, lo=lo, hi=hi, method=self.name)
 
     def _by_curves(
         self, answers: Sequence[Response], exclude: Sequence[int]
@@ -87,10 +91,3 @@ class BlendedScore:
         (one, _, _), (other, _, _) = told
         spread = sum(within) / 2.0 + (one - other) ** 2 / 4.0
         return (one + other) / 2.0, max(spread, _SURE**2)
-
-    def _bounds(self, answers: Sequence[Response], exclude: Sequence[int]) -> tuple[float, float]:
-        """What the answers make certain: the score cannot be less, nor more."""
-        weights = still_counted(self.curves[0].weights, exclude)
-        least = sum(float(weights[one.item]) * one.score for one in answers)
-        asked = sum(float(weights[one.item]) for one in answers)
-        return least, least + max(float(weights.sum()) - asked, 0.0)

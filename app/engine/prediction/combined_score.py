@@ -26,7 +26,7 @@ conflict; Zrnic & Candes (2024), arXiv 2403.03208, for model and draws in one es
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,14 @@ from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.design_based import Discrepancy, discrepancy
 from app.engine.prediction.model_error import DEGREES, ModelError
-from app.engine.prediction.p_irt import COMBINED, DESIGN, Prediction, still_counted
+from app.engine.prediction.p_irt import (
+    COMBINED,
+    DESIGN,
+    Certain,
+    Prediction,
+    answered,
+    still_counted,
+)
 from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.state import Belief, Response
 
@@ -92,8 +99,7 @@ class Told:
         model_sd: Its standard deviation, by the model alone.
         position: Of the general ability, in standard deviations of those calibrated.
         discrepancy: What items drawn by lot say of the model; None where too few were.
-        least: What the answers make certain: the score cannot be less ...
-        most: ... nor more.
+        certain: What the answers leave possible.
     """
 
     value: float
@@ -103,8 +109,7 @@ class Told:
     model_sd: float
     position: float
     discrepancy: Discrepancy | None
-    least: float
-    most: float
+    certain: Certain
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,28 +151,24 @@ class CombinedScore:
             InvalidInputError: Every item is excluded.
         """
         weights = still_counted(self.weights, exclude)
-        items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
-        scores = np.array([one.score for one in responses])
+        items, scores = answered(responses)
         at = self.curves.locate(items, scores)
-        least = float(weights[items] @ scores)
-        most = least + max(float(weights.sum() - weights[items].sum()), 0.0)
+        certain = Certain.after(weights, items, scores)
         value, variance = self.by_model(at, weights, items, scores)
         frame = weights > 0.0 if self.askable is None else (weights > 0.0) & self.askable
         drawn = discrepancy(self.curves, at, weights, responses, frame)
         mixture = self._mixture(value, variance, at, drawn)
         middle = float(mixture[0] @ mixture[1])
-        lo, hi = _ends(*mixture)
-        middle = min(max(middle, least), most)
+        middle, lo, hi = certain.clip(middle, *_ends(*mixture))
         return Told(
             value=middle,
-            lo=min(max(lo, least), middle),
-            hi=max(min(hi, most), middle),
-            by_model=min(max(value, least), most),
+            lo=lo,
+            hi=hi,
+            by_model=certain.of(value),
             model_sd=variance**0.5,
             position=at.position,
             discrepancy=drawn,
-            least=least,
-            most=most,
+            certain=certain,
         )
 
     def alone(
@@ -175,13 +176,11 @@ class CombinedScore:
     ) -> tuple[float, float, float]:
         """By the model alone: the score, its variance, and the position of the general ability."""
         weights = still_counted(self.weights, exclude)
-        items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
-        scores = np.array([one.score for one in responses])
+        items, scores = answered(responses)
         at = self.curves.locate(items, scores)
         value, variance = self.by_model(at, weights, items, scores)
-        least = float(weights[items] @ scores)
-        most = least + max(float(weights.sum() - weights[items].sum()), 0.0)
-        return min(max(value, least), most), variance, at.position
+        certain = Certain.after(weights, items, scores)
+        return certain.of(value), variance, at.position
 
     def by_model(
         self, at: Located, weights: FloatArray, items: IntArray, scores: FloatArray
@@ -244,18 +243,8 @@ class DesignScore(CombinedScore):
         else:
             value = told.by_model + drawn.value
             half = float(stdtrit(drawn.draws - 1, 0.975)) * drawn.variance**0.5
-        middle = min(max(value, told.least), told.most)
-        return Told(
-            value=middle,
-            lo=max(min(value - half, middle), told.least),
-            hi=min(max(value + half, middle), told.most),
-            by_model=told.by_model,
-            model_sd=told.model_sd,
-            position=told.position,
-            discrepancy=drawn,
-            least=told.least,
-            most=told.most,
-        )
+        middle, lo, hi = told.certain.clip(value, value - half, value + half)
+        return replace(told, value=middle, lo=lo, hi=hi)
 
 
 @lru_cache(maxsize=1)

@@ -21,7 +21,14 @@ from dataclasses import dataclass
 
 from app.engine.bank import ItemBank
 from app.engine.prediction.combined_score import CombinedScore
-from app.engine.prediction.p_irt import COMBINED, Prediction, Predictor, still_counted
+from app.engine.prediction.p_irt import (
+    COMBINED,
+    Certain,
+    Prediction,
+    Predictor,
+    answered,
+    still_counted,
+)
 from app.engine.prediction.score_model import NORMAL_95
 from app.engine.state import Belief, Response
 
@@ -61,15 +68,6 @@ class EnvelopeScore:
             half = NORMAL_95 * curves.error.at(position) * variance**0.5
             told.append((value, value - half, value + half))
         values, los, his = zip(*told, strict=True)
-        # What the answers make certain: the score cannot be less, nor more.
-        weights = still_counted(self.free.weights, exclude)
-        least = sum(float(weights[one.item]) * one.score for one in answers)
-        asked = sum(float(weights[one.item]) for one in answers)
-        most = least + max(float(weights.sum()) - asked, 0.0)
-        value = min(max(sorted(values)[1], least), most)
-        return Prediction(
-            value=value,
-            lo=min(max(min(los), least), value),
-            hi=max(min(max(his), most), value),
-            method=self.name,
-        )
+        certain = Certain.after(still_counted(self.free.weights, exclude), *answered(answers))
+        value, lo, hi = certain.clip(sorted(values)[1], min(los), max(his))
+        return Prediction(value=value, lo=lo, hi=hi, method=self.name)

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 from scipy.special import ndtr
 
-from app.engine.bank import FloatArray, ItemBank
+from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.state import Belief, Response
 from app.errors import InvalidInputError, UnknownNameError
 
@@ -180,6 +180,40 @@ def predict(
     if method not in PREDICTORS:
         raise UnknownNameError("predictor", method, PREDICTORS)
     return PREDICTORS[method].predict(bank, responses, belief, exclude)
+
+
+@dataclass(frozen=True, slots=True)
+class Certain:
+    """Between what the answers make certain: the score cannot be less, nor more.
+
+    Attributes:
+        least: Were all other items wrong.
+        most: Were all other items right.
+    """
+
+    least: float
+    most: float
+
+    @classmethod
+    def after(cls, weights: FloatArray, items: IntArray, scores: FloatArray) -> "Certain":
+        """Of a score with these weights of all items, once `items` had `scores`."""
+        least = float(weights[items] @ scores)
+        return cls(least, least + max(float(weights.sum() - weights[items].sum()), 0.0))
+
+    def clip(self, value: float, lo: float, hi: float) -> tuple[float, float, float]:
+        """A value and the ends of its interval, cut to what is possible, the value within."""
+        value = self.of(value)
+        return value, min(max(lo, self.least), value), max(min(hi, self.most), value)
+
+    def of(self, value: float) -> float:
+        """A value cut to what is possible."""
+        return min(max(value, self.least), self.most)
+
+
+def answered(responses: Sequence[Response]) -> tuple[IntArray, FloatArray]:
+    """Items that were answered, and their scores, each of shape (n_responses,)."""
+    items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
+    return items, np.array([one.score for one in responses], dtype=np.float64)
 
 
 def still_counted(weights: FloatArray, exclude: Sequence[int]) -> FloatArray:
