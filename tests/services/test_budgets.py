@@ -1,6 +1,7 @@
 """Budgets of a day: held before each call, over all processes, and counted after it."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -26,6 +27,7 @@ from app.services.endpoints.budgets import Budgets, most_taken, taken
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.identifiers import new_id
+from app.storage.repositories.spend import SpendRepository
 
 CALL = MostTaken(usd=0.3, tokens=300)
 TOOK = Taken(usd=0.2, tokens=200)
@@ -175,6 +177,33 @@ async def test_a_failure_counts_where_it_may_be_paid(
             raise error
     await budgets.close()
     assert (await today(database)).usd == usd
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
+    database: Database, monkeypatch: pytest.MonkeyPatch, stops: bool
+) -> None:
+    monkeypatch.setattr(module, "_SETTLED_WITHIN_S", 0.0)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+    settle = SpendRepository.settle
+
+    async def held_up(spend: SpendRepository, project_id: str, used: Mapping[str, Taken]) -> None:
+        begun.set()
+        await go_on.wait()
+        await settle(spend, project_id, used)
+
+    monkeypatch.setattr(SpendRepository, "settle", held_up)
+    budgets = Budgets(database)
+    who = await endpoint(database)
+    await limit(database, usd_per_day=1.0)
+    await call(budgets, who)
+    await begun.wait()
+    await call(budgets, who)
+    assert budgets._settling is not None
+    go_on.set()
+    async with asyncio.timeout(60):
+        await (budgets.close() if stops else budgets._settling)
+    assert (await today(database)).usd == pytest.approx(0.4)
 
 
 async def test_settling_twice_counts_once(database: Database) -> None:

@@ -168,6 +168,7 @@ class Budgets:
         """Settle what is left, as far as the database is there."""
         if self._settling is not None:
             self._settling.cancel()
+            await asyncio.wait([self._settling])  # it gives back what it has in hand
         try:
             await self._settle_all()
         except DatabaseUnavailableError:
@@ -214,8 +215,9 @@ class Budgets:
 
     async def _settle_soon(self) -> None:
         try:
-            await asyncio.sleep(_SETTLED_WITHIN_S)
-            await patiently(self._settle_all)
+            while self._ended:  # other calls end meanwhile
+                await asyncio.sleep(_SETTLED_WITHIN_S)
+                await patiently(self._settle_all)
         finally:
             self._settling = None
 
