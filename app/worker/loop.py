@@ -30,6 +30,7 @@ from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
 from app.worker.alone import run_alone
+from app.worker.purging import keep_purging
 from app.worker.queue import (
     CALIBRATION,
     INSTALLATION,
@@ -54,8 +55,6 @@ _RANKINGS = 8
 _CALIBRATIONS = 1
 #: Installations of one worker process at a time: they wait for others most of the time.
 _INSTALLATIONS = 2
-#: Seconds between two removals of old Idempotency-Keys.
-_PURGE_S = 3600.0
 
 
 def worker_name() -> str:
@@ -162,6 +161,7 @@ async def _work(services: Services, alone: Alone) -> None:
         tasks.create_task(runners.calibrations.keep_leases())
         tasks.create_task(runners.installations.keep_leases())
         tasks.create_task(_rescue(services, JobQueue(services.database)))
+        tasks.create_task(keep_purging(services))
 
 
 def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
@@ -233,10 +233,9 @@ def _stop_if_cancelled() -> None:
 
 
 async def _rescue(services: Services, queue: JobQueue) -> None:
-    """Queue again what a lost worker ran; forget old Idempotency-Keys."""
+    """Queue again what a lost worker ran."""
     settings = services.settings
     grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
-    next_purge = time.monotonic()
     #: Leases that ran out while the database was away say nothing about who held them.
     counts_from = -math.inf
     while True:
@@ -251,15 +250,6 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
             for resource_id in stalled:
                 logger.info("rescued", id=resource_id)
                 await queue.enqueue_again(resource_id)
-            if time.monotonic() >= next_purge:
-                async with services.database.unit_of_work() as uow:
-                    await uow.idempotency.purge()
-                    await uow.answers.purge()
-                    await uow.spend.purge()
-                    await uow.projects.forget()
-                    await uow.removals.unused()
-                    await uow.audit.purge()
-                next_purge = time.monotonic() + _PURGE_S
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")
             counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s

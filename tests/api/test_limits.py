@@ -1,5 +1,6 @@
 """What a project may use, where requests come from, and how long things stay."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import httpx2
@@ -15,6 +16,7 @@ from app.records.projects import Limits, Project
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.scoping import of_opened
+from app.worker.purging import purge
 from tests.api.by_hand import answered
 from tests.api.conftest import BASE_URL, Client
 from tests.api.test_projects import bank_made, posted
@@ -191,6 +193,35 @@ async def test_what_is_too_old_goes_by_its_project(client: Client, database: Dat
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 404
     for session_id in (young, source, made["id"]):  # what others were made of stays with them
         assert (await client.get(f"/v1/sessions/{session_id}")).status_code == 200
+
+
+async def test_a_deletion_goes_on_beside_the_removal_of_what_is_too_old(
+    client: Client, database: Database
+) -> None:
+    await bank_made(client, "exam")
+    session = await posted(client, "/v1/sessions", MANUAL)
+    await answered(client, session["id"], {"response": "x"}, {"response": "x"})
+    days = {"retention": {"texts_days": 30, "sessions_days": 30}}
+    kept = await client.patch("/v1/projects/default", json=days, headers={"If-Match": '"1"'})
+    assert kept.status_code == 200, kept.text
+    with acting_for(EVERYBODY):
+        async with asyncio.timeout(60), database.unit_of_work() as uow:
+            deleting = await uow.driver_connection()
+            await deleting.execute("UPDATE sessions SET finished_at = now() - interval '31 days'")
+            await deleting.commit()
+            await deleting.execute("SELECT FROM sessions FOR UPDATE")
+            removal = asyncio.create_task(purge(database))
+            waits_for_us = (
+                "SELECT FROM pg_locks theirs JOIN pg_locks ours USING (transactionid) "
+                "WHERE NOT theirs.granted AND ours.pid = pg_backend_pid()"
+            )
+            while True:
+                if (await deleting.execute(waits_for_us)).rowcount:
+                    break
+                await asyncio.sleep(0.01)
+            await deleting.execute("DELETE FROM sessions")
+        await removal
+    assert (await client.get("/v1/sessions")).json()["data"] == []
 
 
 async def test_what_a_project_stores_is_counted_and_held_to_its_limit(client: Client) -> None:

@@ -49,7 +49,7 @@ _UNUSED_BANKS = _statement(
         SELECT FROM bank_versions v WHERE v.bank_id = b.id AND (
             EXISTS (SELECT FROM sessions s WHERE s.bank_version_id = v.id)
             OR EXISTS (SELECT FROM rankings r WHERE r.bank_version_id = v.id)))
-    FOR UPDATE OF b
+    ORDER BY b.id FOR UPDATE OF b
     """,
     "what nobody uses any more",
 )
