@@ -2,14 +2,18 @@
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 import pytest
 from fastapi import FastAPI
+from sqlalchemy import Engine, event
 from structlog.typing import EventDict
 
+from app.records.audit import AuditFilter
 from app.services.projects import ProjectService
 from app.storage.database import Database
+from app.storage.paging import PageRequest
 from tests.api.conftest import Client
 from tests.api.test_projects import Member, bank_made, posted
 from tests.databases import libpq
@@ -61,6 +65,47 @@ async def test_each_change_stands_in_the_trail_once_with_its_key_and_request(
 
     told = [line for line in logs if line["event"] == "request"]
     assert all(line["key_id"] == bank["created_by"] and line["request_id"] for line in told)
+
+
+async def test_the_trail_of_one_resource_is_found_by_its_id_its_name_or_a_path(
+    client: Client,
+) -> None:
+    bank = await bank_made(client, "exam")
+    await posted(client, "/v1/banks", {"name": "exam2"})
+    manual = {"mode": "manual", "bank": "exam", "stopping": {"max_items": 2}}
+    session = (await posted(client, "/v1/sessions", manual))["id"]
+    await client.post(f"/v1/sessions/{session}:cancel")
+    into_bank, cancelled = "/v1/banks/exam/imports", f"/v1/sessions/{session}:cancel"
+    for resource, actions in {
+        bank["id"]: ["create_bank"],
+        "exam": ["import_into_bank"],
+        into_bank: ["import_into_bank"],
+        session: ["create_session", "cancel_session"],
+        cancelled: ["cancel_session"],
+        "exa": [],
+        "%": [],
+    }.items():
+        told = await trail(client, f"&resource={quote(resource, safe='')}")
+        assert [entry["action"] for entry in told] == actions, resource
+
+
+async def test_the_trail_of_one_resource_is_looked_up_by_an_index(
+    database: Database, database_url: str
+) -> None:
+    asked: list[tuple[str, Any]] = []
+
+    def watch(_: object, __: object, statement: str, values: Any, *___: object) -> None:
+        asked.append((statement, values))
+
+    event.listen(Engine, "before_cursor_execute", watch)
+    async with database.unit_of_work() as uow:
+        await uow.audit.page(PageRequest(limit=100), AuditFilter(resource="ses_1"))
+    event.remove(Engine, "before_cursor_execute", watch)
+    with psycopg.connect(libpq(database_url)) as connection:
+        # As beside a million entries.
+        connection.execute("SET enable_seqscan = off; SET enable_indexscan = off")
+        plan = connection.execute(f"EXPLAIN {asked[0][0]}".encode(), asked[0][1]).fetchall()
+    assert "ix_audit_names" in str(plan)
 
 
 async def test_an_admin_of_one_project_sees_its_changes_alone(

@@ -28,7 +28,8 @@ async def _wanted(
     who: Annotated[Caller, caller("admin")],
     key_id: _Text = None,
     resource: Annotated[
-        str | None, Query(min_length=1, max_length=200, description="An id, or part of a path.")
+        str | None,
+        Query(min_length=1, max_length=200, description="An id, or a path or a name in one."),
     ] = None,
     action: _Text = None,
     since: _Moment = None,

@@ -35,6 +35,7 @@ class AuditRow(Base):
         Index(None, "project_id", "id"),
         Index(None, "key_id", "id"),
         Index(None, "action", "id"),
+        Index("ix_audit_names", text("audit_names(resources, path)"), postgresql_using="gin"),
     )
 
     id: Mapped[str] = mapped_column(primary_key=True)
