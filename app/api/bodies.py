@@ -19,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
 from app.api.json_in_slices import InSlices, TooManyValuesError
+from app.api.pacing import Pace
+from app.api.presence import while_connected
+from app.api.storable import require_storable
 from app.errors import BusyError
 
 #: Bytes of a body where the route says nothing else.
@@ -34,8 +37,8 @@ _MAX_HELD_OF_KEY = 48 * 1024 * 1024
 #: Seconds that a body may take beside those of the slowest connection, bytes a second.
 PATIENCE_S = 30.0
 _SLOWEST = 64 * 1024
-#: Entries validated in one go, which takes a few milliseconds.
-_SLICE = 500
+#: Entries validated in one go, which takes about a millisecond.
+_SLICE = 200
 
 _one_thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
@@ -125,30 +128,51 @@ class Body:
         )
 
 
-async def parsed(body: bytes, model: object) -> Any:
+async def parsed(request: Request, body: bytes, model: object) -> Any:
     """The JSON in `body`; large parts of a large one are validated for `model` already.
+
+    Args:
+        request: Whose client waits for it.
+        body: All of it.
+        model: What it is to be.
 
     Raises:
         HTTPException: 400, the bytes are not JSON; 413, it holds too many values.
         RequestValidationError: A part does not fit the model.
+        InvalidInputError: A text cannot be stored.
+        ClientDisconnect: The client hung up while a large one was read.
     """
     if len(body) <= SMALL:
-        return parse_json(body)
-    # One after the other: threads that reckon in Python take turns, and each turn of another one
-    # is time that the event loop waits. Of the larger bodies this also holds one text at a time.
-    return await asyncio.get_running_loop().run_in_executor(
-        _one_thread, _parsed_in_slices, body, model
-    )
+        value = parse_json(body)
+        if _may_be_unstorable(body):
+            require_storable(value)
+        return value
+    return await while_connected(request, _parsed_in_thread(body, model))
 
 
-def parse_json(body: bytes, *, decoder: type[json.JSONDecoder] = json.JSONDecoder) -> Any:
+async def _parsed_in_thread(body: bytes, model: object) -> Any:
+    pace = Pace()
+    try:
+        # One after the other: threads that reckon in Python take turns, and each turn of another
+        # one is time that the event loop waits. Of the larger bodies this also holds one text at a
+        # time.
+        return await asyncio.get_running_loop().run_in_executor(
+            _one_thread, _parsed_in_slices, body, model, pace
+        )
+    finally:
+        pace.stop()
+
+
+def parse_json(
+    body: bytes, decoder: type[json.JSONDecoder] = json.JSONDecoder, **options: Any
+) -> Any:
     """JSON without NaN and infinities.
 
     Raises:
         HTTPException: 400, the bytes are not JSON; 413, they hold more values than `decoder` takes.
     """
     try:
-        return json.loads(body, cls=decoder, parse_constant=_refuse_constant)
+        return json.loads(body, cls=decoder, parse_constant=_refuse_constant, **options)
     except TooManyValuesError as exc:
         raise HTTPException(413, f"The request body holds {exc}.") from exc
     except RecursionError as exc:
@@ -157,16 +181,28 @@ def parse_json(body: bytes, *, decoder: type[json.JSONDecoder] = json.JSONDecode
         raise HTTPException(400, f"The body is not JSON: {exc}") from exc
 
 
-def _parsed_in_slices(body: bytes, model: object) -> Any:
-    value = parse_json(body, decoder=InSlices)
+def _parsed_in_slices(body: bytes, model: object, pace: Pace) -> Any:
+    value = _fitted(parse_json(body, InSlices, pace=pace), model, pace)
+    if _may_be_unstorable(body):
+        require_storable(value, pace=pace)
+    return value
+
+
+def _fitted(value: Any, model: object, pace: Pace) -> Any:
+    """What was parsed, with its long lists and objects as the model has them."""
     if not (isinstance(value, dict) and isinstance(model, type) and issubclass(model, BaseModel)):
         return value
     for name, given in value.items():
         if isinstance(given, list | dict) and len(given) > _SLICE and name in model.model_fields:
             adapter = _container(model, name, type(given))
             if adapter is not None:
-                value[name] = _validated(name, given, adapter)
+                value[name] = _validated(name, given, adapter, pace)
     return value
+
+
+def _may_be_unstorable(body: bytes) -> bool:
+    """There is no other way to write such texts; NUL bytes are those of UTF-16."""
+    return b"\\u" in body or b"\x00" in body
 
 
 @cache
@@ -190,10 +226,11 @@ def _options(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
-def _validated(name: str, given: Any, adapter: TypeAdapter[Any]) -> Any:
+def _validated(name: str, given: Any, adapter: TypeAdapter[Any], pace: Pace) -> Any:
     made: Any = type(given)()
     entries = list(given.items()) if isinstance(given, dict) else given
     for start in range(0, len(entries), _SLICE):
+        pace.keep()
         part = type(given)(entries[start : start + _SLICE])
         try:
             valid = adapter.validate_python(part)

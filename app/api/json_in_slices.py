@@ -1,24 +1,30 @@
 """JSON decoded in slices: other threads run meanwhile, and it ends where there are too many values.
 
 The decoder in C takes a whole document, or one text of it, in one go: of 16 MB up to half a second
-in which nothing else of this process runs.
+in which nothing else of this process runs. So it is given the small lists and objects, as almost
+all are, and what is large is taken apart in Python.
 """
 
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from json import JSONDecodeError
 from json.decoder import JSONArray, scanstring  # type: ignore[attr-defined]  # missing in the stubs
-from json.scanner import py_make_scanner  # type: ignore[attr-defined]  # missing in the stubs
+from json.scanner import c_make_scanner, py_make_scanner  # type: ignore[attr-defined]  # as above
 from typing import Any
 
 from typing_extensions import override
+
+from app.api.pacing import Pace
 
 #: Of the largest body; a row of parameters has up to seven.
 MAX_VALUES = 700_000
 #: Of a number.
 MAX_DIGITS = 10_000
 _TOO_LONG = re.compile(rf"-?[0-9][0-9.eE+-]{{{MAX_DIGITS}}}")
+#: Letters of a list or object that are decoded in one go.
+_WINDOW = 1 << 12
 #: Letters of a text that are decoded in one go.
 _PIECE = 1 << 16
 #: So much of a text as takes a millisecond. Never ends within an escape, or between the two halves
@@ -39,17 +45,24 @@ class TooManyValuesError(ValueError):
 class InSlices(json.JSONDecoder):
     """Decodes what `json.JSONDecoder` does, with the same faults.
 
+    Args:
+        pace: Kept while it decodes.
+        options: Those of `json.JSONDecoder`.
+
     Raises:
         TooManyValuesError: There are more than `MAX_VALUES`.
+        UnwantedError: `pace` was stopped.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, pace: Pace | None = None, **options: Any) -> None:
         super().__init__(**options)
         self._n_values = 0
-        self.parse_string = _text
+        self._pace = pace or Pace()
+        self._in_one_go: _Scan = c_make_scanner(self)
+        self.parse_string = partial(_text, pace=self._pace)
         self.parse_array = lambda start, scan: JSONArray(start, self._counting(scan))
         self.parse_object = lambda start, strict, scan, *_: _object(
-            start, strict, self._counting(scan)
+            start, strict, self._counting(scan), self.parse_string
         )
         self.scan_once = _bounded(py_make_scanner(self))
 
@@ -60,13 +73,36 @@ class InSlices(json.JSONDecoder):
 
     def _counting(self, scan: _Scan) -> _Scan:
         def counted(text: str, at: int) -> tuple[Any, int]:
-            self._n_values += 1
-            if self._n_values > MAX_VALUES:
-                raise TooManyValuesError(f"more than {MAX_VALUES} values")
-            return bounded(text, at)
+            self._pace.keep()
+            self._count(1)
+            return self._small(text, at) or bounded(text, at)
 
         bounded = _bounded(scan)
         return counted
+
+    def _small(self, text: str, at: int) -> tuple[Any, int] | None:
+        """The list or object that begins there, if it is small and without a fault."""
+        if text[at : at + 1] not in ("{", "["):
+            return None
+        window = text[at : at + _WINDOW]
+        try:
+            value, end = self._in_one_go(window, 0)
+        except (StopIteration, ValueError, RecursionError):
+            return None
+        is_flat = window.count("{", 0, end) + window.count("[", 0, end) == 1
+        self._count(len(value) if is_flat else _n_values(value))
+        return value, at + end
+
+    def _count(self, more: int) -> None:
+        self._n_values += more
+        if self._n_values > MAX_VALUES:
+            raise TooManyValuesError(f"more than {MAX_VALUES} values")
+
+
+def _n_values(value: Any) -> int:
+    """How many values a list or object holds, at every depth."""
+    entries = value.values() if isinstance(value, dict) else value
+    return len(value) + sum(_n_values(entry) for entry in entries if isinstance(entry, list | dict))
 
 
 def _bounded(scan: _Scan) -> _Scan:
@@ -78,7 +114,9 @@ def _bounded(scan: _Scan) -> _Scan:
     return bounded
 
 
-def _object(start: tuple[str, int], strict: bool, scan: _Scan) -> tuple[dict[str, Any], int]:
+def _object(
+    start: tuple[str, int], strict: bool, scan: _Scan, parse_key: Callable[..., tuple[str, int]]
+) -> tuple[dict[str, Any], int]:
     """An object, as the decoder of the standard library; its keys too are read in pieces."""
     text, at = start
     made: dict[str, Any] = {}
@@ -88,7 +126,7 @@ def _object(start: tuple[str, int], strict: bool, scan: _Scan) -> tuple[dict[str
     while True:
         if text[at : at + 1] != '"':
             raise JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
-        key, at = _text(text, at + 1, strict)
+        key, at = parse_key(text, at + 1, strict)
         at = _after(":", text, at)
         try:
             made[key], at = scan(text, at)
@@ -113,7 +151,7 @@ def _past_space(text: str, at: int) -> int:
     return at
 
 
-def _text(document: str, at: int, strict: bool = True) -> tuple[str, int]:
+def _text(document: str, at: int, strict: bool = True, *, pace: Pace) -> tuple[str, int]:
     """The text that begins behind the quote before `at`, and where what follows it begins."""
     close = document.find('"', at, at + _PIECE)
     if close >= 0 and document.find("\\", at, close) < 0:  # as good as always
@@ -121,6 +159,7 @@ def _text(document: str, at: int, strict: bool = True) -> tuple[str, int]:
     began = at
     pieces: list[str] = []
     while True:
+        pace.keep()
         found = _SOME_TEXT.match(document, at)
         end = found.end() if found else at
         if end == at:  # it is closed here, or faulty

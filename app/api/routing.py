@@ -5,7 +5,6 @@ stored, authenticate, refuse query parameters that the route does not have, chec
 parse the body strictly, look up the Idempotency-Key.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -13,7 +12,6 @@ from urllib.parse import unquote_to_bytes
 from fastapi import APIRouter, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
@@ -23,6 +21,7 @@ from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed
 from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
 from app.api.rates import let_in
+from app.api.storable import unstorable
 from app.api.turns import entered, turn_of
 from app.deps import authenticate, services
 from app.errors import (
@@ -131,12 +130,8 @@ class ApiRoute(APIRoute):
         _require_media_type(media_type, ("application/json",))
         content = await body.read()
         prepared = _ParsedRequest.of(request, content)
-        prepared.parsed = await parsed(content, self.body_field.field_info.annotation)
-        if b"\\u" in content or b"\x00" in content:  # no other way to write either (\x00: UTF-16)
-            if len(content) <= SMALL:
-                _refuse_unstorable(prepared.parsed, "")
-            else:
-                await asyncio.to_thread(_refuse_unstorable, prepared.parsed, "")
+        model = self.body_field.field_info.annotation
+        prepared.parsed = await parsed(request, content, model)
         return prepared
 
     def _common_problems(self) -> dict[int | str, dict[str, Any]]:
@@ -187,37 +182,11 @@ class _ParsedRequest(Request):
         return self.parsed
 
 
-def _refuse_unstorable(value: Any, pointer: str) -> None:
-    match value:
-        case str():
-            if "\x00" in value or not _is_encodable(value):
-                raise _unstorable(pointer)
-        case list():
-            for position, entry in enumerate(value):
-                _refuse_unstorable(entry, f"{pointer}/{position}")
-        case dict():
-            for key, entry in value.items():
-                _refuse_unstorable(key, pointer)
-                _refuse_unstorable(entry, f"{pointer}/{key}")
-        case BaseModel():  # validated already
-            for name, entry in value:
-                _refuse_unstorable(entry, f"{pointer}/{name}")
-        case _:
-            pass
-
-
-def _is_encodable(value: str) -> bool:
-    try:
-        return value.isascii() or bool(value.encode())
-    except UnicodeEncodeError:
-        return False
-
-
 def _refuse_nul_in_url(request: Request) -> None:
     if "\x00" in request.url.path or "\x00" in request.scope["path"]:
-        raise _unstorable("/path")
+        raise unstorable("/path")
     if b"\x00" in unquote_to_bytes(request.scope["query_string"]):
-        raise _unstorable("/query")
+        raise unstorable("/query")
 
 
 def _refuse_unknown(request: Request, known: Collection[str]) -> None:
@@ -232,11 +201,6 @@ def _refuse_unknown(request: Request, known: Collection[str]) -> None:
             f"There is no query parameter {unknown[0]!r:.80} here: expected {expected}.",
             problems=problems[:MAX_PROBLEMS],
         )
-
-
-def _unstorable(pointer: str) -> InvalidInputError:
-    what = "Text must not contain the NUL character or half of a surrogate pair."
-    return InvalidInputError(what, problems=[FieldProblem(pointer, what)])
 
 
 def _require_media_type(media_type: str, accepted: Sequence[str]) -> None:

@@ -1,14 +1,17 @@
 """Hostile requests over a served API: others are answered before the attack is."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
+from typing_extensions import override
 
-from app.api import bodies
-from app.api.bodies import Body
+from app.api import bodies, pacing
+from app.api.bodies import Body, parsed
+from app.api.pacing import Pace, UnwantedError
 from app.api.presence import entered_while_connected
 from app.api.turns import AT_A_TIME
 from app.confined import Lane
@@ -134,6 +137,33 @@ async def test_who_hangs_up_leaves_the_line() -> None:
         assert lane.n_waiting == 0
     async with lane.turn():
         assert lane.n_waiting == 0
+
+
+async def test_a_body_whose_client_has_gone_is_read_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    class Watched(Pace):
+        @override
+        def keep(self) -> None:
+            begun.set()
+            try:
+                super().keep()
+            except UnwantedError:
+                ended.set()
+                raise
+
+    async def gone() -> dict[str, str]:
+        await until(begun.is_set)
+        return {"type": "http.disconnect"}
+
+    monkeypatch.setattr(bodies, "Pace", Watched)
+    monkeypatch.setattr(pacing, "_WORK_S", 0.0)  # rests at every value, so it does not end before
+    content = b"[" + b"[]," * 600_000 + b"[]]"
+    with pytest.raises(ClientDisconnect):
+        await parsed(Request({"type": "http"}, gone), content, dict)
+    await until(ended.is_set)
 
 
 async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(

@@ -14,6 +14,8 @@ _GOOD = [
     "{}",
     " [ ] ",
     '{"a" : [1, 2.5e3, -0, true, null, {"b": {}}] , "c":"d"}',
+    json.dumps([[n, {"a": [n, {}]}, "b" * 20] for n in range(2000)]),
+    json.dumps({"a": [["b" * 5000, [1]] * 3, {"c": "d" * 5000}], "e": [" ]}"] * 900}),
     json.dumps("a" * LONG),
     json.dumps({"k\n" * LONG: "1,2\n" * LONG}),
     json.dumps('"\\' * LONG),
@@ -39,6 +41,9 @@ _FAULTY = [
     '"' + "a\\n" * LONG + '\n"',
     '"' + "a" * LONG + "\\",
     '["a"] x',
+    "[[1,], 2]",
+    '[{"a": {"b": [1, 2}}]',
+    "[" + "[1], " * LONG + "[1 2]]",
 ]
 
 
