@@ -177,18 +177,31 @@ async def test_what_is_too_old_goes_by_its_project(client: Client, database: Dat
     await age(400, old, source)
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 200  # nothing was set
     assert await count("kept_answers") == 3
-    await keep(1, texts_days=30, events_days=30)
+    quoted = (
+        f"administrations WHERE session_id = '{old}' AND (extracted = 'x' OR marking::text ~ 'x')",
+        f"session_events WHERE session_id = '{old}' AND data ->> 'extracted' = 'x'",
+    )
+    await done(
+        "UPDATE administrations SET marking = "
+        '\'{"judgements": [{"score": 1, "reason": "It said x."}, {"score": null, "reason": ""}]}\''
+    )
+    assert [await count(of) for of in quoted] == [2, 2]
+    await keep(1, texts_days=30)
     await age(31, old)
+    assert [await count(of) for of in quoted] == [0, 0]
     assert await count("kept_answers") == 1
     assert await count("administrations WHERE method::text LIKE '%said%'") == 0
     answers = (await client.get(f"/v1/sessions/{old}/responses")).json()["data"]
     assert [(each["score"], each["answer"]) for each in answers] == [(1, None), (1, None)]
+    assert [each["score"] for each in answers[0]["marking"]["judgements"]] == [1, None]
+    await keep(2, texts_days=30, events_days=30)
+    await age(31, old)
     events = (await client.get(f"/v1/sessions/{old}/events")).json()
     assert events["ended"]
     assert len(events["data"]) == 1
     kept = (await client.get(f"/v1/sessions/{young}/responses")).json()["data"]
     assert kept[0]["answer"] == "x"
-    await keep(2, sessions_days=30)
+    await keep(3, sessions_days=30)
     await age(31, old)
     assert (await client.get(f"/v1/sessions/{old}")).status_code == 404
     for session_id in (young, source, made["id"]):  # what others were made of stays with them

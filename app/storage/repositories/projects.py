@@ -39,20 +39,36 @@ _OLD = """
     JOIN projects p ON p.id = o.project_id
         AND o.finished_at < now() - (p.retention ->> '{}')::int * interval '1 day'
 """
-#: In this order. Events go but for the last, which says that no others follow; sessions from which
-#: others were made stay as long as those do.
+#: In this order. With the texts goes what quotes them. Events go but for the last, which says that
+#: no others follow; sessions from which others were made stay as long as those do.
 _FORGET = [
     text(statement).execution_options(**of_opened("all that is too old"))
     for statement in (
         """
-        UPDATE administrations a SET answer_text = NULL, raw_text = NULL, reasoning = NULL,
-            method = CASE WHEN a.method ? 'repeats' THEN jsonb_set(a.method, '{{repeats}}', (
-                SELECT jsonb_agg(r - 'answer_text' - 'raw_text' - 'reasoning')
-                FROM jsonb_array_elements(a.method -> 'repeats') r
-            )) ELSE a.method END
-        FROM sessions o {texts} WHERE a.session_id = o.id
-            AND (a.answer_text IS NOT NULL OR a.raw_text IS NOT NULL OR a.reasoning IS NOT NULL
-                OR a.method @? '$.repeats[*] ? (exists (@.answer_text))')
+        WITH gone AS (
+            UPDATE administrations a SET answer_text = NULL, raw_text = NULL, reasoning = NULL,
+                extracted = NULL, reason = NULL,
+                marking = CASE WHEN a.marking ? 'judgements' THEN
+                    jsonb_set(a.marking, '{{judgements}}', (
+                        SELECT jsonb_agg(j || '{{"reason": null}}')
+                        FROM jsonb_array_elements(a.marking -> 'judgements') j
+                    )) ELSE a.marking END,
+                method = CASE WHEN a.method ? 'repeats' THEN
+                    jsonb_set(a.method, '{{repeats}}', (
+                        SELECT jsonb_agg(
+                            r - '{{answer_text,raw_text,reasoning,extracted,reason}}'::text[]
+                        )
+                        FROM jsonb_array_elements(a.method -> 'repeats') r
+                    )) ELSE a.method END
+            FROM sessions o {texts} WHERE a.session_id = o.id
+                AND (num_nonnulls(
+                        a.answer_text, a.raw_text, a.reasoning, a.extracted, a.reason) > 0
+                    OR a.marking @? '$.judgements[*] ? (@.reason != null)'
+                    OR a.method @? '$.repeats[*] ? (exists (@.extracted))')
+            RETURNING a.session_id
+        )
+        UPDATE session_events e SET data = e.data || '{{"extracted": null, "reason": null}}'
+        WHERE e.type = 'response.received' AND e.session_id IN (SELECT session_id FROM gone)
         """,
         "DELETE FROM stored_bytes b USING sessions o {texts} WHERE b.resource_id = o.id",
         """
