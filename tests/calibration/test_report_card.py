@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.calibration.fit.report_card import DESIGNS, Blind, ReportCard, report_card
+from app.calibration.fit.held_out import Blind, HeldOut, held_out
+from app.calibration.fit.report_card import DESIGNS, ReportCard, report_card
 from app.calibration.multidimensional.score_model import learn_scores
 from app.calibration.pipeline.abilities import task_targets
 from app.engine.bank import FloatArray, IntArray, ItemBank
@@ -23,23 +24,23 @@ def records(n_examinees: int) -> FloatArray:
     return np.array(list(draw_scores(BANK, thetas, np.random.default_rng(5))))
 
 
-def card_of(
+def tried(
     n_examinees: int,
-    held_out: list[IntArray],
+    left_out: list[IntArray],
     shifted: Sequence[tuple[IntArray, IntArray]] = (),
-) -> ReportCard:
+) -> HeldOut:
     scores = records(n_examinees)
 
     def without(rows: IntArray) -> Blind:
-        held_out.append(rows)
+        left_out.append(rows)
         return Blind(bank=BANK)
 
-    return report_card(lambda rows: scores[rows], without, n_examinees, shifted=shifted)
+    return held_out(lambda rows: scores[rows], without, n_examinees, shifted=shifted)
 
 
 @pytest.fixture(scope="module")
 def card() -> ReportCard:
-    return card_of(60, [], SHIFTED)
+    return report_card(tried(60, [], SHIFTED))
 
 
 @pytest.mark.slow
@@ -69,22 +70,35 @@ def test_chosen_items_are_worth_more_than_random_ones(card: ReportCard) -> None:
 
 @pytest.mark.slow
 def test_small_sets_are_held_out_in_turn_and_each_examinee_teaches(card: ReportCard) -> None:
-    held_out: list[IntArray] = []
-    again = card_of(60, held_out, SHIFTED)
-    *folds, known_alone = held_out
+    left_out: list[IntArray] = []
+    held = tried(60, left_out, SHIFTED)
+    again, correction = report_card(held), held.correction()
+    *folds, known_alone = left_out
     assert sorted(np.concatenate(folds).tolist()) == list(range(60))
     assert known_alone.tolist() == list(range(45, 60))
     assert [row.summary for row in again.rows] == [row.summary for row in card.rows]
     assert again.n_folds == len(folds) == 5
-    beyond = again.correction.theta.beyond
+    beyond = correction.theta.beyond
     assert beyond is not None
     assert beyond.spread == pytest.approx(1.0, abs=0.3)
-    assert again.correction.n_examinees == 60
+    assert correction.n_examinees == 60
 
 
-def test_too_few_examinees_have_no_card() -> None:
-    with pytest.raises(InvalidInputError, match="at least 40 examinees, got 39"):
-        card_of(39, [])
+def test_too_few_examinees_for_a_card_teach_intervals_all_the_same() -> None:
+    held = tried(20, [])
+    correction = held.correction()
+    assert correction.n_examinees == 20
+    last = {one.row: one for fold in held.folds for one in fold.seen}.values()
+    told = [correction.of_estimate(one.estimate, one.state.n_scored) for one in last]
+    # The widest that anybody needed is what 95 % of so few take.
+    assert all(one.lo <= seen.theta <= one.hi for one, seen in zip(told, last, strict=True))
+    with pytest.raises(InvalidInputError, match="at least 40 examinees, got 20"):
+        report_card(held)
+
+
+def test_fewer_than_twenty_examinees_teach_nothing() -> None:
+    with pytest.raises(InvalidInputError, match="at least 20 examinees, got 19"):
+        tried(19, [])
 
 
 def several(n_items: int, seed: int) -> ItemBank:
@@ -109,7 +123,7 @@ def several_card() -> ReportCard:
     rest, tested = scores[:100], scores[100:]
     learned = learn_scores(rest, task_targets(bank.item_ids), np.random.default_rng(3))
     blind = Blind(bank=bank, targets=learned.targets)
-    return report_card(lambda rows: tested[rows], lambda _: blind, len(tested))
+    return report_card(held_out(lambda rows: tested[rows], lambda _: blind, len(tested)))
 
 
 def test_several_abilities_are_tried_at_a_few_lengths(several_card: ReportCard) -> None:

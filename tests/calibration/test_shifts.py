@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from app.calibration.fit.report_card import Blind
+from app.calibration.fit.held_out import Blind
 from app.calibration.fit.shifts import Records, by_family, by_strength, tried
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import FloatArray, IntArray

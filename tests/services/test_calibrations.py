@@ -413,9 +413,12 @@ async def test_a_calibration_without_a_card_has_no_abilities(services: Services)
         await services.calibrations.abilities(record.id)
 
 
-async def test_too_few_examinees_are_calibrated_without_a_card(services: Services) -> None:
-    await imported(services, csv_of(answers(39)))
+async def test_too_few_examinees_for_a_card_teach_how_wide_intervals_must_be(
+    services: Services,
+) -> None:
+    await imported(services, csv_of(answers(20)))
     plan = CalibrationPlan(report_card=True, filters=FilterSettings.none())
     result = (await completed(services, plan, imports=False)).result or {}
-    assert "at least 40 examinees, got 39" in result["warnings"][-1]
-    assert "interval_correction" not in result["knowledge"]
+    assert "at least 40 examinees, got 20" in result["warnings"][-1]
+    assert "report_card" not in result
+    assert result["knowledge"]["interval_correction"]["n_examinees"] == 20

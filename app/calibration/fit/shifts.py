@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.calibration.fit.report_card import DESIGNS, FOR_SCORE, Blind, tests_on_the_way
+from app.calibration.fit.held_out import DEFAULT, FOR_SCORE, Blind, tests_on_the_way
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
@@ -147,7 +147,7 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
                 for i, row in enumerate(scores)
             )
     # How often items are used is told by number alone: all these banks have the same items.
-    test = DESIGNS["default"].build(banks[0])
+    test = DEFAULT.build(banks[0])
     rows = tuple(
         (name, summarise(ends, thetas, test))
         for name, ends in taken.items()
@@ -164,7 +164,7 @@ def tried(plan: ShiftPlan, records: Records, seed: int) -> Shift:
 
 def _designs(blind: Blind) -> dict[str, Design]:
     """An ordinary test, and where it can be had one for the score."""
-    found = {"default": DESIGNS["default"]}
+    found = {"default": DEFAULT}
     if blind.curves is not None or blind.bank.abilities is not None:
         found["v_optimal"] = FOR_SCORE
     return found

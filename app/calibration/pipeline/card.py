@@ -11,7 +11,8 @@ from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.continuous.filters import filter_continuous
 from app.calibration.continuous.moments import calibrate_by_moments
 from app.calibration.filters import FilterSettings, apply_filters
-from app.calibration.fit.report_card import FEWEST_EXAMINEES, Blind, report_card
+from app.calibration.fit.held_out import Blind, held_out
+from app.calibration.fit.report_card import report_card
 from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.linking.linked import LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
@@ -92,7 +93,7 @@ def with_card(
         n_examinees=matrix.n_examinees,
     )
     try:
-        card = report_card(
+        held = held_out(
             records.scores_of,
             records.without,
             records.n_examinees,
@@ -100,6 +101,9 @@ def with_card(
             shifted=_shifted(matrix, plan),
             seed=plan.seed,
         )
+        # Fewer than a card takes still teach intervals: the model's own are too sure of itself.
+        knowledge["interval_correction"] = held.correction().to_dict()
+        card = report_card(held, plan.seed)
     except (CalibrationError, InvalidInputError) as error:
         # What was estimated is no worse for it.
         figures["warnings"] = [*figures["warnings"], f"There is no report card: {error.detail}"]
@@ -107,7 +111,6 @@ def with_card(
         shifts = [_tried(shift, records, plan).to_dict() for shift in _shifts(matrix, plan)]
         seconds = clock() - started
         figures["report_card"] = {**card.to_dict(), "shifts": shifts, "seconds": seconds}
-        knowledge["interval_correction"] = card.correction.to_dict()
     return Fitted(figures, fitted.columns, knowledge, abilities)
 
 
@@ -142,7 +145,7 @@ def _shifted(
 
     Of several abilities score curves are tested so, and theta is not.
     """
-    if plan.model in SEVERAL_ABILITIES or matrix.n_examinees < FEWEST_EXAMINEES:
+    if plan.model in SEVERAL_ABILITIES or matrix.n_examinees < LEAST_EXAMINEES:
         return []
     found = hold_outs(_scores(matrix, slice(None)), np.random.default_rng(plan.seed))
     return [(held.known, held.tested) for held in found if held.name != RANDOM]
