@@ -30,6 +30,9 @@ _LONGEST_NAME = 63
 _TABLES = """
     SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')
 """
+#: Comment of databases that are there during a restore alone.
+_LEFT_BEHIND = "of a restore of Sextant that was cut short"
+_OURS = f"COMMENT ON DATABASE {{}} IS '{_LEFT_BEHIND}'"
 _OTHERS = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend'
@@ -175,10 +178,11 @@ def _replace(url: str, name: str, backup: BackupFile) -> None:
     """Restore into a new database beside the old one, and swap their names."""
     fresh, former = (f"{name[: _LONGEST_NAME - 9]}_{what}" for what in ("restored", "replaced"))
     with _maintaining(url) as connection:
-        for left_over in (fresh, former):  # by a restore that was killed
-            _on_database(connection, "DROP DATABASE IF EXISTS {} WITH (FORCE)", left_over)
+        for left_over in (fresh, former):
+            _clear(connection, left_over)
         try:
             _on_database(connection, "CREATE DATABASE {} TEMPLATE template0", fresh)
+            _on_database(connection, _OURS, fresh)
         except psycopg.errors.InsufficientPrivilege as exc:
             raise InvalidStateError(
                 "--replace restores into a new database first, and the user of DATABASE_URL may "
@@ -189,7 +193,9 @@ def _replace(url: str, name: str, backup: BackupFile) -> None:
             _fill(_beside(url, fresh), backup)
             with connection.transaction():
                 _on_database(connection, "ALTER DATABASE {} RENAME TO {}", name, former)
+                _on_database(connection, _OURS, former)
                 _on_database(connection, "ALTER DATABASE {} RENAME TO {}", fresh, name)
+                _on_database(connection, "COMMENT ON DATABASE {} IS NULL", name)
         except BaseException as exc:
             _on_database(connection, "DROP DATABASE IF EXISTS {} WITH (FORCE)", fresh)
             if isinstance(exc, psycopg.errors.ObjectInUse):
@@ -199,6 +205,24 @@ def _replace(url: str, name: str, backup: BackupFile) -> None:
                 ) from exc
             raise
         _on_database(connection, "DROP DATABASE {} WITH (FORCE)", former)
+
+
+def _clear(connection: psycopg.Connection[Any], name: str) -> None:
+    """Remove a database that a restore which was killed left behind, and no other.
+
+    Raises:
+        InvalidStateError: Somebody else has one of that name.
+    """
+    query = "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = %s"
+    found = connection.execute(query, [name]).fetchone()
+    if found is None:
+        return
+    if found[0] != _LEFT_BEHIND:
+        raise InvalidStateError(
+            f"--replace needs the name {name!r} for a while, and there is a database of that name: "
+            "rename or drop it, or restore into an empty database."
+        )
+    _on_database(connection, "DROP DATABASE {} WITH (FORCE)", name)
 
 
 def _on_database(connection: psycopg.Connection[Any], statement: str, *names: str) -> None:
@@ -228,7 +252,10 @@ def _connected(conninfo: str) -> Iterator[psycopg.Connection[Any]]:
     except psycopg.Error as exc:
         raise DatabaseUnavailableError(f"The database gives no answer: {exc}") from exc
     with contextlib.closing(connection):
-        yield connection
+        try:
+            yield connection
+        except psycopg.Error as exc:
+            raise DatabaseUnavailableError(f"The database cannot serve this: {exc}") from exc
 
 
 def _conninfo(url: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from alembic import command as alembic_command
 from alembic.config import Config
 from cryptography.fernet import Fernet
+from sqlalchemy import make_url
 
 from app.errors import (
     DatabaseUnavailableError,
@@ -159,6 +160,12 @@ def test_what_is_there_is_replaced_on_demand_alone(
         ):
             restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
         assert names(target) == ["default", "older"]
+        beside = f"{make_url(target).database}_restored"
+        with psycopg.connect(libpq(target), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {beside}".encode())
+        with pytest.raises(InvalidStateError, match="a database of that name: rename or drop"):
+            restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
+        do(target, backups._OURS.format(beside))  # as a restore that was killed leaves it
         restore(target, tmp_path / "all.backup", box(tmp_path), replaces=True)
         assert names(target) == ["default", "kept"]
         with psycopg.connect(libpq(target)) as connection:
