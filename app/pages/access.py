@@ -132,23 +132,35 @@ async def still_there(request: Request) -> None:
 
 
 async def visitor(request: Request) -> Visitor:
-    """Who looks at a page; looked up once a request."""
+    """Who looks at a page; looked up once a request.
+
+    Raises:
+        DatabaseUnavailableError: Nobody can say.
+    """
     known: Visitor | None = getattr(request.state, "visitor", None)
     if known is None:
-        opened = await services(request)
-        visit = request.cookies.get(VISIT_COOKIE) or secrets.token_urlsafe(32)
-        login = request.cookies.get(LOGIN_COOKIE, "")
         caller, works_in = await _in_project(request, await identify(request))
-        known = Visitor(
-            caller=caller,
-            works_in=works_in,
-            visit=visit,
-            csrf=hashlib.sha256(f"{visit} {login}".encode(errors="replace")).hexdigest(),
-            can_leave=opened.settings.auth != "off",
-        )
-        request.state.visitor = known
+        known = _take_for(request, caller, works_in)
         if known.caller is not None:
             enter_as(known.caller)
+    return known
+
+
+def take_for_nobody(request: Request) -> None:
+    """Show who cannot be looked up what is shown to whoever is not logged in."""
+    _take_for(request, None, None)
+
+
+def _take_for(request: Request, caller: Caller | None, works_in: str | None) -> Visitor:
+    visit = request.cookies.get(VISIT_COOKIE) or secrets.token_urlsafe(32)
+    login = request.cookies.get(LOGIN_COOKIE, "")
+    request.state.visitor = known = Visitor(
+        caller=caller,
+        works_in=works_in,
+        visit=visit,
+        csrf=hashlib.sha256(f"{visit} {login}".encode(errors="replace")).hexdigest(),
+        can_leave=request.app.state.services.settings.auth != "off",
+    )
     return known
 
 

@@ -16,7 +16,7 @@ from app.api.rates import let_in
 from app.api.turns import entered, turn_of
 from app.deps import services
 from app.errors import SextantError, UnauthenticatedError
-from app.pages.access import own_form, set_cookies, visitor
+from app.pages.access import Visitor, own_form, set_cookies, take_for_nobody, visitor
 from app.pages.rendering import page, short
 
 #: Nothing from elsewhere, no script or style in the page itself, and no site that frames it.
@@ -79,7 +79,23 @@ async def as_page(
     request: Request, run: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
     """What `run` answers, behind and before what all pages share."""
-    who = await visitor(request)
+    try:
+        who = await visitor(request)
+    except SextantError as error:  # the database is away
+        take_for_nobody(request)
+        response = await _told(request, error)
+    else:
+        response = await _answered(request, who, run)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.setdefault("Cache-Control", _NOT_KEPT)
+    set_cookies(request, response, (await visitor(request)).visit, None)
+    return response
+
+
+async def _answered(
+    request: Request, who: Visitor, run: Callable[[Request], Coroutine[Any, Any, Response]]
+) -> Response:
     try:
         await entered()
         if who.caller is not None:
@@ -87,22 +103,22 @@ async def as_page(
         if request.method == "POST":
             await own_form(request)
         async with turn_of(who.key_id):
-            response = await run(request)
+            return await run(request)
     except UnauthenticatedError:
-        response = _to_login(request)
+        return _to_login(request)
     except RequestValidationError as error:
-        response = await fault(request, *_nothing_like(error))
+        return await fault(request, *_nothing_like(error))
     except SextantError as error:
-        response = await fault(request, int(status_of(type(error))), error.detail)
-        response.headers.update(headers_of(error))
+        return await _told(request, error)
     except HTTPException as error:
-        response = await fault(
+        return await fault(
             request, error.status_code, _MISSING.get(error.status_code, str(error.detail))
         )
-    for name, value in HEADERS.items():
-        response.headers.setdefault(name, value)
-    response.headers.setdefault("Cache-Control", _NOT_KEPT)
-    set_cookies(request, response, who.visit, None)
+
+
+async def _told(request: Request, error: SextantError) -> Response:
+    response = await fault(request, int(status_of(type(error))), error.detail)
+    response.headers.update(headers_of(error))
     return response
 
 

@@ -189,3 +189,28 @@ async def test_without_authentication_only_this_machine_is_answered(
             # No name at all by the rules, and yet browsers would call it.
             rebound = await browser.get("/", headers={"Host": "a{b.evil.test"})
             assert rebound.status_code == 303
+
+
+@pytest.mark.parametrize("auth", ["off", "required"])
+async def test_without_a_database_every_page_says_so_in_one_sentence(
+    settings: Settings, auth: str
+) -> None:
+    away = Database("postgresql+psycopg://nobody@127.0.0.1:9/none", pool_size=1)
+    app = create_app(settings.model_copy(update={"auth": auth}), away)
+    async with (
+        app.router.lifespan_context(app),
+        Browser(
+            transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:8000"
+        ) as browser,
+    ):
+        browser.cookies.set(LOGIN_COOKIE, "somebody")
+        for path in ("/", "/sessions", "/banks/demo/versions/latest", "/nowhere"):
+            told = await browser.get(path, headers={"Accept": "text/html"})
+            assert told.status_code == 503
+            assert told.headers["content-type"].startswith("text/html")
+            assert told.headers["retry-after"]
+            assert told.text.count("The database cannot serve this now: connection failed") == 1
+        part = await browser.get("/sessions", headers={"HX-Request": "true"})
+        assert part.status_code == 503
+        assert "<html" not in part.text
+    await away.dispose()
