@@ -55,6 +55,6 @@ def takes_project(command: Callable[P, R]) -> Callable[P, R]:
     )
     parameters = [*signature.parameters.values(), option]
     # What Typer makes the options of.
-    wrapped.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    vars(wrapped)["__signature__"] = signature.replace(parameters=parameters)
     wrapped.__annotations__ = {**command.__annotations__, _OPTION: _TYPE}
     return wrapped

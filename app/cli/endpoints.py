@@ -14,8 +14,12 @@ from app.cli.options import (
     EndpointKeyOption,
     EraseOption,
     KindOption,
+    PriceInputOption,
+    PriceOutputOption,
     SameAsJsonOption,
     ServerKeyOption,
+    TokensPerDayOption,
+    UsdPerDayOption,
 )
 from app.cli.tables import show_facts, show_table, when
 
@@ -32,18 +36,10 @@ def save(
     model: Annotated[str, typer.Option(help="Model name that the endpoint knows.")],
     kind: KindOption = "openai_chat",
     api_key: EndpointKeyOption = None,
-    price_input: Annotated[
-        float | None, typer.Option(help="US dollars per million prompt tokens.")
-    ] = None,
-    price_output: Annotated[
-        float | None, typer.Option(help="US dollars per million completion tokens.")
-    ] = None,
-    usd_per_day: Annotated[
-        float | None, typer.Option(help="US dollars that its calls may take in a day (UTC).")
-    ] = None,
-    tokens_per_day: Annotated[
-        int | None, typer.Option(help="Tokens that its calls may take in a day (UTC).")
-    ] = None,
+    price_input: PriceInputOption = None,
+    price_output: PriceOutputOption = None,
+    usd_per_day: UsdPerDayOption = None,
+    tokens_per_day: TokensPerDayOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     stop: Stop = None,

@@ -11,7 +11,14 @@ import typer
 from app.cli.chosen_project import chosen_project
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.logins import Target, target
-from app.cli.options import AskServerOption, ServerKeyOption
+from app.cli.options import (
+    AskServerOption,
+    ExamineeOption,
+    FiltersOption,
+    MetricsOption,
+    ScorersOption,
+    ServerKeyOption,
+)
 from app.cli.signals import run_until_signal
 from app.errors import CalibrationError, InvalidInputError
 
@@ -37,20 +44,10 @@ def from_results(
         list[str] | None,
         typer.Option("--task", help="Task to take, `*` as in a shell; repeatable."),
     ] = None,
-    filters: Annotated[
-        list[str] | None, typer.Option("--filter", help="lm-eval filter to take.")
-    ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("--metric", help="Metric to take; of several, the first that a row has."),
-    ] = None,
-    scorers: Annotated[
-        list[str] | None,
-        typer.Option("--scorer", help="inspect scorer to take, SCORER or SCORER.KEY."),
-    ] = None,
-    examinee: Annotated[
-        str | None, typer.Option(help="Who answered, for files of one examinee.")
-    ] = None,
+    filters: FiltersOption = None,
+    metrics: MetricsOption = None,
+    scorers: ScorersOption = None,
+    examinee: ExamineeOption = None,
     prompts_of: Annotated[
         str | None,
         typer.Option(

@@ -30,6 +30,12 @@ EndpointKeyOption = Annotated[
         envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
     ),
 ]
+ExamineeOption = Annotated[
+    str | None, typer.Option(help="Who answered, for files of one examinee.")
+]
+FiltersOption = Annotated[
+    list[str] | None, typer.Option("--filter", help="lm-eval filter to take.")
+]
 HolmOption = Annotated[
     bool, typer.Option("--holm", help="Confidence for all pairs together, not for each.")
 ]
@@ -40,6 +46,10 @@ ItemCostsOption = Annotated[
 KindOption = Annotated[
     str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
 ]
+MetricsOption = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="Metric to take; of several, the first that a row has."),
+]
 PredictionOption = Annotated[
     Literal["combined", "design", "score-model", "p-irt"] | None,
     typer.Option(
@@ -48,11 +58,21 @@ PredictionOption = Annotated[
         "how, else p-irt.",
     ),
 ]
+PriceInputOption = Annotated[
+    float | None, typer.Option(help="US dollars per million prompt tokens.")
+]
+PriceOutputOption = Annotated[
+    float | None, typer.Option(help="US dollars per million completion tokens.")
+]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
 SameAsJsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
+]
+ScorersOption = Annotated[
+    list[str] | None,
+    typer.Option("--scorer", help="inspect scorer to take, SCORER or SCORER.KEY."),
 ]
 ServerKeyOption = Annotated[
     str | None, typer.Option(envvar="SEXTANT_API_KEY", help="API key for --server.")
@@ -70,4 +90,10 @@ SessionAsJsonOption = Annotated[
 ]
 TargetOption = Annotated[
     str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
+]
+TokensPerDayOption = Annotated[
+    int | None, typer.Option(help="Tokens that its calls may take in a day (UTC).")
+]
+UsdPerDayOption = Annotated[
+    float | None, typer.Option(help="US dollars that its calls may take in a day (UTC).")
 ]

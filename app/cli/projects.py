@@ -10,7 +10,13 @@ import typer
 from app.cli.client import ApiClient
 from app.cli.connection import asked, given
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.options import (
+    AskServerOption,
+    SameAsJsonOption,
+    ServerKeyOption,
+    TokensPerDayOption,
+    UsdPerDayOption,
+)
 from app.errors import InvalidInputError
 
 _OPTIONS = {"/name": "NAME", "/description": "--description"}
@@ -39,12 +45,8 @@ def create(
 @fail_clearly
 def limit(
     project: Annotated[str, typer.Argument(help="Its id or name.")],
-    usd_per_day: Annotated[
-        float | None, typer.Option(help="US dollars that its calls may take in a day (UTC).")
-    ] = None,
-    tokens_per_day: Annotated[
-        int | None, typer.Option(help="Tokens that its calls may take in a day (UTC).")
-    ] = None,
+    usd_per_day: UsdPerDayOption = None,
+    tokens_per_day: TokensPerDayOption = None,
     requests_per_s: Annotated[float | None, typer.Option(help="Requests a second.")] = None,
     stored_bytes: Annotated[int | None, typer.Option(help="Bytes that it may store.")] = None,
     open_sessions: Annotated[int | None, typer.Option(help="Sessions that have not ended.")] = None,

@@ -16,7 +16,16 @@ from app.cli.connection import asked, given
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.files import write_blocks
 from app.cli.logins import target
-from app.cli.options import AskServerOption, DryRunOption, SameAsJsonOption, ServerKeyOption
+from app.cli.options import (
+    AskServerOption,
+    DryRunOption,
+    ExamineeOption,
+    FiltersOption,
+    MetricsOption,
+    SameAsJsonOption,
+    ScorersOption,
+    ServerKeyOption,
+)
 from app.cli.tables import show_facts, show_table
 from app.errors import InvalidInputError
 from app.exchange.recorded import Choices, SourceFile
@@ -69,20 +78,10 @@ def import_answers(
             "--format", help=f"{', '.join(ResponseFormat)}; by default each file's content tells."
         ),
     ] = None,
-    filters: Annotated[
-        list[str] | None, typer.Option("--filter", help="lm-eval filter to take.")
-    ] = None,
-    metrics: Annotated[
-        list[str] | None,
-        typer.Option("--metric", help="Metric to take; of several, the first that a row has."),
-    ] = None,
-    scorers: Annotated[
-        list[str] | None,
-        typer.Option("--scorer", help="inspect scorer to take, SCORER or SCORER.KEY."),
-    ] = None,
-    examinee: Annotated[
-        str | None, typer.Option(help="Who answered, for files of one examinee.")
-    ] = None,
+    filters: FiltersOption = None,
+    metrics: MetricsOption = None,
+    scorers: ScorersOption = None,
+    examinee: ExamineeOption = None,
     no_answer: Annotated[
         Literal["wrong", "refused"], typer.Option(help="What inspect's N counts as.")
     ] = "wrong",

@@ -22,6 +22,8 @@ from app.cli.options import (
     EndpointKeyOption,
     KindOption,
     PredictionOption,
+    PriceInputOption,
+    PriceOutputOption,
     QuietOption,
     ServerKeyOption,
     ServerOption,
@@ -91,12 +93,8 @@ def command(
     budget_usd: Annotated[float | None, typer.Option(help="Stop when this is spent.")] = None,
     budget_tokens: Annotated[int | None, typer.Option(help="Stop at so many tokens.")] = None,
     budget_seconds: Annotated[float | None, typer.Option(help="Stop after so long.")] = None,
-    price_input: Annotated[
-        float | None, typer.Option(help="US dollars per million prompt tokens.")
-    ] = None,
-    price_output: Annotated[
-        float | None, typer.Option(help="US dollars per million completion tokens.")
-    ] = None,
+    price_input: PriceInputOption = None,
+    price_output: PriceOutputOption = None,
     max_tokens: Annotated[int | None, typer.Option(help="Longest answer, tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling temperature.")] = None,
     unparsed: Annotated[

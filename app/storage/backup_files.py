@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -51,13 +51,13 @@ class Manifest:
     canary: str | None
 
 
-def write(path: Path, manifest: Manifest, dump: Callable[[IO[bytes]], None]) -> int:
+def write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
     """Make the file, mode 0600, whole or not at all.
 
     Args:
         path: Where; nothing may be there.
         manifest: What it says.
-        dump: Writes the dump.
+        dump: The dump, piece by piece.
 
     Returns:
         Bytes of the file.
@@ -83,28 +83,16 @@ def write(path: Path, manifest: Manifest, dump: Callable[[IO[bytes]], None]) -> 
     return size
 
 
-def _fill(file: IO[bytes], manifest: Manifest, dump: Callable[[IO[bytes]], None]) -> None:
+def _fill(file: IO[bytes], manifest: Manifest, dump: Iterable[bytes]) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         with archive.open(_DUMP, "w", force_zip64=True) as entry:
-            counting = _Hashed(entry)
-            dump(counting)  # type: ignore[arg-type]  # all that is asked of it is `write`
-        said = {"format": _FORMAT, **asdict(manifest), "dump_sha256": counting.digest}
+            digest = sha256()
+            for block in dump:
+                digest.update(block)
+                entry.write(block)
+        said = {"format": _FORMAT, **asdict(manifest), "dump_sha256": digest.hexdigest()}
         archive.writestr(_MANIFEST, json.dumps(said, indent=2) + "\n")
     file.seek(0, os.SEEK_END)
-
-
-class _Hashed:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._hash = sha256()
-
-    @property
-    def digest(self) -> str:
-        return self._hash.hexdigest()
-
-    def write(self, block: bytes) -> int:
-        self._hash.update(block)
-        return self._file.write(block)
 
 
 class BackupFile:

@@ -71,11 +71,7 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
             canary=_canary(connection),
         )
         arguments = [program, "--format=custom", "--no-owner", "--no-privileges", "--no-comments"]
-
-        def dump(file: IO[bytes]) -> None:
-            for block in _output([*arguments, f"--snapshot={snapshot}"], _conninfo(url)):
-                file.write(block)
-
+        dump = _output([*arguments, f"--snapshot={snapshot}"], _conninfo(url))
         return manifest, backup_files.write(path, manifest, dump)
 
 

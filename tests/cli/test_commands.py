@@ -42,7 +42,8 @@ def _leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def _commands() -> Iterator[tuple[str, Any]]:
     for name in COMMANDS:
-        yield from _leaves(get_command(build(name)).commands[name], name)  # type: ignore[attr-defined]  # a group
+        group: Any = get_command(build(name))
+        yield from _leaves(group.commands[name], name)
 
 
 _ALL = dict(_commands())

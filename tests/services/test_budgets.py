@@ -47,10 +47,10 @@ async def endpoint(database: Database, limits: Limits | None = None) -> Endpoint
         return await uow.endpoints.add(new)
 
 
-async def limit(database: Database, **limits: float) -> None:
+async def limit(database: Database, limits: ProjectLimits) -> None:
     projects = ProjectService(database)
     found = await projects.find()
-    await projects.update(found.id, found.revision, {"limits": ProjectLimits(**limits)})  # type: ignore[arg-type]
+    await projects.update(found.id, found.revision, {"limits": limits})
 
 
 async def today(database: Database, owner_id: str = DEFAULT_PROJECT) -> DaySpend:
@@ -69,7 +69,7 @@ async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
     database: Database, database_url: str
 ) -> None:
     who = await endpoint(database)
-    await limit(database, usd_per_day=2.0)
+    await limit(database, ProjectLimits(usd_per_day=2.0))
     beside = Database(database_url, pool_size=4)
     calls = 0
     refusals: list[BudgetSpentError] = []
@@ -132,7 +132,7 @@ async def test_the_next_day_begins_anew_and_a_raised_budget_goes_on(
     monkeypatch.setattr(module, "_KEPT_S", 0.0)
     budgets = Budgets(database)
     who = await endpoint(database)
-    await limit(database, tokens_per_day=300)
+    await limit(database, ProjectLimits(tokens_per_day=300))
     await call(budgets, who)
     with pytest.raises(BudgetSpentError, match="is spent"):
         await call(budgets, who)
@@ -142,14 +142,14 @@ async def test_the_next_day_begins_anew_and_a_raised_budget_goes_on(
     await call(budgets, who)
     with pytest.raises(BudgetSpentError, match="is spent"):
         await call(budgets, who)
-    await limit(database, tokens_per_day=500)
+    await limit(database, ProjectLimits(tokens_per_day=500))
     await call(budgets, who)
     await budgets.close()
 
 
 async def test_what_a_killed_process_held_lapses(database: Database) -> None:
     who = await endpoint(database)
-    await limit(database, usd_per_day=0.4)
+    await limit(database, ProjectLimits(usd_per_day=0.4))
     killed, alive = Budgets(database), Budgets(database)
     entered = await killed.held(who, CALL, timeout_s=TIMEOUT_S).__aenter__()
     del entered
@@ -171,7 +171,7 @@ async def test_a_failure_counts_where_it_may_be_paid(
 ) -> None:
     budgets = Budgets(database)
     who = await endpoint(database)
-    await limit(database, usd_per_day=1.0)
+    await limit(database, ProjectLimits(usd_per_day=1.0))
     with pytest.raises(type(error)):
         async with budgets.held(who, CALL, timeout_s=TIMEOUT_S):
             raise error
@@ -195,7 +195,7 @@ async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
     monkeypatch.setattr(SpendRepository, "settle", held_up)
     budgets = Budgets(database)
     who = await endpoint(database)
-    await limit(database, usd_per_day=1.0)
+    await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
     await begun.wait()
     await call(budgets, who)
@@ -209,7 +209,7 @@ async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
 async def test_settling_twice_counts_once(database: Database) -> None:
     budgets = Budgets(database)
     who = await endpoint(database)
-    await limit(database, usd_per_day=1.0)
+    await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
     ended = {project: dict(calls) for project, calls in budgets._ended.items()}
     await budgets.close()
@@ -221,7 +221,7 @@ async def test_settling_twice_counts_once(database: Database) -> None:
 async def test_what_cannot_be_bounded_is_refused(database: Database) -> None:
     budgets = Budgets(database)
     settings = (await endpoint(database)).settings
-    await limit(database, usd_per_day=1.0)
+    await limit(database, ProjectLimits(usd_per_day=1.0))
     await budgets.require_bounds(settings, DEFAULT_PROJECT)
     await budgets.require_bounds(replace(settings, kind="scripted", price=Price()), DEFAULT_PROJECT)
     with pytest.raises(InvalidInputError, match="has no price, so the project's budget"):
@@ -244,7 +244,7 @@ def test_a_call_is_held_at_more_than_it_can_take() -> None:
 async def test_rows_of_long_ago_go(database: Database) -> None:
     budgets = Budgets(database)
     who = await endpoint(database)
-    await limit(database, usd_per_day=1.0)
+    await limit(database, ProjectLimits(usd_per_day=1.0))
     await call(budgets, who)
     await budgets.close()
     async with database.unit_of_work() as uow:

@@ -21,6 +21,7 @@ from app.storage.database import Database
 from app.storage.schema_revision import newest_revision
 from tests.databases import libpq
 from tests.servers import ROOT
+from tests.services.sessions import until
 from tests.worker.test_live_sessions import asked as items_asked
 
 _SEXTANT = "import sys; sys.argv[0] = 'sextant'; from app.cli import main; main()"
@@ -165,12 +166,10 @@ async def test_sessions_run_on_while_everything_is_replaced(
         assert "migrated by a newer Sextant" in said
 
         asked = []
-        async with asyncio.timeout(240):
-            for each in ids:
-                while (record := await services.sessions.get(each)).finished_at is None:  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
-                assert record.status == "completed", record.failure
-                rows = await services.sessions.responses(each)
-                assert sorted(row.arrival or 0 for row in rows) == list(range(1, 41))
-                asked.append(await items_asked(services, record))
+        for each in ids:
+            record = await until(services, each, limit_s=240)
+            assert record.status == "completed", record.failure
+            rows = await services.sessions.responses(each)
+            assert sorted(row.arrival or 0 for row in rows) == list(range(1, 41))
+            asked.append(await items_asked(services, record))
         assert all(each == asked[-1] for each in asked), "the last one ran undisturbed"

@@ -121,8 +121,8 @@ _OF_PROJECT = [
         "the project",
     ),
     *(
-        _statement(f"DELETE FROM {table} WHERE project_id = :id", "the project")  # noqa: S608
-        for table in (
+        _statement(f"DELETE FROM {name} WHERE project_id = :id", "the project")  # noqa: S608 (below)
+        for name in (
             *("sessions", "rankings", "calibrations", "response_sets", "banks", "endpoints"),
             "installations",
         )
