@@ -20,6 +20,7 @@ from typing_extensions import override
 from app.api.bodies import LIMIT_KEY, SMALL, Body, parsed
 from app.api.errors import HTTP_CODES, documented, errors, merged, pointer_of
 from app.api.idempotency import idempotency_key, once
+from app.api.presence import require_presence
 from app.api.rates import let_in
 from app.api.storable import unstorable
 from app.api.turns import entered, turn_of
@@ -103,6 +104,7 @@ class ApiRoute(APIRoute):
                 prepared = await self._prepared(request, body)
                 if request.method == "GET":
                     async with turn_of(caller.key_id):
+                        await require_presence(prepared)
                         return await run(prepared)
                 key = prepared.headers.get("idempotency-key") if self._idempotent else None
                 if key is None:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from typing_extensions import override
 
 from app.api.errors import headers_of, status_of
+from app.api.presence import require_presence
 from app.api.rates import let_in
 from app.api.turns import entered, turn_of
 from app.deps import services
@@ -103,6 +104,7 @@ async def _answered(
         if request.method == "POST":
             await own_form(request)
         async with turn_of(who.key_id):
+            await require_presence(request)
             return await run(request)
     except UnauthenticatedError:
         return _to_login(request)

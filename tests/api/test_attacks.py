@@ -188,6 +188,35 @@ async def test_a_key_reads_a_few_things_at_a_time_and_others_need_not_wait(
     assert begun == AT_A_TIME + 3
 
 
+async def test_what_nobody_waits_for_any_more_is_not_read(
+    app: FastAPI, client_with: NewClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: object) -> None:
+        pytest.fail("it was read")
+
+    monkeypatch.setattr(app.state.services.banks, "get_bank", read)
+    headers = (await client_with("read")).headers
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/v1/banks/none",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    received = iter([{"type": "http.request"}, {"type": "http.disconnect"}])
+    sent: list[object] = []
+
+    async def receive() -> dict[str, str]:
+        return next(received)
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    assert not sent
+
+
 async def test_a_body_that_does_not_come_is_not_waited_for(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
