@@ -33,7 +33,7 @@ def sized(minutes: float) -> Size:
         halts=round(1.2 * minutes),
         outages=max(6, round(minutes)),
         clocks=round(0.5 * minutes),
-        sessions=max(20, round(9 * minutes)),
+        sessions=max(20, round(6.5 * minutes)),
         manual=max(4, round(0.7 * minutes)),
         rankings=max(2, round(minutes / 6)),
         calibrations=max(2, round(minutes / 6)),

@@ -79,7 +79,15 @@ class Program:
             if self.running is not None and self.running.poll() is not None:
                 await asyncio.sleep(0.2)
                 self.start()
+            self._have_its_share()
             await asyncio.sleep(0.1)
+
+    def _have_its_share(self) -> None:
+        """A worker gives way to servers: on busy cores it would be killed before it has begun."""
+        with contextlib.suppress(OSError):  # only root may take that back
+            if self.running is not None:
+                ours = os.getpriority(os.PRIO_PROCESS, 0)
+                os.setpriority(os.PRIO_PROCESS, self.running.pid, ours)
 
     async def end(self) -> None:
         """Kill it."""

@@ -16,6 +16,8 @@ from tests.chaos.items import KEY_OF, N_ITEMS, bank_items, bank_parameters
 from tests.services.calibrations import answers, csv_of
 
 ENDED: Final = ("completed", "failed", "cancelled")
+#: Between two looks at what has not ended, seconds: looking shall not be most of the work.
+_LOOK_S: Final = 2.0
 #: Of one call of the model: less than it takes when it is late.
 _MODEL_TIMEOUT_S: Final = 2.0
 _HARDY: Final = {"max_consecutive": 1000, "max_share": 1.0}
@@ -88,7 +90,7 @@ class Client:
                 await self.call("POST", f"{path}:resume", fine=[409])
             elif found["status"] in ENDED:
                 return dict(found)
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(_LOOK_S)
 
     def _endpoint(self, model: str) -> dict[str, Any]:
         return {
