@@ -103,7 +103,7 @@ class Deed:
         path: Of a request.
         request_id: Of a request.
         address: Where it came from; `command line`.
-        is_noted: It stands in the trail, with the first that it changed.
+        is_noted: It stands in the trail, with the first that it changed, or is not to stand there.
         audit_id: Id of its row there, where somebody has to know that before; else it is drawn.
     """
 

@@ -70,14 +70,13 @@ class RequestContext:
 
         elsewhere = not self._trusts_all and _is_from_elsewhere(scope)
         acting = replace(NOBODY, is_from_elsewhere=elsewhere)
-        deed = None
-        if scope["method"] not in _READING:
-            deed = Deed(
-                action=lambda: str(getattr(scope.get("route"), "name", scope["method"])),
-                path=scope["path"],
-                request_id=request_id,
-                address=(scope.get("client") or ("unknown",))[0],
-            )
+        deed = Deed(
+            action=lambda: str(getattr(scope.get("route"), "name", scope["method"])),
+            path=scope["path"],
+            request_id=request_id,
+            address=(scope.get("client") or ("unknown",))[0],
+            is_noted=scope["method"] in _READING,
+        )
         with bound_contextvars(request_id=request_id), acting_for(acting), doing(deed):
             try:
                 await self._app(scope, receive, send_with_id)

@@ -53,6 +53,15 @@ async def note(db: AsyncSession) -> None:
     )
 
 
+def note_reading(db: AsyncSession, resource_id: str) -> None:
+    """Have this transaction put into the trail that something is read, as if it were changed."""
+    what = deed()
+    if what is not None:
+        what.is_noted = False
+        db.info[_CHANGED] = True
+        _touch(db.sync_session, resource_id)
+
+
 def noted(db: AsyncSession) -> None:
     """The transaction was committed: what was noted is."""
     what = deed()

@@ -14,7 +14,6 @@ from app.cli import COMMANDS, build
 _WITHOUT = {
     *("estimate", "simulate", "rank-simulate", "calibrate", "lint"),
     *("demo", "serve", "worker", "migrate", "backup", "restore", "keys rotate-secret"),
-    "projects export",
     "logout",
 }
 #: It says where a page is, and asks nobody.
