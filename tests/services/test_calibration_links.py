@@ -81,6 +81,14 @@ async def test_a_later_calibration_lands_on_the_scale_of_a_version(
     moved = [new.bank.b[new.bank.index_of(k)] - old.bank.b[old.bank.index_of(k)] for k in shared]
     assert abs(np.median(moved)) < 0.25
     assert new.bank.n_items == 16
+    errors = await services.versions.difficulty_errors(new)
+    assert errors[here] == (await services.versions.difficulty_errors(old))[there]
+    arc = (await services.banks.get_bank("arc")).bank
+    await services.banks.delete_bank(arc.id, arc.revision, erases=True)
+    left = await services.versions.difficulty_errors(new)
+    assert np.isnan(left[here]), "its calibration went with the bank"
+    known = new.bank.index_of("q16")
+    assert left[known] == errors[known]
 
 
 async def test_a_link_that_cannot_hold_is_refused_before_anything_is_queued(

@@ -382,6 +382,28 @@ async def test_what_a_calibration_stands_on_cannot_be_deleted(services: Services
         await services.calibrations.delete(record.id)
 
 
+@pytest.mark.parametrize("erases", [False, True])
+async def test_a_calibration_stays_for_every_bank_that_it_was_published_in(
+    services: Services, erases: bool
+) -> None:
+    record = await completed(services, PLAN)
+    first = await services.calibrations.publish(record.id, Publication(bank="first"))
+    await services.calibrations.publish(record.id, Publication(bank="second"))
+    second = (await services.banks.get_bank("second")).bank
+    await services.banks.delete_bank(second.id, second.revision, erases=erases)
+    assert (await services.calibrations.get(record.id)).bank_version_id == first.id
+    with pytest.raises(InvalidStateError, match="was made of it"):
+        await services.calibrations.delete(record.id)
+    await services.version_reports.report("first", None)
+    bank = (await services.banks.get_bank("first")).bank
+    await services.banks.delete_bank(bank.id, bank.revision, erases=erases)
+    if erases:
+        with pytest.raises(NotFoundError):
+            await services.calibrations.get(record.id)
+    else:
+        await services.calibrations.delete(record.id)
+
+
 @pytest.mark.slow
 async def test_what_held_out_examinees_teach_goes_with_the_version(services: Services) -> None:
     await imported(services, csv_of(answers(80)))

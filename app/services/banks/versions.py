@@ -15,7 +15,7 @@ from app.engine.bank import FloatArray
 from app.engine.design.design import Design
 from app.engine.lint import Finding
 from app.engine.multidimensional.knowledge import ABILITIES, abilities_to_dict
-from app.errors import InvalidStateError
+from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import Bank, BankVersion, VersionItem
 from app.records.endpoints import Price
 from app.services.banks.confined_tests import Materials
@@ -170,7 +170,10 @@ class VersionService:
             with seeing(lender.project_id):
                 version_id: str | None = version.id
                 while version_id is not None:
-                    calibration = (await uow.versions.get(version_id)).calibration or {}
+                    try:
+                        calibration = (await uow.versions.get(version_id)).calibration or {}
+                    except NotFoundError:  # what it was linked to was deleted since
+                        break
                     fitted = None
                     if calibration:
                         fitted = await uow.calibrations.fitted(calibration["id"])

@@ -77,12 +77,27 @@ _ENDPOINTS_OF = _statement(
     """,
     "the session or ranking, which is opened next",
 )
+#: One may have been published in several banks, and bears the latest: another takes its place.
 _UNPUBLISH = _statement(
-    "UPDATE calibrations SET bank_id = NULL, bank_version_id = NULL WHERE bank_id = ANY(:ids)",
+    """
+    UPDATE calibrations c SET (bank_id, bank_version_id) = (
+        SELECT v.bank_id, v.id FROM bank_versions v
+        WHERE v.extras #>> '{calibration,id}' = c.id AND v.bank_id <> ALL(:ids)
+        ORDER BY v.id DESC LIMIT 1)
+    WHERE c.bank_id = ANY(:ids)
+    """,
     "what nobody uses any more",
 )
 _DROP_BANKS = _statement("DELETE FROM banks WHERE id = ANY(:ids)", "what nobody uses any more")
-_DROP_CALIBRATIONS = _statement("DELETE FROM calibrations WHERE bank_id = :id", "the bank")
+_DROP_CALIBRATIONS = _statement(
+    """
+    DELETE FROM calibrations c USING bank_versions own
+    WHERE own.bank_id = :id AND own.extras #>> '{calibration,id}' = c.id AND NOT EXISTS (
+        SELECT FROM bank_versions v
+        WHERE v.extras #>> '{calibration,id}' = c.id AND v.bank_id <> :id)
+    """,
+    "the bank",
+)
 _DROP_ANSWERS = _statement(
     """
     DELETE FROM idempotency_keys WHERE EXISTS (
@@ -156,7 +171,7 @@ class RemovalRepository:
         return ", ".join(filter(None, (underway, elsewhere)))
 
     async def published_from(self, bank_id: str) -> None:
-        """Remove the calibrations that were published as versions of a bank."""
+        """Remove the calibrations that were published as versions of a bank, and of no other."""
         await self._db.execute(_DROP_CALIBRATIONS, {"id": bank_id})
 
     async def endpoints_of(self, resource_id: str) -> list[str]:
@@ -166,7 +181,8 @@ class RemovalRepository:
     async def unused(self, *gone: str, endpoints: Sequence[str] | None = None) -> None:
         """Remove what was deleted, or came with a session, and nothing stands on any more.
 
-        Calibrations published as versions of such a bank count as not published again.
+        Calibrations published as versions of such a bank, and of no other, count as not published
+        again.
 
         Args:
             gone: Ids of what was just removed: kept answers to calls that made it go too.
