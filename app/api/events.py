@@ -210,19 +210,19 @@ def _is_last(event: Happening) -> bool:
     return event.type.rpartition(".")[2] in _LAST
 
 
-async def _has_ended(fetch: Fetch[E], is_last: Callable[[E], bool], newest: int) -> bool:
-    """Whether nothing follows the newest event."""
-    return any(map(is_last, (await fetch(newest - 1))[-1:]))
+async def _has_ended(fetch: Fetch[E], is_last: Callable[[E], bool], seen: int) -> bool:
+    """Whether nothing follows event `seen`: what came since it was counted was not seen."""
+    return any(event.seq == seen and is_last(event) for event in await fetch(seen - 1))
 
 
 async def _page(fetch: Fetch[StoredEvent], *, after: int, newest: int) -> EventList:
     """The events after `after`, for clients that poll."""
     events = await fetch(after) if after < newest else []
-    last = events[-1].seq if events else after
+    ended = _is_last(events[-1]) if events else await _has_ended(fetch, _is_last, newest)
     return EventList(
         data=[EventRead.read(event) for event in events],
-        last_seq=last,
-        ended=last >= newest and await _has_ended(fetch, _is_last, newest),
+        last_seq=events[-1].seq if events else after,
+        ended=ended,
     )
 
 

@@ -8,15 +8,18 @@ from typing import Any, TypeVar
 import typer
 
 from app.cli.chosen_project import chosen_project
-from app.cli.client import ApiClient
+from app.cli.client import ApiClient, ApiError
 from app.cli.console import err
 from app.cli.logins import target
 from app.cli.signals import run_until_signal
+from app.errors import SextantError
 
 T = TypeVar("T")
 
 #: Exit code of a test that ended without a result, and of one that a signal ended.
 FAILED, INTERRUPTED = 1, 130
+#: Seconds in which a server must have cancelled what a signal has ended.
+_CANCEL_S = 10.0
 
 
 @asynccontextmanager
@@ -56,6 +59,36 @@ async def stored(server: str | None, server_key: str | None) -> AsyncIterator[Ap
 
     async with in_process() as client:
         yield client
+
+
+@asynccontextmanager
+async def ended_with_us(client: ApiClient, kind: str, resource_id: str) -> AsyncIterator[None]:
+    """Cancel what this command has started where a signal ends the command.
+
+    Else it would go on to call models, and to cost, with nobody who waits for what it finds: at the
+    server, or as soon as a worker comes to our own database again.
+
+    Args:
+        client: Of the server that runs it.
+        kind: Collection that it is in, `sessions` or `rankings`.
+        resource_id: Its id.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        try:
+            async with asyncio.timeout(_CANCEL_S):
+                await client.post(f"/v1/{kind}/{resource_id}:cancel", None)
+        except (SextantError, TimeoutError) as error:
+            if not (isinstance(error, ApiError) and error.kind == "invalid_state"):  # it has ended
+                err.print(
+                    f"{resource_id} could not be cancelled and may go on: {error}",
+                    markup=False,
+                    soft_wrap=True,
+                )
+        else:
+            err.print(f"Cancelled {resource_id}.", markup=False)
+        raise
 
 
 def asked(

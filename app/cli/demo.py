@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.connection import run_to_the_end
+from app.cli.connection import ended_with_us, run_to_the_end
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.options import QuietOption, SessionAsJsonOption
 from app.cli.own_server import local_server, own_client
@@ -64,7 +64,8 @@ def command(
                 page = f"{local.base_url}/sessions/{created['id']}"
                 if stay:
                     err.print(f"Watch it in a browser: {page}", soft_wrap=True)
-                ended = await watch(client, created["id"], quiet=quiet)
+                async with ended_with_us(client, "sessions", created["id"]):
+                    ended = await watch(client, created["id"], quiet=quiet)
             if stay:
                 _show(ended, theta, json)
                 err.print(f"\nThe server stays up (Ctrl-C stops it): {page}", soft_wrap=True)

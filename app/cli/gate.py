@@ -20,7 +20,7 @@ from rich.table import Table
 from typer.core import TyperCommand
 from typing_extensions import override
 
-from app.cli.connection import connected, given, run_to_the_end
+from app.cli.connection import connected, ended_with_us, given, run_to_the_end
 from app.cli.console import err, fail_clearly, out, require_writable, write_json
 from app.cli.examinees import examinee, is_url, require_fitting
 from app.cli.options import (
@@ -170,7 +170,8 @@ def command(
             if made["status"] == "pending":
                 if not quiet:
                     announce(await client.get(f"/v1/sessions/{made['session_id']}"))
-                ended = await watch(client, made["session_id"], quiet=quiet)
+                async with ended_with_us(client, "sessions", made["session_id"]):
+                    ended = await watch(client, made["session_id"], quiet=quiet)
                 if json != "-" and not quiet:
                     report(ended)
             return await client.get(f"/v1/gates/{made['id']}")

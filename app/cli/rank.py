@@ -11,6 +11,7 @@ from app.cli.client import ApiClient
 from app.cli.connection import (
     FAILED,
     connected,
+    ended_with_us,
     given,
     run_to_the_end,
 )
@@ -102,7 +103,8 @@ def command(
                 for text in endpoint
             ]
             created = await client.post("/v1/rankings", body, options=_options(len(endpoint)))
-            return await _watch(client, created["id"], quiet=quiet)
+            async with ended_with_us(client, "rankings", created["id"]):
+                return await _watch(client, created["id"], quiet=quiet)
 
     ranking = run_to_the_end(rank)
     if json != "-":

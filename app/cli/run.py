@@ -14,7 +14,7 @@ from app.cli.asking import (
     prompt_of,
     stops_of,
 )
-from app.cli.connection import FAILED, connected, given, run_to_the_end
+from app.cli.connection import FAILED, connected, ended_with_us, given, run_to_the_end
 from app.cli.console import err, fail_clearly, require_writable, write_json
 from app.cli.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.examinees import examinee, require_fitting
@@ -159,7 +159,8 @@ def command(
             created = await client.post("/v1/sessions", body, options=OPTIONS)
             if not quiet:
                 announce(created)
-            return await watch(client, created["id"], quiet=quiet)
+            async with ended_with_us(client, "sessions", created["id"]):
+                return await watch(client, created["id"], quiet=quiet)
 
     session = run_to_the_end(measure)
     if json != "-":

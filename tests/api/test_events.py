@@ -38,6 +38,7 @@ class Story:
     refused: asyncio.Event = field(default_factory=asyncio.Event)
     fetches: list[int] = field(default_factory=list)
     deleted: bool = False
+    happens_after: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, kind: str, **data: Any) -> None:
         self.events.append(StoredEvent(kind, data, len(self.events) + 1, THEN, withheld=False))
@@ -53,14 +54,22 @@ class Story:
         if self.is_away:
             self.refused.set()
             raise DatabaseUnavailableError("The database is away.")
-        return {} if self.deleted else {"ses_1": len(self.events)}
+        counted = {} if self.deleted else {"ses_1": len(self.events)}
+        self._goes_on("newest")
+        return counted
 
     async def since(
         self, kind: str, seen: Mapping[str, int], *, limit: int = 500
     ) -> dict[str, list[StoredEvent]]:
         self.fetches.append(seen["ses_1"])
         after = seen["ses_1"]
-        return {"ses_1": self.events[after : after + 3]}  # a part of many
+        read = {"ses_1": self.events[after : after + 3]}  # a part of many
+        self._goes_on("since")
+        return read
+
+    def _goes_on(self, read: str) -> None:
+        for kind in self.happens_after.pop(read, []):
+            self.add(kind)
 
     async def authenticate(self, secret: str) -> Any:
         if self.closed_to_readers:
@@ -288,6 +297,28 @@ async def test_those_who_poll_get_the_same_events(client: httpx2.AsyncClient, st
     assert types == ["step"] * 4 + ["session.completed"]
     again = (await client.get("/events", params={"after": after}, headers=POLL)).json()
     assert (again["data"], again["last_seq"], again["ended"]) == ([], 5, True)
+
+
+async def test_those_who_poll_miss_no_event_that_comes_while_their_page_is_made(
+    client: httpx2.AsyncClient, story: Story
+) -> None:
+    story.add("step")
+    story.happens_after["since"] = ["step", "session.completed"]
+    after, types, over = 0, [], False
+    while not over:
+        page = (await client.get("/events", params={"after": after}, headers=POLL)).json()
+        types += [event["type"] for event in page["data"]]
+        after, over = page["last_seq"], page["ended"]
+    assert types == ["step", "step", "session.completed"]
+
+
+async def test_who_comes_again_is_told_of_the_last_event_though_it_came_meanwhile(
+    client: httpx2.AsyncClient, story: Story
+) -> None:
+    story.add("step")
+    story.happens_after["newest"] = ["session.completed"]
+    response = await client.get("/events", headers={"Last-Event-ID": "1"})
+    assert [frame.rsplit("id: ")[1] for frame in frames(response.text)] == ["2"]
 
 
 async def test_a_stream_ends_soon_after_its_readers_key_was_revoked(

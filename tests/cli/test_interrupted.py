@@ -1,0 +1,64 @@
+"""What a signal ends at the terminal does not go on where nobody looks."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from starlette.types import Receive, Scope, Send
+from typer.testing import CliRunner, Result
+
+from app.cli import build
+from app.cli.connection import INTERRUPTED
+from tests.servers import serving
+
+
+async def _interrupting(scope: Scope, receive: Receive, send: Send) -> None:
+    """A model in whose first call somebody presses Ctrl-C; it answers nobody."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body"):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.fixture(scope="module")
+def model_url() -> Iterator[str]:
+    with serving(_interrupting) as url:
+        yield f"{url}/v1"
+
+
+def sextant(*arguments: str) -> Result:
+    return CliRunner().invoke(build(arguments[0]), arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("run", "--endpoint", "{url}", "--model", "m"), "ses_"),
+        (("rank", "--endpoint", "{url} m", "--endpoint", "{url} n"), "rnk_"),
+    ],
+)
+def test_ctrl_c_cancels_what_the_command_began(
+    command: tuple[str, ...],
+    what: str,
+    model_url: str,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    monkeypatch.setenv("SEXTANT_DATA_DIR", str(tmp_path))
+    words = [word.replace("{url}", model_url) for word in command]
+
+    left = sextant(*words, "--bank", "demo")
+
+    assert left.exit_code == INTERRUPTED
+    assert f"Cancelled {what}" in left.stderr
+    listed = sextant("sessions", "list").stdout
+    assert "cancelled" in listed
+    assert "running" not in listed
+    assert "queued" not in listed
