@@ -18,7 +18,8 @@ from app.calibration.filters import FilterSettings
 from app.calibration.logistic.calibrate import Calibration, calibrate
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.uncertainty import Interval
-from app.calibration.pipeline.plan import CalibrationPlan, decided, prepared
+from app.calibration.pipeline.fit import decided, prepared
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.responses import ResponseTable
 

@@ -31,8 +31,9 @@ from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import bank_from_columns, fit
-from app.calibration.pipeline.plan import CalibrationPlan, prepared
+from app.calibration.pipeline.fit import fit, prepared
+from app.calibration.pipeline.fitted import bank_from_columns
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import curves_of

@@ -103,6 +103,12 @@ class ScoreMatrix:
             else:
                 yield rows, block.astype(np.float64), None
 
+    def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:
+        """Scores of some examinees, by position, as numbers; NaN where there is no answer."""
+        codes = self.scores[examinees]
+        scores: FloatArray = np.where(codes == MISSING, np.nan, codes)
+        return scores
+
     def answers_per_item(self) -> IntArray:
         """Given answers of each item, shape (n_items,)."""
         counts: IntArray = np.count_nonzero(self.scores != MISSING, axis=0)

@@ -19,8 +19,9 @@ from rich.table import Table
 from app.calibration.filters import Dropped, Filtered, FilterSettings
 from app.calibration.linking.linked import LinkMethod
 from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import Fitted, Report, bank_from_columns, fit
-from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan, decided, prepared
+from app.calibration.pipeline.fit import decided, fit, prepared
+from app.calibration.pipeline.fitted import Fitted, Report, bank_from_columns
+from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
 from app.cli.inputs import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.engine.bank import FloatArray
+from app.engine.bank import FloatArray, IntArray
 from app.errors import InvalidInputError
 
 
@@ -52,3 +52,7 @@ class ResponseTable:
     def n_answers(self) -> int:
         """Scores that are there."""
         return int(np.count_nonzero(~np.isnan(self.scores)))
+
+    def answers(self, examinees: IntArray | slice = slice(None)) -> FloatArray:
+        """Scores of some examinees, by position."""
+        return self.scores[examinees]

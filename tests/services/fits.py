@@ -10,7 +10,7 @@ from io import BytesIO, StringIO
 from typing import Any
 
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.fit import Fitted
+from app.calibration.pipeline.fitted import Fitted
 from app.calibration.pipeline.parts import FittedPart
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.responses import ResponseTable

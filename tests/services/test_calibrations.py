@@ -12,8 +12,8 @@ from app.calibration.filters import FilterSettings
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import FITS, fit
-from app.calibration.pipeline.plan import MODELS, CalibrationPlan, decided, prepared
+from app.calibration.pipeline.fit import CALIBRATORS, decided, fit, prepared
+from app.calibration.pipeline.plan import MODELS, CalibrationPlan
 from app.engine.multidimensional.curve_knowledge import CURVES
 from app.engine.responses import ResponseTable
 from app.errors import (
@@ -165,7 +165,7 @@ async def test_scores_beyond_the_range_and_text_never_reach_a_calibration(
 
 
 def test_every_response_model_of_a_plan_can_be_calibrated() -> None:
-    assert set(FITS) == set(MODELS)
+    assert set(CALIBRATORS) == set(MODELS)
 
 
 def test_items_may_fall_with_ability_if_some_do_that_no_filter_has_removed() -> None:
@@ -195,8 +195,8 @@ def test_banks_without_the_held_out_are_of_the_kind_that_was_calibrated(
         kinds.append(settings.negative_slopes)
         raise CalibrationError("This is as far as it need go.")
 
-    monkeypatch.setattr("app.calibration.pipeline.card.calibrate", calibrated)
     fitted = fit(falling, plan, lambda _: None)
+    monkeypatch.setattr("app.calibration.pipeline.logistic.calibrate", calibrated)
     with_card(falling, plan, fitted, lambda _: None, clock=lambda: 0.0)
     assert (fitted.columns["a"] < 0.0).any()
     assert kinds == [True]

@@ -1,16 +1,25 @@
-"""Calibrates the models of several abilities: `nested` and `mirt`."""
+"""Calibrates the models of several abilities, `nested` and `mirt`."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
-from app.calibration.matrix import MISSING, ScoreMatrix
-from app.calibration.multidimensional.fit import MultidimensionalFit
+from app.calibration.filters import Filtered, apply_filters
+from app.calibration.fit.held_out import Blind
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.multidimensional.fit import MultidimensionalFit, check_dimensions
 from app.calibration.multidimensional.learned import LearnedAbilities, learn_abilities
 from app.calibration.multidimensional.score_intervals import LEAST_EXAMINEES
+from app.calibration.multidimensional.settings import FitMethod, MultidimensionalSettings
+from app.calibration.pipeline.calibrator import BinaryCalibrator
+from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.engine.bank import FloatArray
+from app.calibration.pipeline.tasks import task_targets
+from app.engine.bank import ItemBank
+from app.engine.index import BoolArray
+from app.engine.models.base import IntArray
 from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
 from app.engine.multidimensional.knowledge import (
     ABILITIES,
@@ -18,87 +27,130 @@ from app.engine.multidimensional.knowledge import (
     abilities_to_dict,
     prediction_to_dict,
 )
-from app.engine.prediction.targets import WHOLE_BANK, tags_in_ids
-
-#: Tasks, named by the prefixes of item ids, whose predicted scores get widths of their own.
-_MOST_TASKS, _LEAST_ITEMS = 12, 5
+from app.engine.responses import ResponseTable
 
 
-def fit_abilities(
-    matrix: ScoreMatrix, plan: CalibrationPlan, report: Callable[[dict[str, Any]], None]
-) -> tuple[dict[str, Any], dict[str, FloatArray], dict[str, Any]]:
-    """Figures, columns of the items, and knowledge of a calibration; see `fit.fit`."""
-    report({"phase": "calibrating"})
-    scores = matrix.scores.astype(np.float64)
-    scores[matrix.scores == MISSING] = np.nan
-    learned = learn_abilities(
-        scores,
-        matrix.items,
-        plan.abilities(),
-        task_targets(matrix.items),
-        np.random.default_rng(plan.seed),
-        watch=lambda cycle, loss: report({"phase": "calibrating", "cycle": cycle, "loss": loss}),
-    )
-    fit, bank = learned.fit, learned.bank
-    knowledge = {}
-    if bank.abilities is not None:
-        knowledge[ABILITIES] = abilities_to_dict(bank.abilities, matrix.items)
-    if learned.scores is not None:
-        knowledge[PREDICTION] = prediction_to_dict(learned.scores.targets, matrix.items)
-    if learned.curves is not None:
-        knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
-    n_answers = int(np.count_nonzero(~np.isnan(scores)))
-    n_parameters = fit.items.slopes.size + fit.items.intercept.size
-    figures = {
-        "scored_answers": n_answers,
-        "log_likelihood": fit.log_likelihood,
-        "n_parameters": n_parameters,
-        "aic": 2.0 * n_parameters - 2.0 * fit.log_likelihood,
-        "bic": float(np.log(len(scores))) * n_parameters - 2.0 * fit.log_likelihood,
-        "iterations": fit.iterations,
-        "converged": fit.converged,
-        "guessing_sd": None,
-        "fit": {
-            **dict.fromkeys(("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi")),
-            "m2_items": None,
-            "m2_examinees": None,
-            "m2_missing": "M2 is for one ability.",
-            "srmsr": None,
-            "srmsr_items": 0,
-            "verdict": "unknown",
-        },
-        "local_dependence": None,
-        "warnings": _warnings(learned),
-        "comparison": [],
-        "link": None,
-        "dimensionality": _abilities(fit, learned),
-    }
-    unknown = np.full(bank.n_items, np.nan)
-    names = ("se_a", "se_intercept", "se_b", "se_c", "se_d")
-    columns = {
-        **{name: getattr(bank, name) for name in ("a", "intercept", "c", "d")},
-        **dict.fromkeys((*names, "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
-    }
-    return figures, columns, knowledge
+class AbilitiesCalibrator(BinaryCalibrator):
+    """Models of several abilities.
 
+    Args:
+        nested: Whether a general ability stands beside the others.
+    """
 
-def task_targets(items: tuple[str, ...]) -> dict[str, FloatArray]:
-    """Weights of the whole bank, and of the tasks that the items' ids name, by name."""
-    n = len(items)
-    targets = {WHOLE_BANK: np.full(n, 1.0 / n)}
-    tags = tags_in_ids(items)
-    counted: dict[str, int] = {}
-    for item in tags:
-        for tag in item:
-            counted[tag] = counted.get(tag, 0) + 1
-    usual = sorted(
-        (tag for tag, count in counted.items() if _LEAST_ITEMS <= count < n and tag != WHOLE_BANK),
-        key=lambda tag: -counted[tag],
-    )
-    for tag in usual[:_MOST_TASKS]:
-        weights = np.array([float(tag in item) for item in tags])
-        targets[tag] = weights / weights.sum()
-    return targets
+    def __init__(self, *, nested: bool) -> None:
+        self._nested = nested
+
+    @override
+    def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
+        matrix = self.matrix(table.scores, examinees=table.examinees, items=table.items)
+        filtered = apply_filters(matrix, plan.filters)
+        filtered.matrix.require_calibratable()
+        kept = filtered.matrix
+        check_dimensions(self._settings(plan), kept.n_examinees, kept.n_items)
+        return filtered
+
+    @override
+    def decided(self, matrix: ScoreMatrix, plan: CalibrationPlan) -> CalibrationPlan:
+        return plan
+
+    @override
+    def fit(self, matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+        report({"phase": "calibrating"})
+        scores = matrix.answers()
+        learned = learn_abilities(
+            scores,
+            matrix.items,
+            self._settings(plan),
+            task_targets(matrix.items),
+            np.random.default_rng(plan.seed),
+            watch=lambda cycle, loss: report(
+                {"phase": "calibrating", "cycle": cycle, "loss": loss}
+            ),
+        )
+        fit, bank = learned.fit, learned.bank
+        knowledge = {}
+        if bank.abilities is not None:
+            knowledge[ABILITIES] = abilities_to_dict(bank.abilities, matrix.items)
+        if learned.scores is not None:
+            knowledge[PREDICTION] = prediction_to_dict(learned.scores.targets, matrix.items)
+        if learned.curves is not None:
+            knowledge[CURVES] = curves_to_dict(learned.curves, matrix.items)
+        n_answers = int(np.count_nonzero(~np.isnan(scores)))
+        n_parameters = fit.items.slopes.size + fit.items.intercept.size
+        figures = {
+            "scored_answers": n_answers,
+            "log_likelihood": fit.log_likelihood,
+            "n_parameters": n_parameters,
+            "aic": 2.0 * n_parameters - 2.0 * fit.log_likelihood,
+            "bic": float(np.log(len(scores))) * n_parameters - 2.0 * fit.log_likelihood,
+            "iterations": fit.iterations,
+            "converged": fit.converged,
+            "guessing_sd": None,
+            "fit": {
+                **dict.fromkeys(("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi")),
+                "m2_items": None,
+                "m2_examinees": None,
+                "m2_missing": "M2 is for one ability.",
+                "srmsr": None,
+                "srmsr_items": 0,
+                "verdict": "unknown",
+            },
+            "local_dependence": None,
+            "warnings": _warnings(learned),
+            "comparison": [],
+            "link": None,
+            "dimensionality": _abilities(fit, learned),
+        }
+        unknown = np.full(bank.n_items, np.nan)
+        names = ("se_a", "se_intercept", "se_b", "se_c", "se_d")
+        columns = {
+            **{name: getattr(bank, name) for name in ("a", "intercept", "c", "d")},
+            **dict.fromkeys((*names, "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
+        }
+        return Fitted(figures, columns, knowledge)
+
+    @override
+    def without(
+        self,
+        matrix: ScoreMatrix,
+        others: BoolArray,
+        plan: CalibrationPlan,
+        fitted: Fitted,
+        bank: ItemBank,
+    ) -> Blind:
+        """Of the same number of dimensions, by the method that was the better one for all."""
+        chosen = fitted.figures["dimensionality"]
+        learned = learn_abilities(
+            matrix.answers(np.flatnonzero(others)),
+            matrix.items,
+            replace(
+                self._settings(plan),
+                dimensions=chosen["dimensions"],
+                method=FitMethod(chosen["method"]),
+            ),
+            task_targets(matrix.items),
+            np.random.default_rng(plan.seed),
+        )
+        return Blind(
+            bank=learned.bank,
+            targets={} if learned.scores is None else learned.scores.targets,
+            curves=learned.curves,
+        )
+
+    @override
+    def curves(self, matrix: ScoreMatrix, plan: CalibrationPlan) -> dict[str, Any]:
+        return {}
+
+    @override
+    def shifted(
+        self, matrix: ScoreMatrix, plan: CalibrationPlan
+    ) -> list[tuple[IntArray, IntArray]]:
+        return []
+
+    def _settings(self, plan: CalibrationPlan) -> MultidimensionalSettings:
+        return MultidimensionalSettings(
+            nested=self._nested, dimensions=plan.dimensions, max_iterations=plan.max_cycles
+        )
 
 
 def _warnings(learned: LearnedAbilities) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from app.calibration.filters import Dropped, DropReason, Filtered, filter_items
 from app.calibration.linking.drift import Drift, find_drift
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.plan import CalibrationPlan, target_of
+from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, target_of
 from app.engine.bank import FloatArray
 from app.engine.lint import Finding
 
@@ -151,3 +152,39 @@ def drift_findings(keys: Sequence[str], columns: Mapping[str, FloatArray]) -> li
         )
         for j in np.flatnonzero(columns["drifted"] == 1).tolist()
     ]
+
+
+def prepared_with_drift(matrix: ScoreMatrix, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
+    """What takes part: old items as they are, new ones that can be calibrated.
+
+    Filters that compare an item with the rest of a test are left out: in adaptive tests, where
+    everybody is asked what suits them, they say nothing. So are the version's quarantined items.
+    """
+    target = target_of(plan)
+    known = set(target.item_ids)
+    is_new = np.array([key not in known and key not in plan.aside for key in matrix.items])
+    is_aside = np.array([key in plan.aside for key in matrix.items])
+    settings = replace(plan.filters, least_point_biserial=None, least_percentile=None)
+    keep, dropped, constants = filter_items(matrix, settings)
+    n_answers = matrix.answers_per_item()
+    few = is_new & keep & (n_answers < LEAST_ANSWERS)
+    news = {key for key, new in zip(matrix.items, is_new, strict=True) if new}
+    items = [entry for entry in dropped if entry.name in news]
+    items += [
+        Dropped(matrix.items[j], DropReason.FEW_ANSWERS, float(n_answers[j]))
+        for j in np.flatnonzero(few)
+    ]
+    items += [
+        Dropped(matrix.items[j], DropReason.QUARANTINED, None) for j in np.flatnonzero(is_aside)
+    ]
+    taken = matrix.select(items=~is_aside & np.where(is_new, keep & ~few, n_answers > 0))
+    held = np.array([key in known for key in taken.items], np.bool_)
+    silent = taken.select(items=held).answers_per_examinee() == 0
+    return Filtered(
+        matrix=taken.select(examinees=~silent),
+        items=tuple(items),
+        examinees=tuple(
+            Dropped(taken.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
+        ),
+        constants={key: value for key, value in constants.items() if key in news},
+    )

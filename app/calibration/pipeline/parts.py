@@ -14,7 +14,8 @@ from app.calibration.logistic.curves import N_COORDINATES, Curves, Family
 from app.calibration.logistic.expectation import LatentDensity
 from app.calibration.logistic.uncertainty import ParameterErrors
 from app.calibration.matrix import ScoreMatrix
-from app.calibration.pipeline.fit import Fitted, Report, judged, watching
+from app.calibration.pipeline.fitted import Fitted, Report
+from app.calibration.pipeline.logistic import judged, watching
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError

@@ -1,22 +1,10 @@
 """How a response set is calibrated, and whether it can be. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
-from app.calibration.continuous.checks import require_calibratable
-from app.calibration.continuous.filters import filter_continuous
-from app.calibration.filters import (
-    Dropped,
-    DropReason,
-    Filtered,
-    FilterSettings,
-    apply_filters,
-    filter_items,
-    point_biserials,
-)
+from app.calibration.filters import FilterSettings
 from app.calibration.linking.drift import DriftSettings
 from app.calibration.linking.linked import LinkMethod, anchors_of
 from app.calibration.linking.partition import LEAST_PART
@@ -24,23 +12,39 @@ from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.logistic.calibrate import CalibrationSettings
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.priors import Priors
-from app.calibration.matrix import MISSING, ScoreMatrix
-from app.calibration.multidimensional.fit import check_dimensions
-from app.calibration.multidimensional.settings import MultidimensionalSettings
+from app.calibration.matrix import ScoreMatrix
 from app.engine.bank import FloatArray, ItemBank
-from app.engine.responses import ResponseTable
 from app.errors import InvalidInputError, UnknownNameError
 
 CONTINUOUS_SCORES, NESTED, MIRT = "continuous", "nested", "mirt"
 SEVERAL_ABILITIES = (NESTED, MIRT)
 MODELS = (*(family.value for family in Family), CONTINUOUS_SCORES, *SEVERAL_ABILITIES)
-"""Response models that can be calibrated: the rows of `fit.FITS`."""
+"""Response models that can be calibrated: the rows of `fit.CALIBRATORS`."""
 
+_OF_FAMILIES = (
+    "partition_size",
+    "negative_slopes",
+    "estimate_density",
+    "compare",
+    "link",
+    "priors",
+)
+_SETTINGS: Mapping[str, Collection[str]] = {
+    **dict.fromkeys((family.value for family in Family), _OF_FAMILIES),
+    CONTINUOUS_SCORES: ("moments",),
+    **dict.fromkeys(SEVERAL_ABILITIES, ("dimensions",)),
+}
+"""What each of them is told beside what all are."""
+_REFUSED = {
+    "partition_size": "The {model} model cannot be calibrated in parts.",
+    "dimensions": f"Dimensions belong to the models {' and '.join(SEVERAL_ABILITIES)}, not to "
+    "{model}.",
+    "moments": "Moments belong to the continuous model.",
+}
+"""What is said of settings that belong elsewhere."""
 
 #: A new item with fewer answers stays in pretest: its parameters would be guesses.
 LEAST_ANSWERS = DriftSettings().least_answers
-
-_BEYOND_CHANCE = 3.0  # standard errors: one item in a thousand by chance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +144,7 @@ class CalibrationPlan:
             raise InvalidInputError(
                 f"A partition needs at least {LEAST_PART} items, got {self.partition_size}."
             )
-        if self.partition_size is not None and self.model not in tuple(Family):
-            raise InvalidInputError(f"The {self.model} model cannot be calibrated in parts.")
-        self._check_scores()
+        self._check_settings()
         if self.target is not None and self.target.abilities is not None:
             raise InvalidInputError(
                 "The bank to link to measures several abilities, and a calibration of one cannot "
@@ -197,14 +199,6 @@ class CalibrationPlan:
             max_cycles=self.max_cycles,
         )
 
-    def abilities(self) -> MultidimensionalSettings:
-        """The same for the estimation of several abilities."""
-        return MultidimensionalSettings(
-            nested=self.model == NESTED,
-            dimensions=self.dimensions,
-            max_iterations=self.max_cycles,
-        )
-
     def _check_beliefs(self) -> None:
         """Refuse what makes no sense where beliefs about items are revised."""
         if self.prior_version_id is None:
@@ -224,20 +218,12 @@ class CalibrationPlan:
                     f"setting {name}."
                 )
 
-    def _check_scores(self) -> None:
-        """Refuse settings of right and wrong answers for continuous scores, and the reverse."""
-        if self.dimensions is not None and self.model not in SEVERAL_ABILITIES:
-            raise InvalidInputError(
-                f"Dimensions belong to the models {' and '.join(SEVERAL_ABILITIES)}, not to "
-                f"{self.model}."
-            )
-        if self.dimensions is not None and self.dimensions < 1:
-            raise InvalidInputError(f"A model has at least 1 dimension, got {self.dimensions}.")
-        if self.moments and self.model != CONTINUOUS_SCORES:
-            raise InvalidInputError("Moments belong to the continuous model.")
-        if self.model in tuple(Family):
-            return
+    def _check_settings(self) -> None:
+        """Refuse settings that the model does not have."""
         given = {
+            "partition_size": self.partition_size is not None,
+            "dimensions": self.dimensions is not None,
+            "moments": self.moments,
             "negative_slopes": self.negative_slopes is not None,
             "estimate_density": self.estimate_density,
             "compare": bool(self.compare),
@@ -245,30 +231,15 @@ class CalibrationPlan:
             "priors": not self.priors,
         }
         for name, is_given in given.items():
-            if is_given:
-                raise InvalidInputError(f"The {self.model} model has no setting {name}.")
+            if is_given and name not in _SETTINGS[self.model]:
+                sentence = _REFUSED.get(name, "The {model} model has no setting {name}.")
+                raise InvalidInputError(sentence.format(model=self.model, name=name))
+        if self.dimensions is not None and self.dimensions < 1:
+            raise InvalidInputError(f"A model has at least 1 dimension, got {self.dimensions}.")
 
 
 def _link_from(value: Mapping[str, Any] | None) -> LinkPlan | None:
     return None if value is None else LinkPlan(**{**value, "anchors": tuple(value["anchors"])})
-
-
-def decided(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> CalibrationPlan:
-    """The plan with what it leaves to the answers decided.
-
-    Slopes may be negative if an item correlates negatively with the rest, by more than chance: no
-    filter has removed it. Elsewhere positive slopes are known better.
-    """
-    if plan.negative_slopes is not None or plan.model not in tuple(Family):
-        return plan
-    if not isinstance(matrix, ScoreMatrix):
-        return plan
-    least = plan.filters.least_point_biserial
-    if plan.model == Family.RASCH or (least is not None and least >= 0):
-        return replace(plan, negative_slopes=False)
-    error = 1 / np.sqrt(np.maximum(matrix.answers_per_item(), 1))
-    falling = point_biserials(matrix) < -_BEYOND_CHANCE * error
-    return replace(plan, negative_slopes=bool(falling.any()))
 
 
 def anchors_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemBank | None:
@@ -288,94 +259,3 @@ def target_of(plan: CalibrationPlan) -> ItemBank:
     if plan.target is None:
         raise RuntimeError("a link whose bank was not loaded")
     return plan.target
-
-
-def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
-    """The answers that take part, and what does not.
-
-    Returns:
-        With the kind of matrix that the plan's model is calibrated from: a `ScoreMatrix` of right
-        and wrong answers, or a `ResponseTable` of scores from 0, the worst, to 1, the best.
-
-    Raises:
-        InvalidInputError: No answers at all, or a score that the model cannot be of.
-        CalibrationError: Answers from which nothing can be estimated.
-    """
-    if table.n_answers == 0:
-        raise InvalidInputError("The response set has no scored answers: import some first.")
-    if plan.model == CONTINUOUS_SCORES:
-        kept = filter_continuous(table, plan.filters)
-        require_calibratable(kept.matrix)
-        return kept
-    matrix = ScoreMatrix.of(table.scores, examinees=table.examinees, items=table.items)
-    if plan.beliefs is not None:
-        return _prepared_for_beliefs(matrix, plan.beliefs)
-    if plan.checks_drift:
-        filtered = _prepared_with_drift(matrix, plan)
-    else:
-        filtered = apply_filters(matrix, plan.filters)
-        filtered.matrix.require_calibratable()
-        if plan.model in SEVERAL_ABILITIES:
-            check_dimensions(plan.abilities(), filtered.matrix.n_examinees, filtered.matrix.n_items)
-    anchors_for(filtered.matrix, plan)
-    return filtered
-
-
-def _prepared_with_drift(matrix: ScoreMatrix, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
-    """What takes part: old items as they are, new ones that can be calibrated.
-
-    Filters that compare an item with the rest of a test are left out: in adaptive tests, where
-    everybody is asked what suits them, they say nothing. So are the version's quarantined items.
-    """
-    target = target_of(plan)
-    known = set(target.item_ids)
-    is_new = np.array([key not in known and key not in plan.aside for key in matrix.items])
-    is_aside = np.array([key in plan.aside for key in matrix.items])
-    settings = replace(plan.filters, least_point_biserial=None, least_percentile=None)
-    keep, dropped, constants = filter_items(matrix, settings)
-    n_answers = matrix.answers_per_item()
-    few = is_new & keep & (n_answers < LEAST_ANSWERS)
-    news = {key for key, new in zip(matrix.items, is_new, strict=True) if new}
-    items = [entry for entry in dropped if entry.name in news]
-    items += [
-        Dropped(matrix.items[j], DropReason.FEW_ANSWERS, float(n_answers[j]))
-        for j in np.flatnonzero(few)
-    ]
-    items += [
-        Dropped(matrix.items[j], DropReason.QUARANTINED, None) for j in np.flatnonzero(is_aside)
-    ]
-    taken = matrix.select(items=~is_aside & np.where(is_new, keep & ~few, n_answers > 0))
-    held = np.array([key in known for key in taken.items], np.bool_)
-    silent = taken.select(items=held).answers_per_examinee() == 0
-    return Filtered(
-        matrix=taken.select(examinees=~silent),
-        items=tuple(items),
-        examinees=tuple(
-            Dropped(taken.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
-        ),
-        constants={key: value for key, value in constants.items() if key in news},
-    )
-
-
-def _prepared_for_beliefs(matrix: ScoreMatrix, beliefs: ItemBeliefs) -> Filtered[ScoreMatrix]:
-    """Answers to the items that are believed in, in their order, those without answers included."""
-    place = {key: j for j, key in enumerate(matrix.items)}
-    scores = np.full((matrix.n_examinees, len(beliefs.keys)), MISSING, dtype=np.uint8)
-    for j, key in enumerate(beliefs.keys):
-        if key in place:
-            scores[:, j] = matrix.scores[:, place[key]]
-    wide = ScoreMatrix.of(scores, examinees=matrix.examinees, items=beliefs.keys)
-    silent = wide.answers_per_examinee() == 0
-    known = set(beliefs.keys)
-    kept = wide.select(examinees=~silent) if not silent.all() else wide
-    kept.require_two_examinees()
-    return Filtered(
-        matrix=kept,
-        items=tuple(
-            Dropped(key, DropReason.NO_PRIOR, None) for key in matrix.items if key not in known
-        ),
-        examinees=tuple(
-            Dropped(wide.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
-        ),
-        constants={},
-    )

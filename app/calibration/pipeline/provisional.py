@@ -4,7 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from app.calibration.filters import Dropped, DropReason, Filtered
 from app.calibration.logistic.beliefs import ItemBeliefs, widening
+from app.calibration.matrix import MISSING, ScoreMatrix
 from app.engine.bank import FloatArray, IntArray, ItemBank
 from app.engine.models.base import ItemParameters
 
@@ -47,3 +49,27 @@ def after_answers(
         "widening": widening(bank, items),
         "beliefs": beliefs.to_dict(),
     }
+
+
+def prepared_for_beliefs(matrix: ScoreMatrix, beliefs: ItemBeliefs) -> Filtered[ScoreMatrix]:
+    """Answers to the items that are believed in, in their order, those without answers included."""
+    place = {key: j for j, key in enumerate(matrix.items)}
+    scores = np.full((matrix.n_examinees, len(beliefs.keys)), MISSING, dtype=np.uint8)
+    for j, key in enumerate(beliefs.keys):
+        if key in place:
+            scores[:, j] = matrix.scores[:, place[key]]
+    wide = ScoreMatrix.of(scores, examinees=matrix.examinees, items=beliefs.keys)
+    silent = wide.answers_per_examinee() == 0
+    known = set(beliefs.keys)
+    kept = wide.select(examinees=~silent) if not silent.all() else wide
+    kept.require_two_examinees()
+    return Filtered(
+        matrix=kept,
+        items=tuple(
+            Dropped(key, DropReason.NO_PRIOR, None) for key in matrix.items if key not in known
+        ),
+        examinees=tuple(
+            Dropped(wide.examinees[i], DropReason.NO_ANSWERS, None) for i in np.flatnonzero(silent)
+        ),
+        constants={},
+    )

@@ -6,7 +6,8 @@ from app.calibration.continuous.calibrate import calibrate_continuous
 from app.calibration.filters import FilterSettings
 from app.calibration.logistic.calibrate import CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family
-from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan, prepared
+from app.calibration.pipeline.fit import prepared
+from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities

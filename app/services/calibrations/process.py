@@ -28,9 +28,10 @@ import numpy as np
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import ExamineeAbilities, Fitted, Report, fit
+from app.calibration.pipeline.fit import CALIBRATORS, fit
+from app.calibration.pipeline.fitted import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part
-from app.calibration.pipeline.plan import CONTINUOUS_SCORES, CalibrationPlan
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
@@ -186,12 +187,10 @@ def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
         target_se=None if errors is None else np.array(errors),
         beliefs=given["beliefs"] and ItemBeliefs.from_dict(given["beliefs"]),
     )
-    if plan.model == CONTINUOUS_SCORES:
-        scores = np.frombuffer(stream.read(8 * shape[0] * shape[1]), np.float64).reshape(shape)
-        table = ResponseTable(tuple(given["examinees"]), tuple(given["items"]), scores)
-        return lambda report: _with_card(table, plan, fit(table, plan, report), report)
-    codes = np.frombuffer(stream.read(shape[0] * shape[1]), np.uint8).reshape(shape)
-    matrix = ScoreMatrix.of(codes, examinees=given["examinees"], items=given["items"])
+    calibrator = CALIBRATORS[plan.model]
+    size = np.dtype(calibrator.dtype).itemsize * shape[0] * shape[1]
+    scores = np.frombuffer(stream.read(size), calibrator.dtype).reshape(shape)
+    matrix = calibrator.matrix(scores, examinees=given["examinees"], items=given["items"])
     if given["part"] is not None:
         return partial(fit_part, matrix, plan, given["part"])
     whole = partial(fit, matrix, plan)

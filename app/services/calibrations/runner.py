@@ -9,8 +9,9 @@ import structlog
 from typing_extensions import override
 
 from app.calibration.filters import Dropped, Filtered
+from app.calibration.pipeline.fit import decided
 from app.calibration.pipeline.parts import FittedPart, digest_of, parts_for, require_same_answers
-from app.calibration.pipeline.plan import CalibrationPlan, decided
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import (
     CalibrationError,
     DatabaseUnavailableError,

@@ -9,9 +9,10 @@ from typing import Any
 from app.calibration.filters import Filtered
 from app.calibration.fit.item_fit import misfits
 from app.calibration.pipeline.drift import drift_findings
-from app.calibration.pipeline.fit import bank_from_columns
+from app.calibration.pipeline.fit import prepared
+from app.calibration.pipeline.fitted import bank_from_columns
 from app.calibration.pipeline.parts import parts_for
-from app.calibration.pipeline.plan import CalibrationPlan, prepared
+from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import BankVersion

@@ -1,0 +1,128 @@
+"""What a calibration asks of a response model: all in which the models differ. Pure."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from typing_extensions import override
+
+from app.calibration.filters import Filtered
+from app.calibration.fit.held_out import Blind
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.multidimensional.curve_errors import RANDOM, hold_outs, learn_curves
+from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
+from app.calibration.pipeline.fitted import Fitted, Report
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.calibration.pipeline.tasks import task_targets
+from app.engine.bank import ItemBank
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, IntArray
+from app.engine.multidimensional.curve_knowledge import CURVES, curves_to_dict
+from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.responses import ResponseTable
+
+Matrix = TypeVar("Matrix", ScoreMatrix, ResponseTable)
+
+
+class Calibrator(ABC, Generic[Matrix]):
+    """How banks of one kind of response model are calibrated; it holds nothing of any of them.
+
+    `Matrix` is what they are calibrated from: a `ScoreMatrix` of right and wrong answers, or a
+    `ResponseTable` of scores from 0, the worst, to 1, the best.
+    """
+
+    dtype: ClassVar[type[np.generic]]
+    """Of a matrix's scores."""
+
+    @abstractmethod
+    def matrix(
+        self, scores: ArrayLike, *, examinees: Sequence[str], items: Sequence[str]
+    ) -> Matrix:
+        """The matrix of these scores, shape (n_examinees, n_items)."""
+
+    @abstractmethod
+    def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[Matrix]:
+        """The answers that take part, and what does not.
+
+        Raises:
+            InvalidInputError: A score that the model cannot be of.
+            CalibrationError: Answers from which nothing can be estimated.
+        """
+
+    @abstractmethod
+    def decided(self, matrix: Matrix, plan: CalibrationPlan) -> CalibrationPlan:
+        """The plan with what it leaves to the answers decided."""
+
+    @abstractmethod
+    def fit(self, matrix: Matrix, plan: CalibrationPlan, report: Report) -> Fitted:
+        """Calibrate, and judge how well the model fits.
+
+        Raises:
+            CalibrationError: A matrix without information.
+        """
+
+    @abstractmethod
+    def without(
+        self,
+        matrix: Matrix,
+        others: BoolArray,
+        plan: CalibrationPlan,
+        fitted: Fitted,
+        bank: ItemBank,
+    ) -> Blind:
+        """What some examinees teach, as the rest are tested on it.
+
+        Args:
+            matrix: Of all examinees.
+            others: Those who teach.
+            plan: Decided.
+            fitted: What all of them have taught.
+            bank: The same as a bank, which has the items that `others` tell nothing about.
+        """
+
+    def curves(self, matrix: Matrix, plan: CalibrationPlan) -> dict[str, Any]:
+        """Knowledge of what predicts scores; none where too few have answered enough to learn it.
+
+        Of several abilities the fit itself brings it.
+        """
+        found = self.learned_curves(matrix.answers(), None, matrix, plan)
+        return {} if found is None else {CURVES: curves_to_dict(found, matrix.items)}
+
+    def learned_curves(
+        self,
+        scores: FloatArray,
+        names: Sequence[str] | None,
+        matrix: Matrix,
+        plan: CalibrationPlan,
+    ) -> LearnedCurves | None:
+        """Of some examinees, and of the scores of these names; None is all that tests tell of."""
+        whole: FloatArray = scores[np.mean(~np.isnan(scores), axis=1) >= LEAST_ANSWERED]
+        if len(whole) < LEAST_EXAMINEES or np.isnan(whole).all(axis=0).any():
+            return None
+        targets = task_targets(matrix.items)
+        wanted = {name: targets[name] for name in names or targets}
+        return learn_curves(whole, wanted, np.random.default_rng(plan.seed))
+
+    def shifted(self, matrix: Matrix, plan: CalibrationPlan) -> list[tuple[IntArray, IntArray]]:
+        """The strongest and the weakest, to be tested on banks that do not know them.
+
+        Of several abilities score curves are tested so, and theta is not.
+        """
+        if matrix.n_examinees < LEAST_EXAMINEES:
+            return []
+        found = hold_outs(matrix.answers(), np.random.default_rng(plan.seed))
+        return [(held.known, held.tested) for held in found if held.name != RANDOM]
+
+
+class BinaryCalibrator(Calibrator[ScoreMatrix]):
+    """The same of models of right and wrong answers."""
+
+    dtype = np.uint8
+
+    @override
+    def matrix(
+        self, scores: ArrayLike, *, examinees: Sequence[str], items: Sequence[str]
+    ) -> ScoreMatrix:
+        return ScoreMatrix.of(scores, examinees=examinees, items=items)

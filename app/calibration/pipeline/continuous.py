@@ -1,0 +1,118 @@
+"""Calibrates items of continuous scores."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from typing_extensions import override
+
+from app.calibration.continuous.calibrate import calibrate_continuous
+from app.calibration.continuous.checks import ContinuousCalibration, require_calibratable
+from app.calibration.continuous.filters import filter_continuous
+from app.calibration.continuous.moments import calibrate_by_moments
+from app.calibration.filters import Filtered, FilterSettings
+from app.calibration.fit.held_out import Blind
+from app.calibration.pipeline.calibrator import Calibrator
+from app.calibration.pipeline.fitted import Fitted, Report, replaced
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.engine.bank import ItemBank
+from app.engine.index import BoolArray
+from app.engine.responses import ResponseTable
+
+
+class ContinuousCalibrator(Calibrator[ResponseTable]):
+    """The continuous model, by maximum likelihood or by moments."""
+
+    dtype = np.float64
+
+    @override
+    def matrix(
+        self, scores: ArrayLike, *, examinees: Sequence[str], items: Sequence[str]
+    ) -> ResponseTable:
+        return ResponseTable(tuple(examinees), tuple(items), np.asarray(scores, np.float64))
+
+    @override
+    def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[ResponseTable]:
+        kept = filter_continuous(table, plan.filters)
+        require_calibratable(kept.matrix)
+        return kept
+
+    @override
+    def decided(self, matrix: ResponseTable, plan: CalibrationPlan) -> CalibrationPlan:
+        return plan
+
+    @override
+    def fit(self, matrix: ResponseTable, plan: CalibrationPlan, report: Report) -> Fitted:
+        report({"phase": "calibrating"})
+        found = _calibrated(
+            matrix,
+            plan,
+            lambda cycle, distance: report(
+                {"phase": "calibrating", "cycle": cycle, "distance": distance}
+            ),
+        )
+        conformance = found.conformance
+        figures = {
+            "scored_answers": found.n_answers,
+            "log_likelihood": found.log_likelihood,
+            "n_parameters": round(found.n_parameters),
+            "aic": found.aic,
+            "bic": found.bic,
+            "iterations": found.cycles,
+            "converged": found.converged,
+            "guessing_sd": None,
+            "fit": {
+                **dict.fromkeys(("m2", "df", "p_value", "rmsea", "rmsea_lo", "rmsea_hi")),
+                "m2_items": None,
+                "m2_examinees": None,
+                "m2_missing": "M2 is for right and wrong answers.",
+                "srmsr": None,
+                "srmsr_items": 0,
+                "variance_r2": conformance,
+                "verdict": _conforms(conformance),
+            },
+            "dispersion": found.k_common,
+            "local_dependence": None,
+            "warnings": list(found.warnings),
+            "comparison": [],
+            "link": None,
+        }
+        bank, unknown = found.bank, np.full(found.bank.n_items, np.nan)
+        columns = {
+            **{name: getattr(bank, name) for name in ("a", "intercept", "c", "d", "k")},
+            **{f"se_{name}": getattr(found, f"se_{name}") for name in ("a", "intercept", "b", "k")},
+            **dict.fromkeys(("se_c", "se_d", "s_x2", "s_x2_df", "s_x2_p", "s_x2_rmsea"), unknown),
+        }
+        return Fitted(figures, columns, {})
+
+    @override
+    def without(
+        self,
+        matrix: ResponseTable,
+        others: BoolArray,
+        plan: CalibrationPlan,
+        fitted: Fitted,
+        bank: ItemBank,
+    ) -> Blind:
+        """The items that they tell about are new in it; the rest stay as they are."""
+        names = np.array(matrix.examinees)[others].tolist()
+        part = self.matrix(matrix.scores[others], examinees=names, items=matrix.items)
+        kept = filter_continuous(part, FilterSettings.none()).matrix
+        found = _calibrated(kept, plan).bank
+        return Blind(bank=replaced(bank, found.item_ids, found.parameters))
+
+
+def _calibrated(
+    table: ResponseTable, plan: CalibrationPlan, watch: Callable[[int, float], None] | None = None
+) -> ContinuousCalibration:
+    if plan.moments:
+        return calibrate_by_moments(table)
+    return calibrate_continuous(table, max_cycles=plan.max_cycles, watch=watch)
+
+
+def _conforms(variance_r2: float | None) -> str:
+    """A word for how much of the scatter has the form that the model gives it."""
+    if variance_r2 is None:
+        return "unknown"
+    words = ((0.9, "good"), (0.7, "acceptable"), (0.4, "marginal"))
+    return next((word for least, word in words if variance_r2 >= least), "poor")

@@ -1,0 +1,58 @@
+"""What comes out of a calibration. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from app.engine.bank import DEFAULT_SCALE, ItemBank
+from app.engine.models.base import FloatArray, ItemParameters
+
+Report = Callable[[dict[str, Any]], None]
+"""Takes the progress: the phase, and what it has reached."""
+
+
+class ExamineeAbilities(NamedTuple):
+    """What the examinees' whole records say on the calibrated bank, in the matrix's order."""
+
+    theta: FloatArray
+    """Weighted likelihood estimates, logits, shape (n_examinees,)."""
+    se: FloatArray
+    """Their standard errors, NaN where there is no information."""
+    score: FloatArray
+    """Mean scores over the answers given."""
+
+
+class Fitted(NamedTuple):
+    """What comes out of a calibration."""
+
+    figures: dict[str, Any]
+    """JSON without NaN."""
+    columns: dict[str, FloatArray]
+    """Of the items, each of shape (n_items,), NaN where unknown; a, intercept, c and d always."""
+    knowledge: dict[str, Any]
+    """JSON that goes with the bank version into every test on it."""
+    abilities: ExamineeAbilities | None = None
+    """Of the examinees, where a report card was asked for."""
+
+
+def bank_from_columns(
+    keys: Sequence[str], columns: Mapping[str, FloatArray], *, scale: str = DEFAULT_SCALE
+) -> ItemBank:
+    """The bank that the columns of a `Fitted` describe."""
+    return ItemBank.from_intercepts(
+        a=columns["a"],
+        intercept=columns["intercept"],
+        c=columns["c"],
+        d=columns["d"],
+        k=columns.get("k"),
+        item_ids=keys,
+        scale=scale,
+    )
+
+
+def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
+    """The bank with new parameters; items that those left out alone tell about stay as they are."""
+    at = [bank.index_of(item) for item in items]
+    columns = {name: values.copy() for name, values in bank.columns.items()}
+    for name, values in columns.items():
+        values[at] = getattr(found, name)
+    return bank_from_columns(bank.item_ids, columns)

@@ -1,0 +1,284 @@
+"""Calibrates the families 1PL to 4PL."""
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from app.calibration.filters import Filtered, FilterSettings, apply_filters, point_biserials
+from app.calibration.fit.goodness import Goodness, goodness_of_fit
+from app.calibration.fit.held_out import Blind
+from app.calibration.fit.item_fit import ItemFit, item_fit, local_dependence
+from app.calibration.linking.linked import Linked, LinkMethod, calibrate_linked, linked
+from app.calibration.linking.partition import calibrate_in_parts
+from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
+from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
+from app.calibration.logistic.curves import Family
+from app.calibration.logistic.em import Progress
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.calibrator import BinaryCalibrator
+from app.calibration.pipeline.drift import DriftCheck, prepared_with_drift
+from app.calibration.pipeline.fitted import Fitted, Report, replaced
+from app.calibration.pipeline.plan import CalibrationPlan, LinkPlan, anchors_for
+from app.calibration.pipeline.provisional import (
+    PROVISIONAL,
+    after_answers,
+    prepared_for_beliefs,
+)
+from app.engine.bank import ItemBank
+from app.engine.index import BoolArray
+from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.responses import ResponseTable
+
+_BEYOND_CHANCE = 3.0  # standard errors: one item in a thousand by chance
+
+
+class LogisticCalibrator(BinaryCalibrator):
+    """1PL to 4PL: linked to other banks, in parts, from beliefs, and with an eye on drift."""
+
+    @override
+    def prepared(self, table: ResponseTable, plan: CalibrationPlan) -> Filtered[ScoreMatrix]:
+        matrix = self.matrix(table.scores, examinees=table.examinees, items=table.items)
+        if plan.beliefs is not None:
+            return prepared_for_beliefs(matrix, plan.beliefs)
+        if plan.checks_drift:
+            filtered = prepared_with_drift(matrix, plan)
+        else:
+            filtered = apply_filters(matrix, plan.filters)
+            filtered.matrix.require_calibratable()
+        anchors_for(filtered.matrix, plan)
+        return filtered
+
+    @override
+    def decided(self, matrix: ScoreMatrix, plan: CalibrationPlan) -> CalibrationPlan:
+        """The plan with the sign of slopes decided.
+
+        They may be negative if an item correlates negatively with the rest, by more than chance: no
+        filter has removed it. Elsewhere positive slopes are known better.
+        """
+        if plan.negative_slopes is not None:
+            return plan
+        least = plan.filters.least_point_biserial
+        if plan.model == Family.RASCH or (least is not None and least >= 0):
+            return replace(plan, negative_slopes=False)
+        error = 1 / np.sqrt(np.maximum(matrix.answers_per_item(), 1))
+        falling = point_biserials(matrix) < -_BEYOND_CHANCE * error
+        return replace(plan, negative_slopes=bool(falling.any()))
+
+    @override
+    def fit(self, matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+        report({"phase": "calibrating"})
+        if plan.checks_drift:
+            return _fit_checked(matrix, plan, report)
+        if plan.beliefs is not None:
+            return _fit_beliefs(matrix, plan, plan.beliefs, report)
+        settings, anchors = plan.settings(), anchors_for(matrix, plan)
+        if plan.partition_size is not None:
+            rng = np.random.default_rng(plan.seed)
+            joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
+            return judged(matrix, plan, joined, report)
+        watch = watching(report)
+        if plan.link is None or anchors is None:
+            return judged(matrix, plan, calibrate(matrix, settings, watch=watch), report)
+        method = LinkMethod(plan.link.method)
+        return judged(
+            matrix, plan, calibrate_linked(matrix, anchors, method, settings, watch=watch), report
+        )
+
+    @override
+    def without(
+        self,
+        matrix: ScoreMatrix,
+        others: BoolArray,
+        plan: CalibrationPlan,
+        fitted: Fitted,
+        bank: ItemBank,
+    ) -> Blind:
+        part = apply_filters(matrix.select(examinees=others), FilterSettings.none()).matrix
+        return Blind(bank=replaced(bank, part.items, _parameters(part, plan)))
+
+
+def judged(
+    matrix: ScoreMatrix, plan: CalibrationPlan, found: Calibration | Linked, report: Report
+) -> Fitted:
+    """What is stored of a calibration, its fit examined; a link is made where one is due."""
+    anchors = anchors_for(matrix, plan)
+    if isinstance(found, Calibration) and plan.link is not None and anchors is not None:
+        found = linked(found, anchors, LinkMethod(plan.link.method))
+    calibration = found.calibration if isinstance(found, Linked) else found
+    report({"phase": "checking_fit", "cycle": calibration.cycles})
+    goodness = goodness_of_fit(matrix, calibration)
+    items = item_fit(matrix, calibration)
+    figures = {
+        "scored_answers": calibration.n_answers,
+        "log_likelihood": calibration.log_likelihood,
+        "n_parameters": calibration.n_parameters,
+        "aic": calibration.aic,
+        "bic": calibration.bic,
+        "iterations": calibration.cycles,
+        "converged": calibration.converged,
+        "guessing_sd": calibration.guessing_sd,
+        "fit": _fit(goodness),
+        "local_dependence": asdict(local_dependence(matrix, calibration)),
+        "warnings": list(calibration.warnings),
+        "comparison": _comparison(matrix, plan, report),
+        "link": _link(found, plan) if isinstance(found, Linked) else None,
+    }
+    return Fitted(figures, _columns(calibration, items), {})
+
+
+def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:
+    """Calibrate onto the old items that did not drift."""
+    check = DriftCheck.of(matrix, plan)
+    part, rest = check.part, check.part_plan
+    anchors = anchors_for(part, rest)
+    if anchors is None:
+        raise RuntimeError("a check for drift without a link")
+    found = calibrate_linked(
+        part, anchors, LinkMethod.FIXED_ANCHOR, rest.settings(), watch=watching(report)
+    )
+    fitted = judged(part, rest, found, report)
+    figures = fitted.figures | {"drift": check.figures()}
+    return Fitted(figures, check.whole(fitted.columns), fitted.knowledge)
+
+
+def _fit_beliefs(
+    matrix: ScoreMatrix, plan: CalibrationPlan, beliefs: ItemBeliefs, report: Report
+) -> Fitted:
+    """Revise what is believed of items; the columns are the curves to be expected of them."""
+    found, bank = calibrate_beliefs(
+        matrix, beliefs, max_cycles=plan.max_cycles, watch=watching(report)
+    )
+    fitted = judged(matrix, plan, found, report)
+    curves = {name: getattr(bank, name) for name in ("a", "intercept", "c", "d")}
+    known = after_answers(
+        beliefs,
+        bank,
+        found.items,
+        fitted.columns["se_b"],
+        matrix.answers_per_item(),
+        n_examinees=matrix.n_examinees,
+    )
+    # Of a few answers that any two items share, chance makes residuals what it likes.
+    fit = {**fitted.figures["fit"], "srmsr": None, "srmsr_items": 0, "verdict": "unknown"}
+    figures = {**fitted.figures, "fit": fit, "local_dependence": None}
+    return Fitted(figures, {**fitted.columns, **curves}, {PROVISIONAL: known})
+
+
+def watching(report: Report) -> Callable[[Progress], None]:
+    """Turns the progress of EM into reports."""
+
+    def watch(at: Progress) -> None:
+        report(_progress(at))
+
+    return watch
+
+
+def _link(found: Linked, plan: CalibrationPlan) -> dict[str, Any]:
+    link = plan.link or LinkPlan()
+    return {
+        "method": link.method,
+        "bank_version_id": link.bank_version_id,
+        "scale": found.linking.target,
+        "slope": found.linking.slope,
+        "intercept": found.linking.intercept,
+        "check_drift": link.check_drift,
+        "anchors": list(found.anchors),
+    }
+
+
+def _comparison(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> list[dict[str, Any]]:
+    if not plan.compare:
+        return []
+    report({"phase": "comparing"})
+    families = [Family(name) for name in plan.compare]
+    return [
+        {
+            "model": found.family.value,
+            "log_likelihood": found.log_likelihood,
+            "n_parameters": found.n_parameters,
+            "aic": found.aic,
+            "bic": found.bic,
+            "converged": found.converged,
+        }
+        for found in compare_families(matrix, families, plan.settings())
+    ]
+
+
+def _progress(at: Progress) -> dict[str, Any]:
+    return {
+        "phase": "calibrating",
+        "cycle": at.cycle,
+        "log_posterior": _finite(at.log_posterior),
+        "gain": _finite(at.gain),
+        "distance": _finite(at.distance),
+    }
+
+
+def _fit(goodness: Goodness) -> dict[str, Any]:
+    m2 = goodness.m2
+    return {
+        "m2": m2 and m2.statistic,
+        "df": m2 and m2.df,
+        "p_value": m2 and m2.p_value,
+        "rmsea": m2 and m2.rmsea,
+        "rmsea_lo": m2 and m2.rmsea_lo,
+        "rmsea_hi": m2 and m2.rmsea_hi,
+        "m2_items": m2 and m2.n_items,
+        "m2_examinees": m2 and m2.n_examinees,
+        "m2_missing": goodness.m2_missing or None,
+        "srmsr": _finite(goodness.srmsr),
+        "srmsr_items": goodness.srmsr_items,
+        "verdict": goodness.verdict,
+    }
+
+
+def _columns(calibration: Calibration, items: ItemFit) -> dict[str, FloatArray]:
+    errors = calibration.errors
+    if errors is None:  # a plan always asks for them
+        raise RuntimeError("a calibration without standard errors")
+    return {
+        "a": calibration.items.a,
+        "intercept": calibration.items.intercept,
+        "c": calibration.items.c,
+        "d": calibration.items.d,
+        "se_a": errors.a,
+        "se_intercept": errors.intercept,
+        "se_b": errors.b,
+        "se_c": errors.c,
+        "se_d": errors.d,
+        "s_x2": items.statistic,
+        "s_x2_df": items.df.astype(np.float64),
+        "s_x2_p": items.p_value,
+        "s_x2_rmsea": _rmsea(items),
+    }
+
+
+def _rmsea(items: ItemFit) -> FloatArray:
+    """Misfit per degree of freedom, which does not grow with the number of examinees."""
+    excess = np.maximum(items.statistic - items.df, 0.0)  # NaN stays NaN
+    rmsea: FloatArray = np.sqrt(excess / (np.maximum(items.df, 1) * (items.n_examinees - 1)))
+    return rmsea
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _parameters(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemParameters:
+    """The plan's calibration once more, for its parameters alone."""
+    settings = replace(plan.settings(), with_errors=False)
+    anchors = anchors_for(matrix, plan)
+    if plan.partition_size is None and plan.link is not None and anchors is not None:
+        method = LinkMethod(plan.link.method)
+        return calibrate_linked(matrix, anchors, method, settings).calibration.items
+    if plan.partition_size is None:
+        return calibrate(matrix, settings).items
+    rng = np.random.default_rng(plan.seed)
+    joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
+    if plan.link is None or anchors is None:
+        return joined.items
+    return linked(joined, anchors, LinkMethod(plan.link.method)).calibration.items
