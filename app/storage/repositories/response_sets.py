@@ -143,7 +143,7 @@ class ResponseSetRepository:
             return None
         code = _code_at(position).label("code")
         query = select(code, func.count()).where(AnswerSheetRow.set_id == set_id).group_by(code)
-        counted = (await self._db.execute(query)).tuples()
+        counted = await self._db.execute(query)
         return position, {int(at): n for at, n in counted if at is not None}
 
     async def sheets_with(
@@ -157,7 +157,7 @@ class ResponseSetRepository:
             .order_by(sheet.position, sheet.trial)
             .limit(limit)
         )
-        return [StoredSheet(*row) for row in (await self._db.execute(query)).tuples()]
+        return [StoredSheet(*row) for row in await self._db.execute(query)]
 
     async def add_sheets(self, set_id: str, sheets: Sequence[tuple[int, StoredSheet]]) -> None:
         """Add sheets, each with the position of its examinee.
