@@ -1,10 +1,10 @@
 """What every page has in common: who looks is known, faults are told, nothing is kept or framed."""
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.routing import APIRoute
@@ -139,6 +139,15 @@ async def fault(request: Request, status: int, detail: str) -> Response:
     """A page that says what went wrong; a part of a page where one was asked for."""
     template = "parts/fault.html" if "hx-request" in request.headers else "fault.html"
     return await page(request, template, status=status, detail=detail)
+
+
+#: Number of the last event that a part of a page knows, where it is asked for again and again.
+Seen = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+
+
+def unchanged() -> Response:
+    """Nothing has happened since the part was made: it stays as it is."""
+    return Response(status_code=204)
 
 
 def see(request: Request, path: str) -> Response:

@@ -8,13 +8,13 @@ from pydantic import ValidationError
 
 from app.api.routers.calibrations import CalibrationId
 from app.api.schemas.calibrations import CalibrationRead, PublicationCreate
-from app.deps import Calibrations
+from app.deps import Calibrations, Feed
 from app.errors import SextantError
 from app.pages.access import Form, Visit
 from app.pages.forms import Faults, faults_in
 from app.pages.rendering import page
+from app.pages.routing import Seen, see, unchanged
 from app.pages.routing import router as make_router
-from app.pages.routing import see
 from app.services.calibrations.service import CalibrationService
 from app.storage.paging import PageRequest
 
@@ -38,11 +38,19 @@ async def calibration_list(
 
 @router.get("/calibrations/{calibration_id}")
 async def calibration_page(
-    calibration_id: CalibrationId, request: Request, visit: Visit, calibrations: Calibrations
+    calibration_id: CalibrationId,
+    request: Request,
+    visit: Visit,
+    calibrations: Calibrations,
+    feed: Feed,
+    seen: Seen = None,
 ) -> Response:
-    """One calibration; while it runs, anew every other second."""
+    """One calibration; while it runs, asked for every other second."""
     visit.require("read")
-    return await _page(request, calibrations, calibration_id)
+    newest = await feed.newest("calibration", calibration_id)
+    if seen == newest:
+        return unchanged()
+    return await _page(request, calibrations, calibration_id, seen=newest)
 
 
 @router.post("/calibrations/{calibration_id}/cancel")
@@ -79,6 +87,7 @@ async def _page(
     calibrations: CalibrationService,
     calibration_id: str,
     *,
+    seen: int | None = None,
     problem: Faults | None = None,
 ) -> Response:
     shown = CalibrationRead.read(await calibrations.get(calibration_id))
@@ -89,5 +98,6 @@ async def _page(
         status=422 if problem else 200,
         calibration=shown,
         running=shown.status in _RUNNING,
+        seen=seen,
         problem=problem,
     )

@@ -10,14 +10,14 @@ from app.api.routers.rankings import RankingId
 from app.api.schemas.banks import BankRead
 from app.api.schemas.endpoints import EndpointRead
 from app.api.schemas.rankings import RankingCreate, RankingRead
-from app.deps import AllServices, Rankings
+from app.deps import AllServices, Feed, Rankings
 from app.errors import SextantError
 from app.pages.access import Form, Visit, Visitor
 from app.pages.charts import ranking_chart
 from app.pages.forms import Faults, faults_in, numbers_in, sections
 from app.pages.rendering import page
+from app.pages.routing import Seen, see, unchanged
 from app.pages.routing import router as make_router
-from app.pages.routing import see
 from app.records.sessions import ENDED
 from app.services.container import Services
 from app.storage.paging import PageRequest
@@ -64,10 +64,18 @@ async def begin_ranking(
 
 @router.get("/rankings/{ranking_id}")
 async def ranking_page(
-    ranking_id: RankingId, request: Request, visit: Visit, rankings: Rankings
+    ranking_id: RankingId,
+    request: Request,
+    visit: Visit,
+    rankings: Rankings,
+    feed: Feed,
+    seen: Seen = None,
 ) -> Response:
-    """One ranking: the order as it is known by now; while it runs, anew every second."""
+    """One ranking: the order as it is known by now; while it runs, asked for every second."""
     visit.require("read")
+    newest = await feed.newest("ranking", ranking_id)
+    if seen == newest:
+        return unchanged()
     shown = RankingRead.of(await rankings.get(ranking_id), visit.sight)
     names = {one.endpoint_id: one.name or one.model for one in shown.order}
     template = "parts/ranking.html" if "hx-request" in request.headers else "ranking.html"
@@ -78,6 +86,8 @@ async def ranking_page(
         names=names,
         chart=ranking_chart(shown.order),
         running=shown.status not in ENDED,
+        # That a worker has taken it, or waits for longer, is told by no event.
+        seen=newest if shown.status == "running" and not shown.waiting_reason else None,
     )
 
 
