@@ -141,7 +141,8 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         async def published(uow: UnitOfWork) -> None:
             await self._complete(uow, record, fruit)
             if publication is not None:
-                await self._calibrations.publish_within(uow, record.id, publication)
+                done = await uow.calibrations.get(record.id)
+                await self._calibrations.publish_within(uow, done, fruit.items, publication)
 
         publication = None if record.publication is None else Publication(**record.publication)
         try:

@@ -310,14 +310,18 @@ class CalibrationService:
                 names nothing, or no item is left to be asked.
         """
         async with self._database.unit_of_work() as uow:
-            return await self.publish_within(uow, calibration_id, publication)
+            record = await uow.calibrations.get(calibration_id, for_update=True)
+            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+            return await self.publish_within(uow, record, fitted, publication)
 
     async def publish_within(
-        self, uow: UnitOfWork, calibration_id: str, publication: Publication
+        self,
+        uow: UnitOfWork,
+        record: CalibrationRecord,
+        fitted: FittedItems,
+        publication: Publication,
     ) -> BankVersion:
-        """The same within the caller's transaction."""
-        record = await uow.calibrations.get(calibration_id, for_update=True)
-        fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+        """The same of a completed calibration within the caller's transaction, which locks it."""
         result = record.result or {}
         if not result["converged"] and not publication.allow_unconverged:
             raise InvalidStateError(

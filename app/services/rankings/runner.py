@@ -91,8 +91,9 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         version = await self._versions.load(record.bank_version_id)
         async with self._database.unit_of_work() as uow:
             records = await uow.rankings.members(record.id)
+        plan = RankingPlan.from_dict(record.settings)  # by which whoever has not ended is asked
         sessions = {
-            position: await self._sessions.prepare(member, version)
+            position: await self._sessions.prepare(member, version, plan.asking)
             for position, member in enumerate(records)
             if member.status in UNDERWAY
         }
@@ -105,7 +106,6 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             )
             for position, member in enumerate(records)
         ]
-        plan = RankingPlan.from_dict(record.settings)
         run = RankingRun(plan=plan, members=members, seed=record.seed)
         return LiveRanking(record=record, run=run, sessions=sessions)
 

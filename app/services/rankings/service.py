@@ -19,7 +19,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.service import EndpointService
 from app.services.endpoints.specs import EndpointSpec
 from app.services.rankings.run import RankingPlan
-from app.services.sessions.checks import check_plan, require_answers, require_content
+from app.services.sessions.checks import require_content
 from app.services.sessions.drafts import SessionDraft, SessionQueue
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.service import SessionService
@@ -117,7 +117,7 @@ class RankingService:
         test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * n, frozenset())  # refuses what can never be
         require_content(version)
-        _require_warm_up(plan, version, [_checked_price(each, plan) for each in settings])
+        _require_warm_up(plan, version, [each.price for each in settings])
         seed = secrets.randbits(_SEED_BITS) if spec.seed is None else spec.seed
         markers = await self._sessions.markers_of(version)
         prompt = {**self._in_common(version, settings), **spec.prompt}
@@ -183,7 +183,7 @@ class RankingService:
         version = await self._versions.load(record.bank_version_id)
         test = await self._versions.adaptive_test(version, plan.asking.design)
         plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
-        _require_warm_up(plan, version, [_checked_price(joining.settings, plan)])
+        _require_warm_up(plan, version, [joining.settings.price])
         async with self._database.reading() as uow:
             members = await uow.rankings.members(ranking_id)
         asked = members[0].provenance.get("asked", {})
@@ -296,13 +296,6 @@ def _asking(sections: Mapping[str, Any], rules: RankingRules, budget: RankingBud
             "pretest": {"items_per_session": 0},
         }
     )
-
-
-def _checked_price(settings: EndpointSettings, plan: RankingPlan) -> Price:
-    """The price of an endpoint that passes every check of a session's."""
-    require_answers(settings.kind)
-    check_plan(plan.asking, settings.price)
-    return settings.price
 
 
 def _require_different(endpoints: Sequence[EndpointSettings]) -> None:

@@ -33,6 +33,7 @@ from app.services.patience import OnWait, Waiting, once_readable, patiently
 from app.services.sessions.asking import Asker, hints_of
 from app.services.sessions.endings import abandoned, failed
 from app.services.sessions.in_flight import InFlight
+from app.services.sessions.plan import SessionPlan
 from app.services.sessions.rescoring import RESCORE, Rescoring
 from app.services.sessions.run import SessionRun, open_run
 from app.storage.database import Database
@@ -171,13 +172,17 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         )
 
     async def prepare(
-        self, record: SessionRecord, version: LoadedVersion | None = None
+        self,
+        record: SessionRecord,
+        version: LoadedVersion | None = None,
+        plan: SessionPlan | None = None,
     ) -> LiveSession:
         """A claimed session with all it takes to go on, rebuilt from what is stored.
 
         Args:
             record: The session.
             version: Its bank version, where the caller has it: tests on one are compared.
+            plan: Its plan, where the caller has that.
 
         Raises:
             SextantError: It has no endpoint, or one that cannot be opened.
@@ -192,7 +197,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         endpoint = await self._endpoints.ready(record.endpoint_id)
         async with self._database.reading() as uow:
             administrations = await uow.sessions.administrations(record.id)
-        run = await open_run(self._versions, record, administrations, version=version)
+        run = await open_run(self._versions, record, administrations, version=version, plan=plan)
         return LiveSession(
             record=record,
             run=run,
