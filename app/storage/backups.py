@@ -17,16 +17,19 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from app.acting import deed
 from app.errors import DatabaseUnavailableError, InvalidStateError, SecretsError
 from app.storage import backup_files, binaries
 from app.storage.backup_files import BackupFile, Manifest
 from app.storage.database import Database
+from app.storage.identifiers import new_id
 from app.storage.migrate import upgrade
 from app.storage.schema_revision import MIGRATION_LOCK, is_known, newest_revision
 from app.storage.secrets import SecretBox
 
 _BLOCK_BYTES = 1 << 20
 _LONGEST_NAME = 63
+_READS_ONLY = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)
 _TABLES = """
     SELECT count(*) FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')
 """
@@ -72,7 +75,9 @@ def back_up(url: str, path: Path) -> tuple[Manifest, int]:
         )
         arguments = [program, "--format=custom", "--no-owner", "--no-privileges", "--no-comments"]
         dump = _output([*arguments, f"--snapshot={snapshot}"], _conninfo(url))
-        return manifest, backup_files.write(path, manifest, dump)
+        size = backup_files.write(path, manifest, dump)
+    _note(url)
+    return manifest, size
 
 
 def restore(
@@ -123,7 +128,26 @@ def restore(
             _fill(url, backup)
         else:
             _replace(url, name, backup)
+    _note(url)
     return manifest
+
+
+def _note(url: str) -> None:
+    """Put what the present command did into the trail; it concerns all projects, and is none's."""
+    what = deed()
+    if what is None:
+        return
+    with _connected(_conninfo(url)) as connection:
+        connection.autocommit = True
+        # What was made before there was a trail has none.
+        if _row(connection, "SELECT to_regclass('public.audit')")[0] is None:
+            return
+        # Who may only read may back up all the same.
+        with contextlib.suppress(*_READS_ONLY):
+            connection.execute(
+                "INSERT INTO public.audit (id, action, path, address) VALUES (%s, %s, %s, %s)",
+                [new_id("aud"), what.action(), what.path, what.address],
+            )
 
 
 def _require_key(path: Path, manifest: Manifest, box: SecretBox) -> None:

@@ -13,6 +13,7 @@ from alembic.config import Config
 from cryptography.fernet import Fernet
 from sqlalchemy import make_url
 
+from app.acting import Deed, doing
 from app.errors import (
     DatabaseUnavailableError,
     FileFormatError,
@@ -86,6 +87,28 @@ def test_a_backup_is_restored_into_an_empty_database(
     with psycopg.connect(libpq(target)) as connection:  # the queue's functions, too
         connection.execute("SET search_path = public, procrastinate")
         connection.execute("SELECT procrastinate_prune_stalled_workers_v1(1.0)")
+
+
+def test_backup_and_restore_stand_in_the_trail(source: str, target: str, tmp_path: Path) -> None:
+    def trail(url: str) -> list[tuple[str, str | None, str]]:
+        query = b"SELECT action, project_id, address FROM audit ORDER BY id"
+        with psycopg.connect(libpq(url)) as connection:
+            return connection.execute(query).fetchall()
+
+    def command(name: str) -> Deed:
+        return Deed(action=lambda: name, path="", request_id=None, address="command line")
+
+    with doing(command("sextant backup")):
+        back_up(source, tmp_path / "all.backup")
+    with doing(command("sextant restore")):
+        restore(target, tmp_path / "all.backup", box(tmp_path))
+    assert trail(source) == [("sextant backup", None, "command line")]
+    assert trail(target) == [("sextant restore", None, "command line")]
+    options = {"options": "-c default_transaction_read_only=on"}  # as of a replica
+    reading = make_url(source).update_query_dict(options).render_as_string(hide_password=False)
+    with doing(command("sextant backup")):
+        back_up(reading, tmp_path / "again.backup")
+    assert len(trail(source)) == 1
 
 
 def test_a_backup_never_overwrites_a_file(source: str, tmp_path: Path) -> None:
