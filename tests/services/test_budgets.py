@@ -147,20 +147,45 @@ async def test_the_next_day_begins_anew_and_a_raised_budget_goes_on(
     await budgets.close()
 
 
-async def test_what_a_killed_process_held_lapses(database: Database) -> None:
+async def test_what_a_killed_process_held_counts_as_spent_and_what_a_halted_one_took_as_it_was(
+    database: Database,
+) -> None:
     who = await endpoint(database)
     await limit(database, ProjectLimits(usd_per_day=0.4))
     killed, alive = Budgets(database), Budgets(database)
-    entered = await killed.held(who, CALL, timeout_s=TIMEOUT_S).__aenter__()
-    del entered
+    halted = killed.held(who, CALL, timeout_s=TIMEOUT_S)
+    held = await halted.__aenter__()
     with pytest.raises(BudgetSpentError) as refused:
         await call(alive, who)
     assert refused.value.passes
-    async with database.unit_of_work() as uow:
-        connection = await uow.driver_connection()
-        await connection.execute("UPDATE reservations SET lapses_at = now()")
-    await call(alive, who)
-    await alive.close()
+
+    async def lapse(since: str) -> None:
+        async with database.unit_of_work() as uow:
+            connection = await uow.driver_connection()
+            await connection.execute(
+                f"UPDATE reservations SET lapses_at = now() - {since}".encode()
+            )
+
+    await lapse("interval '1 s'")
+    with pytest.raises(BudgetSpentError, match=r"is spent: 0\.10 USD are left") as refused:
+        await call(alive, who)
+    assert not refused.value.passes
+    for owner in (DEFAULT_PROJECT, who.id):
+        lost = await today(database, owner)
+        assert (lost.usd_reserved, lost.tokens) == (0, 300)
+        assert lost.usd == pytest.approx(0.3)
+
+    held.taken = Taken(usd=0.1, tokens=100)
+    await halted.__aexit__(None, None, None)
+    await killed.close()
+    assert (await today(database)).usd == pytest.approx(0.1)
+
+    again = Budgets(database)  # the other one does not ask so soon after it was refused
+    await again.held(who, CALL, timeout_s=TIMEOUT_S).__aenter__()
+    await lapse("interval '25 h'")
+    async with database.reading() as uow:
+        await uow.spend.purge()
+    assert (await today(database)).usd == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(

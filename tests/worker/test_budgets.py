@@ -1,5 +1,7 @@
 """Tests that meet a spent budget of the day: they wait, say why, and go on when it is raised."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -15,7 +17,11 @@ from app.services.endpoints.specs import EndpointChange, EndpointSpec
 from app.settings import Settings
 from app.storage.database import Database
 from app.worker.loop import running_worker
+from tests.servers import serving
+from tests.servers.fault_server import FaultServer
 from tests.services.sessions import opened, scripted, spec, until
+from tests.worker.test_live_sessions import model_at
+from tests.worker.test_recovery import worker_process
 
 
 @pytest.fixture
@@ -79,3 +85,58 @@ async def test_a_project_budget_in_dollars_asks_for_prices(services: Services) -
         services.endpoints.check(
             replace(unpriced, settings=replace(unpriced.settings, limits=Limits(usd_per_day=1.0)))
         )
+
+
+async def called(faults: FaultServer, times: int) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            if len(faults.calls) >= times:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def spent_out(services: Services, session_id: str) -> None:
+    """Wait until a session waits for the next day."""
+    async with asyncio.timeout(120):
+        while True:
+            found = await services.sessions.get(session_id)
+            if "(UTC) is spent" in (found.waiting_reason or ""):
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+async def test_two_processes_of_which_one_is_killed_spend_no_more_than_a_day_may_take(
+    services: Services, settings: Settings
+) -> None:
+    """By what the endpoint itself has counted."""
+    most, per_call = 5000, 70
+    said = {
+        "id": "1",
+        "object": "chat.completion",
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "A"}}],
+        "usage": {"prompt_tokens": 60, "completion_tokens": 10, "total_tokens": per_call},
+    }
+    json_type = {"content-type": "application/json"}
+    faults = FaultServer(answers={"paid": (200, json_type, json.dumps(said).encode())})
+    plan = {"stopping": {"se": None, "max_items": 40}, "concurrency": 4}
+    with serving(faults.app) as url:
+        model = model_at(f"{url}/paid/v1", name="m", limits=Limits(tokens_per_day=most))
+        sampling = replace(model.settings.sampling, max_tokens=20)
+        model = replace(model, settings=replace(model.settings, sampling=sampling))
+        saved = await services.endpoints.create(model)
+        made = [
+            await services.sessions.create(
+                spec(endpoint=None, endpoint_id=saved.id, plan=plan, seed=seed)
+            )
+            for seed in range(6)
+        ]
+        with worker_process(settings) as killed, worker_process(settings):
+            await called(faults, 10)
+            killed.kill()
+            for each in made:
+                await spent_out(services, each.id)
+            _, spent = await services.endpoints.spend(saved.id)
+    assert len(faults.calls) >= 10
+    assert per_call * len(faults.calls) <= spent.tokens + spent.tokens_reserved <= most

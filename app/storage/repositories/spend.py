@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.records.spend import DaySpend, MostTaken, Refusal, Taken
 from app.storage.repositories.session_steps import as_json
 from app.storage.room import stored_bytes
-from app.storage.rows.spend import ReservationRow, SpendRow
+from app.storage.rows.spend import SpendRow
 from app.storage.scoping import of_opened
 
-#: So long days stay, and reservations whose calls never ended.
+#: So long days stay, and reservations whose calls never ended, which count as spent meanwhile.
 _KEEP, _KEEP_LAPSED = timedelta(days=100), timedelta(days=1)
 _ENDPOINT = of_opened("the endpoint that is called, and its project")
 
@@ -30,15 +30,18 @@ _RESERVE = text("""
 _SETTLE = text("SELECT settle_spend(:project, CAST(:used AS jsonb))").execution_options(**_ENDPOINT)
 _TODAY = text("""
     WITH today AS (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date AS day)
-    SELECT today.day, coalesce(s.usd, 0), coalesce(r.usd, 0),
-        coalesce(s.tokens, 0), coalesce(r.tokens, 0)
+    SELECT today.day, coalesce(s.usd, 0) + h.usd_lost, h.usd,
+        coalesce(s.tokens, 0) + h.tokens_lost, h.tokens
     FROM today LEFT JOIN spend s ON s.owner_id = :id AND s.day = today.day
-    CROSS JOIN LATERAL (
-        SELECT sum(usd) AS usd, sum(tokens)::bigint AS tokens FROM reservations
-        WHERE (project_id = :id OR endpoint_id = :id)
-            AND day = today.day AND lapses_at > clock_timestamp()
-    ) r
+    CROSS JOIN LATERAL held_spend(:id, today.day, clock_timestamp()) h
 """).execution_options(**of_opened("the project or endpoint"))
+
+_SETTLE_LOST = text("""
+    SELECT settle_spend(lost.project_id, lost.used) FROM (
+        SELECT project_id, jsonb_agg(jsonb_build_object('id', id)) AS used FROM reservations
+        WHERE lapses_at < now() - CAST(:kept AS interval) GROUP BY project_id ORDER BY project_id
+    ) AS lost
+""").execution_options(**of_opened("all that is too old"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +78,7 @@ class SpendRepository:
         Args:
             reservation: Of the call to be made.
             most: What it may take.
-            lapse: After so long it must be over: what is held then is held no more.
+            lapse: After so long it must be over: what is held then counts as spent.
             used: What calls took, by the ids of their reservations.
 
         Returns:
@@ -118,11 +121,9 @@ class SpendRepository:
         return await stored_bytes(self._db, project_id)
 
     async def purge(self) -> None:
-        """Delete what is too old."""
+        """Delete what is too old; what is held for calls that never ended is spent for good."""
         await self._db.execute(delete(SpendRow).where(SpendRow.day < func.now() - _KEEP))
-        await self._db.execute(
-            delete(ReservationRow).where(ReservationRow.lapses_at < func.now() - _KEEP_LAPSED)
-        )
+        await self._db.execute(_SETTLE_LOST, {"kept": _KEEP_LAPSED})
 
 
 def _json(used: Mapping[str, Taken]) -> str:
