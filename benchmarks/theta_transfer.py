@@ -32,8 +32,8 @@ from transfer import matrices, random_interval, splits
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import fit, prepared
-from app.calibration.pipeline.fitted import bank_from_columns
 from app.calibration.pipeline.plan import CalibrationPlan
+from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import curves_of
@@ -56,7 +56,7 @@ def calibrated(known, model):
     found = with_card(
         matrix, plan, fit(matrix, plan, lambda _: None), lambda _: None, clock=time.perf_counter
     )
-    bank = bank_from_columns(matrix.items, found.columns)
+    bank = ItemBank.from_columns(matrix.items, found.columns)
     kept = [int(item[1:]) for item in matrix.items]
     return bank, VersionLearning.from_dict(found.knowledge), curves_of(bank, found.knowledge), kept
 

@@ -20,7 +20,7 @@ from app.calibration.filters import Dropped, Filtered, FilterSettings
 from app.calibration.linking.linked import LinkMethod
 from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import decided, fit, prepared
-from app.calibration.pipeline.fitted import Fitted, Report, bank_from_columns
+from app.calibration.pipeline.fitted import Fitted, Report
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan, LinkPlan
 from app.cli import console
 from app.cli.console import fail_clearly, write_json
@@ -158,7 +158,7 @@ def command(
         if plan.report_card:
             fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
     theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
-    bank = bank_from_columns(filtered.matrix.items, fitted.columns, scale=theta_scale)
+    bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns, scale=theta_scale)
     _write_bank(out, with_abilities(bank, fitted.knowledge))
     document = {
         "n_examinees": len(table.examinees),

@@ -1,6 +1,6 @@
 """Calibrated item banks: parameters by position, names by id, one scale."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import chain, islice
@@ -95,8 +95,7 @@ class ItemBank:
     @property
     def columns(self) -> dict[str, FloatArray]:
         """The parameters that its model has, by name; k is one of continuous scores alone."""
-        names = ("a", "intercept", "c", "d", *(("k",) if self.model is CONTINUOUS else ()))
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.model.columns}
 
     @classmethod
     def from_intercepts(
@@ -124,6 +123,25 @@ class ItemBank:
             scale=scale,
             model=LOGISTIC if k is None else CONTINUOUS,
             k=np.ones(()) if k is None else _column("k", k),
+        )
+
+    @classmethod
+    def from_columns(
+        cls,
+        item_ids: Sequence[str],
+        columns: Mapping[str, FloatArray],
+        *,
+        scale: str = DEFAULT_SCALE,
+    ) -> "ItemBank":
+        """Bank from what `columns` tells; others that stand among them are passed over."""
+        return cls.from_intercepts(
+            a=columns["a"],
+            intercept=columns["intercept"],
+            c=columns["c"],
+            d=columns["d"],
+            k=columns.get("k"),
+            item_ids=item_ids,
+            scale=scale,
         )
 
     @classmethod

@@ -171,11 +171,9 @@ def write_difficulties(bank: ItemBank) -> bytes:
     bank = bank.standardised()
     if slopes := slopes_by_name(bank):
         return _csv(("item", "intercept", *slopes), bank, (bank.intercept, *slopes.values()))
-    b = shortest_difficulties(bank)
-    header, columns = ("item", "a", "b", "c", "d"), (bank.a, b, bank.c, bank.d)
-    if bank.model is CONTINUOUS:
-        return _csv((*header, "k"), bank, (*columns, bank.k))
-    return _csv(header, bank, columns)
+    columns = {"a": bank.a, "b": shortest_difficulties(bank), **bank.columns}
+    del columns["intercept"]
+    return _csv(("item", *columns), bank, tuple(columns.values()))
 
 
 def shortest_difficulties(bank: ItemBank, *, flat: bool = False) -> FloatArray:

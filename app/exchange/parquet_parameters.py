@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pa_parquet
 
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
-from app.engine.models.continuous import CONTINUOUS
 from app.errors import FileFormatError
 from app.exchange.files import MAX_ITEMS, Problems, shortened
 from app.exchange.slopes import (
@@ -103,13 +102,9 @@ def write_parquet_parameters(
         "item": pa.array(bank.item_ids, pa.string()),
         "a": bank.a,
         "b": pa.array(b, mask=np.isnan(b)),
-        "intercept": bank.intercept,
-        "c": bank.c,
-        "d": bank.d,
+        **bank.columns,
+        **slopes_by_name(bank),
     }
-    if bank.model is CONTINUOUS:
-        columns["k"] = bank.k
-    columns |= slopes_by_name(bank)
     if statuses is not None:
         columns["status"] = pa.array(statuses, pa.string())
     target = io.BytesIO()

@@ -12,7 +12,7 @@ from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import strongest_first
 from app.calibration.pipeline.fit import CALIBRATORS, decided
-from app.calibration.pipeline.fitted import ExamineeAbilities, Fitted, Report, bank_from_columns
+from app.calibration.pipeline.fitted import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
@@ -59,7 +59,7 @@ def with_card(
         return fitted
     report({"phase": "testing"})
     started = clock()
-    bank = with_abilities(bank_from_columns(matrix.items, fitted.columns), fitted.knowledge)
+    bank = with_abilities(ItemBank.from_columns(matrix.items, fitted.columns), fitted.knowledge)
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}

@@ -1,9 +1,9 @@
 """What comes out of a calibration. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from app.engine.bank import DEFAULT_SCALE, ItemBank
+from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, ItemParameters
 
 Report = Callable[[dict[str, Any]], None]
@@ -34,25 +34,10 @@ class Fitted(NamedTuple):
     """Of the examinees, where a report card was asked for."""
 
 
-def bank_from_columns(
-    keys: Sequence[str], columns: Mapping[str, FloatArray], *, scale: str = DEFAULT_SCALE
-) -> ItemBank:
-    """The bank that the columns of a `Fitted` describe."""
-    return ItemBank.from_intercepts(
-        a=columns["a"],
-        intercept=columns["intercept"],
-        c=columns["c"],
-        d=columns["d"],
-        k=columns.get("k"),
-        item_ids=keys,
-        scale=scale,
-    )
-
-
 def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
     """The bank with new parameters; items that those left out alone tell about stay as they are."""
     at = [bank.index_of(item) for item in items]
     columns = {name: values.copy() for name, values in bank.columns.items()}
     for name, values in columns.items():
         values[at] = getattr(found, name)
-    return bank_from_columns(bank.item_ids, columns)
+    return ItemBank.from_columns(bank.item_ids, columns)

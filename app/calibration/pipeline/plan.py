@@ -1,7 +1,7 @@
 """How a response set is calibrated, and whether it can be. Pure."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from app.calibration.filters import FilterSettings
@@ -42,6 +42,8 @@ _REFUSED = {
     "moments": "Moments belong to the continuous model.",
 }
 """What is said of settings that belong elsewhere."""
+
+_NOT_STORED = frozenset({"target", "target_se", "aside", "beliefs"})
 
 #: A new item with fewer answers stays in pretest: its parameters would be guesses.
 LEAST_ANSWERS = DriftSettings().least_answers
@@ -172,10 +174,13 @@ class CalibrationPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON, without what is not stored."""
-        stored = asdict(replace(self, target=None, target_se=None, beliefs=None))
-        for name in ("target", "target_se", "aside", "beliefs"):
-            del stored[name]
-        return stored
+        stored = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in _NOT_STORED
+        }
+        link = self.link and asdict(self.link)
+        return {**stored, "filters": asdict(self.filters), "link": link}
 
     @property
     def checks_drift(self) -> bool:

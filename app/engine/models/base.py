@@ -74,6 +74,10 @@ class ResponseModel(Protocol):
     @property
     def name(self) -> str:
         """Short name, stored with a bank version."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the parameters that its items have."""
         ...
 
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:

@@ -43,6 +43,7 @@ class ContinuousModel:
     """Scores in [c, d] with a logistic mean and a variance of k times the Bernoulli one."""
 
     name = "continuous"
+    columns = ("a", "intercept", "c", "d", "k")
 
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Mean score."""

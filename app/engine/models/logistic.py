@@ -35,6 +35,7 @@ class LogisticModel:
     """1PL to 4PL: fewer parameters are the same formula with c = 0, d = 1 or equal slopes."""
 
     name = "logistic"
+    columns = ("a", "intercept", "c", "d")
 
     def expected_score(self, parameters: ItemParameters, theta: FloatArray | float) -> FloatArray:
         """Probability of a right answer."""

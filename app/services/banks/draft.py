@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,13 +63,9 @@ def draft_version(
     """
     rows = np.array(matched.rows, dtype=np.intp)
     # Adding 0 turns -0 into 0: equal numbers have equal bytes, so equal banks equal hashes.
-    bank = ItemBank.from_intercepts(
-        a=table.a[rows] + 0.0,
-        intercept=table.intercept[rows] + 0.0,
-        c=table.c[rows] + 0.0,
-        d=table.d[rows] + 0.0,
-        k=table.k[rows] if table.model is CONTINUOUS else None,
-        item_ids=[item.key for item in matched.items],
+    bank = ItemBank.from_columns(
+        [item.key for item in matched.items],
+        {name: values[rows] + 0.0 for name, values in table.columns.items()},
     )
     findings = [*lint(bank), *_of_rows(request.findings, matched, table), *content_findings(items)]
     left_out = quarantined(findings, {item.key for item in items}, request.allow, request.keep)
@@ -81,15 +77,15 @@ def draft_version(
             position=position,
             item_id=item.id,
             key=item.key,
-            a=float(bank.a[position]),
-            intercept=float(bank.intercept[position]),
-            c=float(bank.c[position]),
-            d=float(bank.d[position]),
-            k=float(bank.k[position]) if bank.model is CONTINUOUS else None,
+            a=own["a"],
+            intercept=own["intercept"],
+            c=own["c"],
+            d=own["d"],
+            k=own.get("k"),
             status=QUARANTINED if item.key in left_out else ACTIVE,
             flags=flags.get(item.key, []),
         )
-        for position, item in enumerate(matched.items)
+        for position, (item, own) in enumerate(zip(matched.items, _rows(bank), strict=True))
     ]
     states = Counter(member.status for member in members)
     if not states[ACTIVE]:
@@ -151,6 +147,13 @@ def draft_version(
             "keep": sorted(request.keep),
         },
     )
+
+
+def _rows(bank: ItemBank) -> Iterator[dict[str, float]]:
+    """The parameters of each item, by name."""
+    columns = bank.columns
+    for numbers in zip(*(values.tolist() for values in columns.values()), strict=True):
+        yield dict(zip(columns, numbers, strict=True))
 
 
 def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:

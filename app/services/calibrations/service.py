@@ -10,7 +10,6 @@ from app.calibration.filters import Filtered
 from app.calibration.fit.item_fit import misfits
 from app.calibration.pipeline.drift import drift_findings
 from app.calibration.pipeline.fit import prepared
-from app.calibration.pipeline.fitted import bank_from_columns
 from app.calibration.pipeline.parts import parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
@@ -367,8 +366,8 @@ class CalibrationService:
                     f"Calibration {record.id} is on a scale of its own: only one that is linked "
                     "can carry items over."
                 )
-            return bank_from_columns(fitted.keys, fitted.columns)
-        bank = bank_from_columns(fitted.keys, fitted.columns, scale=link["scale"])
+            return ItemBank.from_columns(fitted.keys, fitted.columns)
+        bank = ItemBank.from_columns(fitted.keys, fitted.columns, scale=link["scale"])
         checks_drift = link.get("check_drift", False)
         if not (publication.carry_over or checks_drift):
             return bank
