@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -41,10 +41,3 @@ def write_blocks(target: str, blocks: Iterable[bytes]) -> None:
     """
     with writing(target) as stream:
         stream.writelines(blocks)
-
-
-async def write_async_blocks(target: str, blocks: AsyncIterator[bytes]) -> None:
-    """As `write_blocks`, for parts that have to be waited for."""
-    with writing(target) as stream:
-        async for block in blocks:
-            stream.write(block)

@@ -20,7 +20,6 @@ T = TypeVar("T")
 #: Any text. Postgres can store every character but NUL.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 #: What people call something: no control characters, no white space at either end.
 Name = Annotated[
     str,

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app import scorers
@@ -19,9 +19,7 @@ from app.services.marking.marker import AnswerMarker, hash_of
 from app.services.sessions.repeats import is_repeated
 from app.services.sessions.rescoring import RESCORE
 from app.storage.database import Database
-from app.storage.paging import PageRequest
 
-_PAGE = 100
 #: Marks are numbers of one computation, made twice.
 _SAME = 1e-9
 
@@ -96,19 +94,6 @@ class MarkChecks:
         self._versions = versions
         self._endpoints = endpoints
         self._transport = transport
-
-    async def every(self, *, call: bool = False) -> AsyncIterator[MarkCheck]:
-        """All sessions, the oldest first; `call` as in `of`."""
-        after: str | None = None
-        while True:
-            request = PageRequest(limit=_PAGE, after=after, descending=False)
-            async with self._database.reading() as uow:
-                page = await uow.sessions.list_page(request)
-            for record in page.items:
-                yield await self.of(record.id, call=call)
-            if not page.has_more:
-                return
-            after = page.items[-1].id
 
     async def of(self, session_id: str, *, call: bool = False) -> MarkCheck:
         """Check one session, in any state.
