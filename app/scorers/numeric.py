@@ -35,6 +35,7 @@ _ALTERNATIVES = re.compile(r"(?:.*\bor|between\b.*\band|from\b.*\bto)\s+[$€£]
 _GROUPED_BY_BLANK = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 #: Symbolic algebra on more than this is no answer to an item.
 _MAX_EXPRESSION = 500
+_NOTHING_TO_COMPARE = "The item's targets hold no number or formula to compare with."
 #: Each doubles the distance: after so many it is beyond any tolerance.
 _MAX_STEPS = 1100
 
@@ -75,9 +76,14 @@ class Numeric(ScorerParams):
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 5.0
 
     async def score(self, item: ItemContent, answer: Answer) -> Mark:
-        """1 if the answer equals any target, 0 if not, unparsed where no number can be found."""
+        """1 if the answer equals any target, 0 if not, unparsed where no number can be found.
+
+        An error where no target is a number or formula: no answer could be the right one.
+        """
         if not item.target:
             return NotScored(outcome=Outcome.ERROR, reason="The item has no target.")
+        if not any(map(_is_comparable, item.target)):
+            return NotScored(outcome=Outcome.ERROR, reason=_NOTHING_TO_COMPARE)
         targets = [whole_number(target) for target in item.target]
         found = stated_number(prepare(answer.text), formulas=None in targets)
         if found is None:
@@ -137,6 +143,8 @@ class Numeric(ScorerParams):
         """The first target, and a number that differs from every target."""
         if not item.target:
             raise InvalidInputError("A numeric item needs a target.")
+        if not any(map(_is_comparable, item.target)):
+            raise InvalidInputError(_NOTHING_TO_COMPARE)
         targets = [whole_number(target) for target in item.target]
         base = targets[0]
         if base is None:
@@ -176,6 +184,13 @@ def stated_number(text: str, *, formulas: bool) -> tuple[str, _Content] | None:
         if inline or _MATHS.search(expression):
             return "expression", _Expression(_after_equals(expression))
     return _last_number(text)
+
+
+def _is_comparable(target: str) -> bool:
+    """Whether an answer that states `target` would be read at all."""
+    if whole_number(target) is not None:
+        return True
+    return _content(prepare(target), formulas=True, prose=False) is not None
 
 
 def _content(claim: str, *, formulas: bool, prose: bool) -> _Content | None:

@@ -188,7 +188,8 @@ async def test_a_project_is_erased_with_all_that_it_holds(
             made = await measured(theirs, url)
         manual = {"mode": "manual", "bank": made["bank"]["id"], "stopping": {"max_items": 2}}
         underway = await done(theirs, "/v1/sessions", manual)
-        await done(theirs, "/v1/response-sets", {"name": MARK})
+        again = {"Idempotency-Key": "once"}
+        await theirs.post("/v1/response-sets", json={"name": MARK}, headers=again)
         archive = (await theirs.get("/v1/projects/team/export")).content
         refused = await deleted(client, "/v1/projects/team", erase=True)
         assert refused.status_code == 409
@@ -215,6 +216,10 @@ async def test_a_project_is_erased_with_all_that_it_holds(
 
 async def test_the_default_project_stays(client: Client) -> None:
     bank = await done(client, "/v1/banks", {"name": "kept"})
+    content = '{"key": "q", "prompt": "?", "target": "4", "a": 1, "b": 0}'
+    await done(client, "/v1/banks/kept/imports", {"items": {"content": content}})
+    await done(client, "/v1/sessions", {"mode": "manual", "bank": "kept"})
     refused = await deleted(client, "/v1/projects/default", erase=True)
     assert (refused.status_code, refused.json()["code"]) == (409, "invalid_state")
+    assert "always exists" in refused.json()["detail"]
     assert (await client.get(f"/v1/banks/{bank['id']}")).status_code == 200

@@ -269,10 +269,11 @@ class Ranking:
         affordable = [member for member in wanted if self._affords(state, member)]
         if not affordable:
             spent = state.usage
+            usd = "" if self.budget.usd is None else f", {spent.usd:g} usd"
             return Stop(
                 StopReason.BUDGET_EXHAUSTED,
-                f"{state.n_asked} items, {spent.usd:g} usd and {spent.tokens} tokens spent; the "
-                "next item would go beyond the budget.",
+                f"{state.n_asked} items{usd} and {spent.tokens} tokens spent; the next item would "
+                "go beyond the budget.",
             )
         worths = {
             member: self._worth(state, member) * sum(doubts[member].values())

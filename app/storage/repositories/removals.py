@@ -143,10 +143,9 @@ _OF_PROJECT = [
         )
     ),
 ]
+#: Whose answer it is ends with the project: of its own keys, and of those of all projects.
 _DROP_KEYS_ANSWERS = _statement(
-    "DELETE FROM idempotency_keys i USING api_keys k WHERE k.project_id = :id "
-    "AND i.principal = k.id",
-    "the project",
+    "DELETE FROM idempotency_keys WHERE split_part(principal, '@', 2) = :id", "the project"
 )
 
 
