@@ -5,7 +5,6 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
-    bindparam,
     case,
     delete,
     func,
@@ -13,6 +12,7 @@ from sqlalchemy import (
     null,
     or_,
     select,
+    text,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -24,9 +24,18 @@ from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
 from app.storage.room import require_space
 from app.storage.rows.calibrations import AnswerSheetRow, ResponseItemRow, ResponseSetRow
+from app.storage.scoping import of_opened
 
 #: Rows that are in memory at a time, and that one statement writes.
 _BATCH = 500
+_REPLACE = text("""
+    UPDATE answer_sheets s SET codes = n.codes, fractions = n.fractions
+    FROM unnest(
+        CAST(:examinee AS text[]), CAST(:trial AS int[]), CAST(:codes AS bytea[]),
+        CAST(:fractions AS bytea[])
+    ) AS n(examinee, trial, codes, fractions)
+    WHERE s.set_id = :set_id AND s.examinee = n.examinee AND s.trial = n.trial
+""").execution_options(**of_opened("the set, which is locked"))
 
 
 class ResponseSetRepository:
@@ -182,28 +191,13 @@ class ResponseSetRepository:
 
     async def replace_sheets(self, set_id: str, sheets: Sequence[StoredSheet]) -> None:
         """Write sheets over those of the same examinee and trial."""
-        sheet = AnswerSheetRow.__table__.c
-        statement = (
-            update(AnswerSheetRow.__table__)  # type: ignore[arg-type]  # a Table, typed wider
-            .where(
-                sheet.set_id == set_id,
-                sheet.examinee == bindparam("of_examinee"),
-                sheet.trial == bindparam("of_trial"),
-            )
-            .values(codes=bindparam("new_codes"), fractions=bindparam("new_fractions"))
-        )
-        connection = await self._db.connection()
         for start in range(0, len(sheets), _BATCH):
-            rows = [
-                {
-                    "of_examinee": sheet.examinee,
-                    "of_trial": sheet.trial,
-                    "new_codes": sheet.codes,
-                    "new_fractions": sheet.fractions,
-                }
-                for sheet in sheets[start : start + _BATCH]
-            ]
-            await connection.execute(statement, rows)
+            batch = sheets[start : start + _BATCH]
+            values = {
+                name: [getattr(sheet, name) for sheet in batch]
+                for name in ("examinee", "trial", "codes", "fractions")
+            }
+            await self._db.execute(_REPLACE, {"set_id": set_id, **values})
 
     async def examinee_positions(self, set_id: str, examinees: Sequence[str]) -> dict[str, int]:
         """Positions of those of `examinees` that the set has."""

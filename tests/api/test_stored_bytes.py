@@ -1,0 +1,65 @@
+"""What a project stores is counted as it is, whatever came, was edited, copied and went."""
+
+from sqlalchemy import text
+
+from app.acting import DEFAULT_PROJECT
+from app.storage.database import Database
+from app.storage.scoping import of_opened
+from tests.api.by_hand import answered
+from tests.api.conftest import Client
+from tests.api.test_projects import bank_made, posted
+
+LONG = "a long text that can be compressed; " * 300
+MANUAL = {
+    "mode": "manual",
+    "bank": "exam",
+    "stopping": {"se": None, "min_items": 1, "max_items": 2},
+}
+_PRESENT = text("""
+    SELECT (SELECT coalesce(sum(pg_column_size(content)), 0) FROM items)
+        + (SELECT coalesce(sum(pg_column_size(examinee) + pg_column_size(codes)
+            + coalesce(pg_column_size(fractions), 0)), 0) FROM answer_sheets)
+        + (SELECT coalesce(sum(
+            coalesce(pg_column_size(answer_text), 0) + coalesce(pg_column_size(raw_text), 0)
+            + coalesce(pg_column_size(reasoning), 0) + coalesce(pg_column_size(method), 0)
+        ), 0) FROM administrations)
+""").execution_options(**of_opened("all"))
+
+
+async def test_what_came_was_edited_copied_and_went_is_counted_as_it_is_stored(
+    client: Client, database: Database
+) -> None:
+    async def counted() -> int:
+        async with database.reading() as uow:
+            stored = await uow.spend.stored_bytes(DEFAULT_PROJECT)
+            assert stored == await uow._db.scalar(_PRESENT)
+        return stored
+
+    async def grows(method: str, path: str, body: object, revision: int | None = None) -> bool:
+        head = {} if revision is None else {"If-Match": f'"{revision}"'}
+        before = await counted()
+        answer = await client.request(method, path, json=body, headers=head)
+        assert answer.is_success, answer.text
+        return await counted() > before
+
+    await bank_made(client, "exam")
+    new = {"key": "new", "prompt": LONG, "target": "x"}
+    assert await grows("POST", "/v1/banks/exam/items", new)
+    path = "/v1/banks/exam/items/new"
+    assert await grows("PATCH", path, {"prompt": LONG * 3}, 1)
+    assert not await grows("PATCH", path, {"prompt": "short"}, 2)
+    assert not await grows("DELETE", path, None, 3)
+
+    session = await posted(client, "/v1/sessions", MANUAL)
+    before = await counted()
+    await answered(client, session["id"], {"response": LONG}, {"response": "x"})
+    assert await counted() > before
+    assert await grows("POST", f"/v1/sessions/{session['id']}:replay", {})
+
+    sets = await posted(client, "/v1/response-sets", {"name": "answers"})
+    path = f"/v1/response-sets/{sets['id']}"
+    for keys in "qp":  # the second time the same examinee has answered other items
+        lines = "examinee,item,score\n" + "".join(f"e,{keys}{n},{n % 2}\n" for n in range(3000))
+        file = {"content": lines, "name": f"{keys}.csv"}
+        assert await grows("POST", f"{path}/imports", {"files": [file]})
+    assert await grows("POST", f"{path}:collect", {"bank": "exam"})
