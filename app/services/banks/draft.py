@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.bank import FloatArray, ItemBank
+from app.calibration.logistic.curves import Family
+from app.calibration.pipeline.plan import CONTINUOUS_SCORES, MIRT, MODELS, NESTED, SEVERAL_ABILITIES
+from app.engine.bank import ItemBank
 from app.engine.lint import Finding, lint, quarantine
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.models.multidimensional import MultidimensionalModel
@@ -22,9 +24,13 @@ from app.services.banks.asked import ASKED
 from app.services.banks.imports import BankImport, MatchedParameters
 from app.services.responses.unparsed import UNPARSED_POLICY
 
-_FAMILIES = ("1pl", "2pl", "3pl", "4pl")
-SEVERAL_ABILITIES = ("nested", "mirt")
-RESPONSE_MODELS = (*_FAMILIES, "continuous", *SEVERAL_ABILITIES)
+#: What each family holds fixed, from the smallest to the largest: slopes at one, c at 0, d at 1.
+_FIXED: Mapping[str, Sequence[str]] = {
+    Family.RASCH.value: ("a", "c", "d"),
+    Family.TWO_PL.value: ("c", "d"),
+    Family.THREE_PL.value: ("d",),
+    Family.FOUR_PL.value: (),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +168,7 @@ def _model_of(several: MultidimensionalModel, wanted: str | None) -> str:
     Raises:
         ItemBankError: Another one is wanted.
     """
-    found = "nested" if several.items.nested else "mirt"
+    found = NESTED if several.items.nested else MIRT
     if wanted not in (None, found):
         raise ItemBankError(
             f"The parameters are those of a {found} bank, not of a {wanted} one: they have slopes "
@@ -232,41 +238,35 @@ def response_model_of(bank: ItemBank, wanted: str | None) -> str:
         UnknownNameError: No such model.
         ItemBankError: Items with parameters that `wanted` does not have.
     """
-    if wanted is not None and wanted not in RESPONSE_MODELS:
-        raise UnknownNameError("response model", wanted, RESPONSE_MODELS)
-    if (wanted == "continuous") != (bank.model is CONTINUOUS) and wanted is not None:
+    if wanted is not None and wanted not in MODELS:
+        raise UnknownNameError("response model", wanted, MODELS)
+    is_continuous = bank.model is CONTINUOUS
+    if wanted is not None and (wanted == CONTINUOUS_SCORES) != is_continuous:
         raise ItemBankError(
-            f"The parameters are those of a {'' if bank.model is CONTINUOUS else 'non-'}continuous "
+            f"The parameters are those of a {'' if is_continuous else 'non-'}continuous "
             f"bank, not of a {wanted} one: a column k, the dispersion, makes the difference."
         )
-    if bank.model is CONTINUOUS:
-        return "continuous"
+    if is_continuous:
+        return CONTINUOUS_SCORES
     if wanted in SEVERAL_ABILITIES:
         return wanted
-    if np.any(bank.d != 1.0):
-        smallest = "4pl"
-    elif np.any(bank.c != 0.0):
-        smallest = "3pl"
-    else:
-        smallest = "1pl" if np.all(bank.a == bank.a[0]) else "2pl"
-    if wanted is None:
-        return smallest
-    if _FAMILIES.index(wanted) >= _FAMILIES.index(smallest):
-        return wanted
-    limits: dict[str, tuple[FloatArray, FloatArray]] = {
-        "a": (bank.a, np.full_like(bank.a, bank.a[0] if wanted == "1pl" else np.nan)),
-        "c": (bank.c, np.full_like(bank.c, np.nan if wanted in ("3pl", "4pl") else 0.0)),
-        "d": (bank.d, np.full_like(bank.d, np.nan if wanted == "4pl" else 1.0)),
-    }
+    held = {"a": bank.a[0], "c": 0.0, "d": 1.0}
+    columns = bank.columns
+    off = {name: np.flatnonzero(columns[name] != at) for name, at in held.items()}
+    smallest = next(
+        model for model, fixed in _FIXED.items() if not any(off[name].size for name in fixed)
+    )
     problems = [
         FieldProblem(
             f"/parameters/{i}/{name}",
-            f"item {bank.item_ids[i]!r}: expected {name} = {fixed[i]:g} in a {wanted} bank,"
-            f" got {values[i]:g}",
+            f"item {bank.item_ids[i]!r}: expected {name} = {held[name]:g} in a {wanted} bank,"
+            f" got {columns[name][i]:g}",
         )
-        for name, (values, fixed) in limits.items()
-        for i in np.flatnonzero(~np.isnan(fixed) & (values != fixed))
+        for name in _FIXED[wanted or smallest]
+        for i in off[name].tolist()
     ]
+    if not problems:
+        return wanted or smallest
     raise ItemBankError(
         f"The parameters are those of a {smallest} bank, not of a {wanted} one."
         f" First: {problems[0].detail}.",
