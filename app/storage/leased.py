@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from sqlalchemy import ColumnElement, Select, case, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.errors import LeaseLostError
+from app.errors import InvalidStateError, LeaseLostError
 from app.records.leased import UNDERWAY, LeasedRecord
 from app.storage.rows.base import LeasedRow
 
@@ -78,6 +78,18 @@ class LeasedRepository(ABC, Generic[R]):
             .returning(row.lease_epoch)
         )
         return epoch
+
+    def _require_underway(self, record: R) -> None:
+        """Refuse what takes work that has not ended."""
+        if record.status not in UNDERWAY:
+            raise InvalidStateError(f"{self.kind} {record.id} is {record.status}; it has ended.")
+
+    def _require_ended(self, record: R) -> None:
+        """Refuse to delete work that has not ended."""
+        if record.status in UNDERWAY:
+            raise InvalidStateError(
+                f"{self.kind} {record.id} is {record.status}; cancel it before deleting it."
+            )
 
     async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
         """Project and API key that something belongs to; None where it is gone."""

@@ -41,7 +41,7 @@ async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(services: Se
     created = await services.rankings.create(contest())
 
     async with services.database.unit_of_work() as uow:
-        members = await uow.rankings.members(created.id)
+        members = await uow.sessions.of_ranking(created.id)
     assert created.status == "queued"
     assert [member.ranking_member for member in members] == [0, 1, 2]
     assert {(member.status, member.ranking_id) for member in members} == {("queued", created.id)}
@@ -96,7 +96,7 @@ async def test_saved_endpoints_are_ranked_by_their_ids(services: Services) -> No
     saved = [await services.endpoints.create(scripted(theta=theta)) for theta in (0.0, 1.0)]
     created = await services.rankings.create(contest(endpoints=[each.id for each in saved]))
     async with services.database.unit_of_work() as uow:
-        members = await uow.rankings.members(created.id)
+        members = await uow.sessions.of_ranking(created.id)
     assert [member.endpoint_id for member in members] == [each.id for each in saved]
 
     with pytest.raises(InvalidInputError, match="twice"):

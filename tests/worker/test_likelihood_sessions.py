@@ -195,5 +195,5 @@ async def test_all_members_of_a_ranking_are_asked_alike(
         )
     )
     async with services.database.unit_of_work() as uow:
-        members = await uow.rankings.members(created.id)
+        members = await uow.sessions.of_ranking(created.id)
     assert [member.provenance["asked"]["mode"] for member in members] == [mode, mode]

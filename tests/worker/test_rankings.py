@@ -42,7 +42,7 @@ async def connected(services: Services) -> psycopg.AsyncConnection[tuple[()]]:
 
 async def member_ids(services: Services, ranking_id: str) -> list[str]:
     async with services.database.unit_of_work() as uow:
-        return [member.id for member in await uow.rankings.members(ranking_id)]
+        return [member.id for member in await uow.sessions.of_ranking(ranking_id)]
 
 
 async def test_endpoints_are_ranked_and_each_has_a_session_of_its_own(working: Services) -> None:

@@ -90,7 +90,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
         # Loaded once, for thetas compare on one bank only.
         version = await self._versions.load(record.bank_version_id)
         async with self._database.unit_of_work() as uow:
-            records = await uow.rankings.members(record.id)
+            records = await uow.sessions.of_ranking(record.id)
         plan = RankingPlan.from_dict(record.settings)  # by which whoever has not ended is asked
         sessions = {
             position: await self._sessions.prepare(member, version, plan.asking)
@@ -192,7 +192,7 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     @override
     async def _abandon(self, uow: UnitOfWork, record: RankingRecord, error: SextantError) -> None:
         ending, epoch = failed(error), record.lease_epoch
-        members = await uow.rankings.members(record.id)
+        members = await uow.sessions.of_ranking(record.id)
         steps = {
             member.id: abandoned(member, ending) for member in members if member.status in UNDERWAY
         }

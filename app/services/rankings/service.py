@@ -185,7 +185,7 @@ class RankingService:
         plan.ranking([test] * (len(in_it) + 1), frozenset(range(len(in_it))))
         _require_warm_up(plan, version, [joining.settings.price])
         async with self._database.reading() as uow:
-            members = await uow.rankings.members(ranking_id)
+            members = await uow.sessions.of_ranking(ranking_id)
         asked = members[0].provenance.get("asked", {})
         draft = await self._sessions.draft(
             joining,

@@ -259,10 +259,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             InvalidStateError: It has ended.
         """
         record = await self.get(calibration_id, for_update=True)
-        if record.status not in UNDERWAY:
-            raise InvalidStateError(
-                f"Calibration {calibration_id} is {record.status}; it has ended."
-            )
+        self._require_underway(record)
         await self._end(CalibrationRow.id == calibration_id, "cancelled")
         await self._end(CalibrationRow.parent_id == calibration_id, "cancelled")
         await self._note(calibration_id, "cancelled", {})
@@ -294,10 +291,7 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
             InvalidStateError: It has not ended, or a bank version was made of it.
         """
         record = await self.get(calibration_id, for_update=True)
-        if record.status in UNDERWAY:
-            raise InvalidStateError(
-                f"Calibration {calibration_id} is {record.status}; cancel it before deleting it."
-            )
+        self._require_ended(record)
         if record.bank_version_id is not None:
             raise InvalidStateError(
                 f"Calibration {calibration_id} stays: bank version {record.bank_version_id} was "

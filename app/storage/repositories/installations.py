@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import func, select, update
 from typing_extensions import override
 
-from app.errors import InvalidStateError, NotFoundError
+from app.errors import NotFoundError
 from app.records.fields import made_of
 from app.records.installations import InstallationRecord
 from app.records.leased import UNDERWAY
@@ -105,10 +105,7 @@ class InstallationRepository(LeasedRepository[InstallationRecord]):
             InvalidStateError: It has ended.
         """
         record = await self.get(installation_id, for_update=True)
-        if record.status not in UNDERWAY:
-            raise InvalidStateError(
-                f"Installation {installation_id} is {record.status}; it has ended."
-            )
+        self._require_underway(record)
         await self._db.execute(
             update(InstallationRow)
             .where(InstallationRow.id == installation_id)

@@ -10,13 +10,12 @@ from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
 from app.records.banks import OPEN
-from app.records.leased import UNDERWAY
 from app.records.rankings import RankingEnd, RankingRecord
 from app.records.sessions import UNDERWAY as LIVE
-from app.records.sessions import SessionEvent, SessionRecord
+from app.records.sessions import SessionEvent
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
-from app.storage.repositories.sessions import MOVED, SessionRepository
+from app.storage.repositories.sessions import MOVED
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.sessions import RankingEventRow, RankingRow, SessionEventRow, SessionRow
 
@@ -84,10 +83,6 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         return await read_page(
             self._db, query, request, key=RankingRow.id, kind="ranking", read=_read
         )
-
-    async def members(self, ranking_id: str) -> list[SessionRecord]:
-        """The sessions of its endpoints, in the order in which they were given."""
-        return await SessionRepository(self._db).of_ranking(ranking_id)
 
     @override
     async def claim(
@@ -171,8 +166,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
             InvalidStateError: It has ended.
         """
         record = await self.get(ranking_id, for_update=True)
-        if record.status not in UNDERWAY:
-            raise InvalidStateError(f"Ranking {ranking_id} is {record.status}; it has ended.")
+        self._require_underway(record)
         stopped = {"status": "cancelled", "stop_reason": "cancelled", "stop_detail": detail}
         epoch = record.lease_epoch + 1
         await self._db.execute(
@@ -212,10 +206,7 @@ class RankingRepository(LeasedRepository[RankingRecord]):
             InvalidStateError: It has not ended, or a session was made from a member's.
         """
         record = await self.get(ranking_id, for_update=True)
-        if record.status in UNDERWAY:
-            raise InvalidStateError(
-                f"Ranking {ranking_id} is {record.status}; cancel it before deleting it."
-            )
+        self._require_ended(record)
         members = select(SessionRow.id).where(SessionRow.ranking_id == ranking_id)
         child = await self._db.scalar(
             select(SessionRow.id).where(SessionRow.parent_id.in_(members)).limit(1)
