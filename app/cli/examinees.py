@@ -72,7 +72,10 @@ def require_fitting(endpoint: str, model: str | None, settings: Mapping[str, Any
     # The kind has a default, and the key may come from a variable that is meant for others.
     own = {name for name, value in given(**settings).items() if name not in ("kind", "api_key")}
     if model is not None and not own:
-        raise InvalidInputError(f"{endpoint} is saved with its model: leave --model out.")
+        raise InvalidInputError(
+            f"{endpoint} is saved with its model: leave --model out; an address begins with "
+            "http:// or https://."
+        )
     if model is not None or own:
         raise InvalidInputError(
             f"{endpoint} is saved with its model, price and sampling: leave --model, "

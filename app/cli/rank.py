@@ -177,9 +177,14 @@ async def _watch(client: ApiClient, ranking_id: str, *, quiet: bool) -> dict[str
             items = data.get("progress", {}).get("items", 0)
             if items >= shown + _EVERY:
                 shown = items
-                leading = " > ".join(entry["model"] for entry in data["order"])
-                err.print(f"{items} items: {leading}", markup=False, soft_wrap=True)
+                err.print(f"{items} items: {_leading(data)}", markup=False, soft_wrap=True)
     return await client.get(f"/v1/rankings/{ranking_id}")
+
+
+def _leading(ranking: dict[str, Any]) -> str:
+    """Who leads whom; who has no ability yet leads nobody."""
+    names = [entry["model"] for entry in ranking["order"] if entry["theta"] is not None]
+    return " > ".join(names) or "no result yet"
 
 
 #: Items between two lines of progress where a table cannot be redrawn.

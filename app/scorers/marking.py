@@ -52,7 +52,7 @@ async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
             outcome=Outcome.REFUSED, reason="The endpoint's content filter withheld the answer."
         )
     if is_blank(answer.text):
-        return NotScored(outcome=Outcome.UNPARSED, reason="empty answer")
+        return NotScored(outcome=Outcome.UNPARSED, reason="The answer is empty.")
     return await scorer.score(item, answer)
 
 

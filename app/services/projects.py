@@ -157,8 +157,8 @@ class ProjectService:
         """
         async with self._database.unit_of_work() as uow:
             await uow.removals.unused()
-            if erases and project != DEFAULT_PROJECT:
-                found = await uow.projects.find(project, for_update=True)
+            found = await uow.projects.find(project, for_update=True)
+            if erases and found.id != DEFAULT_PROJECT:
                 keeping = await uow.removals.keeping_project(found.id)
                 if keeping:
                     raise InvalidStateError(
@@ -167,5 +167,5 @@ class ProjectService:
                         "delete."
                     )
                 await uow.removals.whole_project(found.id)
-            await uow.projects.delete(project, revision)
+            await uow.projects.delete(found.id, revision)
         self._seen.clear()

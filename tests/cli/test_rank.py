@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.cli.rank import _table
+from app.cli.rank import _leading, _table
 
 
 def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -> None:
@@ -18,3 +18,9 @@ def test_a_table_tells_the_interval_and_reads_events_from_before_it_was_kept() -
     }
     table = _table({"order": [{**entry, "ci": [1.4, 2.6]}, entry]})
     assert list(table.columns[3].cells) == ["+1.40 to +2.60", "-"]
+
+
+def test_who_has_no_result_yet_leads_nobody() -> None:
+    none, some = {"model": "tiny", "theta": None}, {"model": "large", "theta": -2.0}
+    assert _leading({"order": [none, some]}) == "large"
+    assert _leading({"order": [none]}) == "no result yet"

@@ -58,7 +58,7 @@ class ScorerContract:
 
     async def test_an_empty_answer_is_not_scored(self) -> None:
         result = await mark(self.scorer(), self.item, Answer(text=" \n\u200b"))
-        assert result == NotScored(outcome=Outcome.UNPARSED, reason="empty answer")
+        assert result == NotScored(outcome=Outcome.UNPARSED, reason="The answer is empty.")
 
     async def test_a_cut_off_answer_is_truncated_even_when_it_looks_right(self) -> None:
         right, _ = reference_answers(self.item, self.spec, np.random.default_rng(0))

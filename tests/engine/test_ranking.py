@@ -161,6 +161,7 @@ def test_items_in_budget_are_never_exceeded() -> None:
     state, stop = simulate_ranking(rank, rows([0.0, 0.1, 0.2], 6), seed=1)
     assert state.n_asked == 37
     assert stop.reason is StopReason.BUDGET_EXHAUSTED
+    assert "37 items and" in stop.detail  # what costs nothing known has cost no zero dollars
 
 
 def test_money_for_the_calls_in_flight_is_set_aside() -> None:

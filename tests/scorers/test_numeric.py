@@ -196,6 +196,14 @@ async def test_a_formula_of_another_value_is_wrong(target: str, text: str) -> No
     assert await _score(target, text) == 0.0
 
 
+@pytest.mark.parametrize("target", ["two", "N/A", "", "see the text (page B)", "nan"])
+async def test_a_target_without_a_number_marks_nothing_wrong(target: str) -> None:
+    result = await _mark(target, "The answer is 2.")
+    assert isinstance(result, NotScored)
+    assert result.outcome is Outcome.ERROR
+    assert result.reason == "The item's targets hold no number or formula to compare with."
+
+
 async def test_a_formula_is_compared_within_the_tolerance() -> None:
     assert await _score("3.1416", r"\boxed{\pi}", abs_tol=0.001) == 1.0
 
