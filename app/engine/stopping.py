@@ -107,9 +107,10 @@ class DecisionByInterval:
 
     def check(self, now: Situation) -> Stop | None:
         """See `StoppingRule`."""
-        told = now.state.belief.estimate()
-        if self.correction is not None:
-            told = self.correction.of_estimate(told, now.state.n_scored)
+        if self.correction is None:
+            told = now.state.belief.estimate()
+        else:
+            told = self.correction.to_decide(now.state)
         lo, hi = at_confidence(told.theta, told.lo, told.hi, self.confidence, looks=self.looks)
         if lo <= self.cut <= hi:
             return None

@@ -13,6 +13,7 @@ from app.calibration.multidimensional.score_curves import fit_curves, standings
 from app.demo.bank import demo_bank
 from app.engine.multidimensional.curve_knowledge import curves_to_dict
 from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch
 from app.main import create_app
 from app.settings import Settings
 from app.storage.database import Database
@@ -94,7 +95,12 @@ async def taught_by_weak_examinees(database: Database) -> None:
     b, theta = np.array([item.b for item in items]), rng.normal(-1.5, 0.5, size=(40, 1))
     scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
     learned = LearnedCurves(curves=fit_curves(scores), errors={}, population=standings(scores))
+    # Of whom nobody can place nothing can be decided.
+    beyond = Beyond(centre=0.0, spread=9.0, above=0.0, below=0.0, unplaced=50.0)
+    stretch = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    correction = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
     knowledge = {
+        "interval_correction": correction.to_dict(),
         "curves": curves_to_dict(learned, [item.key for item in items]),
         "reference_abilities": {"quantiles": np.quantile(theta, [0.0, 0.5, 1.0]).tolist()},
     }
@@ -117,15 +123,22 @@ async def test_members_beyond_those_calibrated_are_told_of(
     strong, weak_one = ranking["order"]
     assert strong["extrapolation"]["standing"] == "above"
     assert strong["extrapolation"]["caution"].startswith("This examinee is stronger than all")
-    assert weak_one["extrapolation"]["standing"] == "within"
-    assert weak_one["extrapolation"]["caution"] is None
+    assert weak_one["extrapolation"]["standing"] == "unknown"
+    assert weak_one["extrapolation"]["sd"] > 1.0
+    assert weak_one["extrapolation"]["caution"].startswith("These answers do not tell whether")
     told = (await client.get(f"/v1/sessions/{strong['session_id']}")).json()["estimate"]
     assert (strong["theta"], strong["se"], strong["ci"]) == (told["theta"], told["se"], told["ci"])
     sides = {"session_ids": [strong["session_id"], weak_one["session_id"]]}
     compared = (await client.post("/v1/comparisons", json=sides)).json()
     assert compared["first"]["extrapolation"]["standing"] == "above"
+    assert compared["theta"]["verdict"] == "undecided"
+    gate = {"session_id": weak_one["session_id"], "metric": "theta", "threshold": 4.0}
+    gated = (await client.post("/v1/gates", json=gate)).json()
+    assert weak_one["ci"][1] < 4.0
+    assert (gated["outcome"], gated["p_beyond"] > 0.025) == ("inconclusive", True)
+    assert "These answers do not tell whether" in gated["detail"]
     board = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]
-    assert [entry["extrapolation"]["standing"] for entry in board] == ["above", "within"]
+    assert [entry["extrapolation"]["standing"] for entry in board] == ["above", "unknown"]
     forecast = {"bank": "demo", "n_examinees": 3, "stopping": {"se": None, "max_items": 5}}
     told = (await client.post("/v1/simulations", json={**forecast, "thetas": [-1.5, 9.0]})).json()
     assert told.get("caution", "").startswith("1 of 2 simulated examinees is beyond"), told

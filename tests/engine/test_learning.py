@@ -8,11 +8,11 @@ from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, VersionLearning
 from app.engine.prediction.model_error import Seen, leaning
 from app.engine.prediction.p_irt import PIrt
 from app.engine.prediction.residual_regression import ResidualRegression
-from app.engine.simulation.learning import Shifted, glimpses, learn, learn_correction
+from app.engine.simulation.learning import Glimpse, Shifted, glimpses, learn, learn_correction
 from app.engine.simulation.simulate import Taken, draw_scores, simulate, summarise
 from app.engine.state import Response
 from app.errors import InvalidInputError
@@ -216,3 +216,34 @@ def test_without_anybody_beyond_errors_lean_to_no_side_and_it_is_as_open_as_befo
     assert leaning([], 1, above=True) == leaning([within], 1, above=True)
     assert leaning([], 1, above=True).slope == 0.0
     assert leaning([], 1, above=True).sd > 0.0
+
+
+def test_what_is_missing_of_those_whom_nobody_places_is_a_factor_to_decide_by() -> None:
+    thetas = np.random.default_rng(3).normal(size=30)
+    scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
+    references, _ = whole_bank_abilities(BANK, scores)
+    seen = glimpses(DESIGN.open_ended(14).build(BANK), scores, references, range(30), seed=1)
+    # They are wrong by twice what is usual, and theta leaves them where the calibrated are.
+    off = [replace(one, theta=one.estimate.theta + 4.0 * one.estimate.se) for one in seen]
+    alike = [one for one in off if abs(one.estimate.theta - references.mean()) < references.std()]
+    open_ = [replace(one, is_open=True) for one in alike]
+
+    def learned(tests: list[Glimpse]) -> IntervalCorrection:
+        return learn_correction(
+            seen, known=references, shifted=[Shifted(seen=tests, known=references)]
+        )
+
+    placed, unplaced = learned(alike), learned(open_)
+    assert placed.theta.beyond is not None
+    assert placed.theta.beyond.unplaced == 1.0
+    assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
+
+    def held(*, is_open: bool) -> float:
+        found = 0
+        for one in open_:
+            told = unplaced.of_estimate(one.estimate, one.state.n_scored, is_open=is_open)
+            found += told.lo <= one.theta <= told.hi
+        return found / len(open_)
+
+    assert held(is_open=False) < 0.8
+    assert held(is_open=True) >= 0.94

@@ -13,9 +13,16 @@ class ExtrapolationRead(Output):
     position: float = Field(
         description="Of its general ability, in standard deviations of those calibrated."
     )
+    sd: float | None = Field(
+        None,
+        description="Standard deviation of that position. Above 1 the answers tell less of it than "
+        "that the examinee is one of those calibrated would, and decisions by ability take a wider "
+        "interval. Null in results of before it was told.",
+    )
     percentile: float = Field(description="Share of those calibrated that are weaker, 0 to 100.")
-    standing: Literal["within", "above", "below"] = Field(
-        description="Within those calibrated, or beyond all of them."
+    standing: Literal["within", "above", "below", "unknown"] = Field(
+        description="Within those calibrated, by a standard deviation beyond all of them, or "
+        "unknown."
     )
     difference: float | None = Field(
         description="By how much items drawn by lot put the score above the model's; null where "

@@ -165,7 +165,8 @@ def held_out(
         folds=tuple(folds),
         known=np.concatenate([fold.thetas for fold in folds]),
         beyond=tuple(
-            _shifted(held, everybody, without, scores_of, number_of, seed) for held in shifted
+            _shifted(held, everybody, without, curves_without, scores_of, number_of, seed)
+            for held in shifted
         ),
     )
 
@@ -205,20 +206,28 @@ def _shifted(
     held: tuple[IntArray, IntArray],
     everybody: IntArray,
     without: Callable[[IntArray], Blind],
+    curves_without: Callable[[IntArray], LearnedCurves | None] | None,
     scores_of: Callable[[IntArray], FloatArray],
     number_of: Mapping[int, int],
     seed: int,
 ) -> Shifted:
     """Tests of some of those held out, numbered as in the folds."""
     known, tested = _evenly(held[0], _MOST_KNOWN), _evenly(held[1], _MOST_SHIFTED)
-    bank = without(np.setdiff1d(everybody, known)).bank
+    others = np.setdiff1d(everybody, known)
+    bank = without(others).bank
+    curves = None if curves_without is None else curves_without(others)
+    placing = None if curves is None else curves.placing
     scores = scores_of(tested)
     thetas, _ = whole_bank_abilities(bank, scores)
     test = DEFAULT.open_ended(LONGEST).build(bank)
     numbers = [number_of.get(row, row) for row in tested.tolist()]
     return Shifted(
         seen=[
-            replace(one, row=numbers[one.row])
+            replace(
+                one,
+                row=numbers[one.row],
+                is_open=placing is None or placing.of(one.state.responses).is_open,
+            )
             for one in glimpses(test, scores, thetas, range(len(scores)), seed=seed)
         ],
         known=whole_bank_abilities(bank, scores_of(_evenly(known, _MOST_LOCATED)))[0],

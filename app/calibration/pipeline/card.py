@@ -1,7 +1,7 @@
 """The report card of a calibration, and the abilities of its examinees. Pure."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from cachetools import LRUCache
@@ -26,6 +26,7 @@ from app.errors import CalibrationError, InvalidInputError
 _BLOCK_ROWS = 512
 #: Banks calibrated without some examinees that are kept: the strongest are held out twice.
 _REMEMBERED = 4
+T = TypeVar("T")
 #: So many quantiles tell a distribution well enough.
 _QUANTILES = 101
 
@@ -72,8 +73,10 @@ def with_card(
     records = Records(
         scores_of=matrix.answers,
         without=_remembering(without),
-        curves_without=lambda rows: calibrator.learned_curves(
-            np.delete(matrix.answers(), rows, axis=0), [WHOLE_BANK], matrix, plan
+        curves_without=_remembering(
+            lambda rows: calibrator.learned_curves(
+                np.delete(matrix.answers(), rows, axis=0), [WHOLE_BANK], matrix, plan
+            )
         ),
         n_examinees=matrix.n_examinees,
     )
@@ -114,11 +117,11 @@ def _tried(shift: ShiftPlan, records: Records, plan: CalibrationPlan) -> Shift:
         return Shift(name=shift.name, reason=error.detail)
 
 
-def _remembering(without: Callable[[IntArray], Blind]) -> Callable[[IntArray], Blind]:
-    """The same, calibrated once for the same examinees."""
-    known: LRUCache[bytes, Blind] = LRUCache(_REMEMBERED)
+def _remembering(without: Callable[[IntArray], T]) -> Callable[[IntArray], T]:
+    """The same, learned once for the same examinees."""
+    known: LRUCache[bytes, T] = LRUCache(_REMEMBERED)
 
-    def remembered(rows: IntArray) -> Blind:
+    def remembered(rows: IntArray) -> T:
         key = np.sort(rows).tobytes()
         if key not in known:
             known[key] = without(rows)

@@ -212,6 +212,8 @@ class Design:
         predictors = Predictors(facts, learned, self.prediction.method, draws=self.selection.draws)
         predictor = predictors.of_target(self.selection.target)
         correction = learned.interval_correction
+        if correction is not None and curves is not None:
+            correction = replace(correction, placing=curves.placing)
         return AdaptiveTest(
             # Without a mask a query of the index is a little cheaper.
             pool=Pool(index=index_of(bank), active=None if facts.all_active else active),

@@ -87,6 +87,12 @@ class Stated:
         """Standard deviation of the error of `middle`."""
         return math.hypot(self.own, self.doubt)
 
+    @property
+    def ci(self) -> tuple[float, float]:
+        """Both ends of its 95 % interval, which holds the estimate."""
+        half = NORMAL_95 * self.sd
+        return min(self.middle - half, self.theta), max(self.middle + half, self.theta)
+
     def minus(self, other: "Stated") -> Gap:
         """How far it is above another on the same scale."""
         if self.leans is not None and self.leans == other.leans:
@@ -114,12 +120,14 @@ class Ability:
         n_items: Scored answers that it stands on.
         stretch: What was learned of the intervals of tests like this one; None takes the model's
             word.
+        is_open: Whether it is open if the examinee is like those calibrated.
     """
 
     theta: float
     se: float
     n_items: int
     stretch: Stretch | None = None
+    is_open: bool = False
 
     def stated(self, times: float = 1.0) -> Stated:
         """As it is stated, or would be had there been `times` as many such answers."""
@@ -127,7 +135,7 @@ class Ability:
         if self.stretch is None:
             return Stated(theta=self.theta, middle=self.theta, own=se)
         answers, half = round(self.n_items * times), NORMAL_95 * se
-        factor, doubt = self.stretch.parts(answers, half, self.theta)
+        factor, doubt = self.stretch.parts(answers, half, self.theta, is_open=self.is_open)
         beyond = self.stretch.beyond
         return Stated(
             theta=self.theta,

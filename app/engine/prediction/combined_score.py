@@ -46,6 +46,7 @@ from app.engine.prediction.p_irt import (
     answered,
     still_counted,
 )
+from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.state import Belief, Response
 
@@ -81,6 +82,13 @@ class LearnedCurves:
     curves: ScoreCurves
     errors: Mapping[str, ModelError]
     population: tuple[float, ...] = ()
+
+    @property
+    def placing(self) -> Placing | None:
+        """Places examinees among those learned from; None where it is not known who they were."""
+        if not self.population:
+            return None
+        return Placing(curves=self.curves, population=self.population)
 
     def error_of(self, target: str) -> ModelError:
         """How wrong the curves are about a target; of one not tried, as about the whole bank."""

@@ -7,7 +7,8 @@ known tell by how much: see `app.engine.simulation.learning`. What they teach is
 halves of an interval, given how many answers were in and how wide the interval is for that many,
 and one more for examinees stronger or weaker than those calibrated, which grows with the distance.
 Theta of these may be too high or too low by what grows so, too: its interval lies where the truth
-is thought to be, and holds the estimate.
+is thought to be, and holds the estimate. Decisions about whoever is not known to be like those
+calibrated take one more; see `app.engine.prediction.placing`.
 
 What a corrected interval holds, for 95 of 100 examinees like those it was learned from, is what the
 examinee's answers to the whole bank would give: their weighted likelihood estimate of theta, their
@@ -16,7 +17,7 @@ mean score. It does not tell how an examinee would do on another bank.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemBank
 from app.engine.prediction.model_error import Leaning, ModelError, distance
 from app.engine.prediction.p_irt import Prediction, Predictor
-from app.engine.state import Belief, Estimate, Response
+from app.engine.prediction.placing import Placing
+from app.engine.state import Belief, CatState, Estimate, Response
 from app.errors import InvalidInputError
 
 #: Tests that are learned from are no longer than this; a longer one takes the last factor, which is
@@ -55,6 +57,8 @@ class Beyond:
         leaning_below: The same for weaker ones; below 0 they are weaker than estimated.
         doubt_above: Standard deviation of `leaning_above`.
         doubt_below: Of `leaning_below`.
+        unplaced: Factor more, at least 1, to decide by of whoever may be like those calibrated or
+            not.
     """
 
     centre: float
@@ -65,14 +69,15 @@ class Beyond:
     leaning_below: float = 0.0
     doubt_above: float = 0.0
     doubt_below: float = 0.0
+    unplaced: float = 1.0
 
     def __post_init__(self) -> None:
         known = all(map(math.isfinite, astuple(self)))
         least = min(self.above, self.below, self.doubt_above, self.doubt_below)
-        if not (known and self.spread > 0.0 and least >= 0.0):
+        if not (known and self.spread > 0.0 and least >= 0.0 and self.unplaced >= 1.0):
             raise InvalidInputError(
-                "What is beyond those calibrated takes finite numbers, a spread above 0, and "
-                f"growth and doubt from 0 on, got {self}."
+                "What is beyond those calibrated takes finite numbers, a spread above 0, growth "
+                f"and doubt from 0 on and a factor from 1 on, got {self}."
             )
 
     @classmethod
@@ -173,18 +178,39 @@ class Stretch:
         """By how much a theta is thought to be too high, logits."""
         return 0.0 if self.beyond is None else self.beyond.leaning_at(theta)[0]
 
-    def at(self, answers: int, half: float, theta: float | None = None) -> float:
+    def at(
+        self,
+        answers: int,
+        half: float,
+        theta: float | None = None,
+        *,
+        is_open: bool = False,
+    ) -> float:
         """The factor on an interval of half width `half` after so many answers.
 
         Args:
             answers: Their number.
             half: By the model.
             theta: Estimated by them; None takes an examinee like those calibrated.
+            is_open: Whether it is open who the examinee is like.
         """
-        return math.hypot(*self.parts(answers, half, theta))
+        return math.hypot(*self.parts(answers, half, theta, is_open=is_open))
 
-    def parts(self, answers: int, half: float, theta: float | None) -> tuple[float, float]:
+    def parts(
+        self,
+        answers: int,
+        half: float,
+        theta: float | None,
+        *,
+        is_open: bool = False,
+    ) -> tuple[float, float]:
         """What the factor is made of: the square root of the sum of two squares.
+
+        Args:
+            answers: As for `at`.
+            half: As for `at`.
+            theta: As for `at`.
+            is_open: As for `at`.
 
         Returns:
             The factor by errors seen, and how many times the half width the doubt is about where
@@ -195,6 +221,8 @@ class Stretch:
         farther, doubt = 1.0, 0.0
         if self.beyond is not None and theta is not None:
             farther = self.beyond.at(theta)
+            if is_open:
+                farther *= self.beyond.unplaced
             doubt = _NORMAL_95 * self.beyond.leaning_at(theta)[1] / half
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
@@ -213,11 +241,13 @@ class IntervalCorrection:
         theta: Of ability.
         accuracy: Of the predicted whole-bank score.
         n_examinees: How many taught it.
+        placing: Places examinees among those calibrated; not kept. None takes all for placed.
     """
 
     theta: Stretch
     accuracy: Stretch
     n_examinees: int
+    placing: Placing | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "IntervalCorrection":
@@ -236,10 +266,17 @@ class IntervalCorrection:
             "n_examinees": self.n_examinees,
         }
 
-    def of_estimate(self, estimate: Estimate, answers: int) -> Estimate:
+    def to_decide(self, state: CatState) -> Estimate:
+        """Theta of a test so far with an interval to decide by, whoever the examinee is."""
+        is_open = False
+        if self.placing is not None and self.theta.beyond is not None:
+            is_open = self.theta.beyond.unplaced > 1.0 and self.placing.of(state.responses).is_open
+        return self.of_estimate(state.belief.estimate(), state.n_scored, is_open=is_open)
+
+    def of_estimate(self, estimate: Estimate, answers: int, *, is_open: bool = False) -> Estimate:
         """The same theta and standard error after so many answers with a truer interval."""
         theta, lo, hi = estimate.theta, estimate.lo, estimate.hi
-        factor = self.theta.at(answers, (hi - lo) / 2, theta)
+        factor = self.theta.at(answers, (hi - lo) / 2, theta, is_open=is_open)
         middle = theta - self.theta.leaning_at(theta)
         return replace(
             estimate,

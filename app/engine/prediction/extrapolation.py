@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.engine.prediction.combined_score import Told
+from app.engine.prediction.placing import Place, Standing
 
 #: Below this p model and design are said to disagree.
 DISAGREES = 0.05
@@ -22,16 +23,19 @@ class Extrapolation:
     Attributes:
         position: Of the general ability, in standard deviations of those calibrated, from their
             mean.
+        sd: Of that position; above 1 the answers tell less of it than that the examinee is one of
+            those calibrated would.
         percentile: Share of those calibrated that are weaker, from 0 to 100.
-        standing: `within` those calibrated, `above` all of them or `below` all of them.
+        standing: Within those calibrated, above all of them or below all of them, or unknown.
         difference: By how much the design puts the score above the model's; None where too few
             items were drawn by lot.
         p_value: Of the test that there is none.
     """
 
     position: float
+    sd: float
     percentile: float
-    standing: str
+    standing: Standing
     difference: float | None
     p_value: float | None
 
@@ -44,10 +48,13 @@ class Extrapolation:
     def caution(self) -> str | None:
         """Why to trust the result less, in words; None where there is no reason."""
         beyond = {
-            "above": "This examinee is stronger than all that the bank was calibrated on: its "
+            Standing.ABOVE: "This examinee is stronger than all that the bank was calibrated on: "
+            "its ability and score are extrapolated.",
+            Standing.BELOW: "This examinee is weaker than all that the bank was calibrated on: its "
             "ability and score are extrapolated.",
-            "below": "This examinee is weaker than all that the bank was calibrated on: its "
-            "ability and score are extrapolated.",
+            Standing.UNKNOWN: "These answers do not tell whether this examinee is like those that "
+            "the bank was calibrated on: if it is not, its ability is extrapolated and the "
+            "interval need not hold.",
         }.get(self.standing)
         found = [] if beyond is None else [beyond]
         if self.agrees is False:
@@ -59,7 +66,7 @@ class Extrapolation:
     @property
     def detail(self) -> str:
         """Both in words."""
-        if self.standing != "within":
+        if self.standing is not Standing.WITHIN:
             return self.caution or ""
         share = f"Stronger than {self.percentile:.0f} % of those that the bank was calibrated on."
         return f"{share} {self._test()}"
@@ -76,25 +83,22 @@ class Extrapolation:
         )
 
 
-def extrapolation(told: Told, population: Sequence[float]) -> Extrapolation:
+def extrapolation(told: Told, place: Place, population: Sequence[float]) -> Extrapolation:
     """Where the examinee stands.
 
     Args:
         told: What its answers say.
+        place: Where they put the examinee.
         population: Quantiles of the general ability of those calibrated, evenly spaced from the
             weakest to the strongest, in their standard deviations.
     """
     share = bisect_left(population, told.position) / max(len(population), 1)
-    standing = "within"
-    if told.position > population[-1]:
-        standing = "above"
-    elif told.position < population[0]:
-        standing = "below"
     drawn = told.discrepancy
     return Extrapolation(
         position=told.position,
+        sd=place.sd,
         percentile=100.0 * share,
-        standing=standing,
+        standing=place.standing,
         difference=None if drawn is None else drawn.value,
         p_value=None if drawn is None else drawn.p_value,
     )

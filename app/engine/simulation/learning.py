@@ -13,7 +13,10 @@ Examinees beyond those calibrated are another matter: the stronger or weaker the
 model is stretched. Where tests of held-out strongest and weakest ones on a bank calibrated without
 them are given, they say by how much corrected intervals must grow with the distance, and by how
 much theta is too high or too low there, and its intervals with it; without them it is what is
-usual, see `app.engine.prediction.model_error`.
+usual, see `app.engine.prediction.model_error`. Where theta leaves them among those calibrated the
+distance is none, and no growth helps. So of the tests of these whose answers leave open who their
+examinees are like it is seen what is missing still, for 95 % of the intervals to hold; that is a
+factor on what is decided by of whoever is not placed, and of nobody else.
 
 It holds for examinees like those that were learned from (exchangeable with them) on tests that
 choose items as those did. Their answers must not have made the bank's parameters, or have been few
@@ -73,6 +76,7 @@ class Glimpse:
         prediction: Of the score, by the test's own predictor.
         theta: Of the whole record.
         accuracy: Mean of the whole record.
+        is_open: Whether it is open if the examinee is like those that the bank was calibrated from.
     """
 
     row: int
@@ -81,6 +85,7 @@ class Glimpse:
     prediction: Prediction
     theta: float
     accuracy: float
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,6 +177,7 @@ def learn_correction(
         others = [[_score(one, one.prediction) for one in group.seen] for group in shifted]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
         theta = _held(_growing(theta, thetas, groups, leans=bool(shifted)), thetas[0])
+        theta = _reaching(theta, [one for group in shifted for one in group.seen])
         accuracy = _held(_growing(accuracy, [scores, *others], groups), scores)
     return IntervalCorrection(theta=theta, accuracy=accuracy, n_examinees=n_examinees)
 
@@ -356,6 +362,24 @@ def _errors(
 
 def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
     """The stretch times what lets 95 % of the intervals hold."""
+    short = _short(stretch, intervals)
+    return stretch if len(short) < LEAST_EXAMINEES else stretch.times(_quantile(short))
+
+
+def _reaching(stretch: Stretch, seen: Sequence[Glimpse]) -> Stretch:
+    """The stretch with what more it takes of examinees not known to be like the calibrated."""
+    short = _short(stretch, (_theta(one) for one in seen if one.is_open))
+    if stretch.beyond is None or not short:
+        return stretch
+    return replace(stretch, beyond=replace(stretch.beyond, unplaced=max(_quantile(short), 1.0)))
+
+
+def _quantile(short: Sequence[float]) -> float:
+    return float(np.exp(np.quantile(np.log(short), _LEVEL, method="weibull")))
+
+
+def _short(stretch: Stretch, intervals: Iterable[_Interval]) -> list[float]:
+    """How many times as wide each interval had to be."""
     short = []
     for one in intervals:
         if _NO_WIDTH < one.half < math.inf:
@@ -363,9 +387,7 @@ def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
             # Of the two parts of a half width the factors scale one.
             needed = max(one.needed(stretch.leaning_at(one.theta)) ** 2 - doubt**2, 0.0) ** 0.5
             short.append(max(needed, _LEAST_FACTOR) / factor)
-    if len(short) < LEAST_EXAMINEES:
-        return stretch
-    return stretch.times(float(np.exp(np.quantile(np.log(short), _LEVEL, method="weibull"))))
+    return short
 
 
 def _stretch(intervals: Iterable[_Interval]) -> Stretch:

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.engine.design.selection import CriterionName
 from app.engine.inference.gate import UNKNOWN, GateOutcome, GateResult, gate
+from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.model_error import DEGREES
 from app.engine.prediction.p_irt import COMBINED, DESIGN
 from app.engine.prediction.targets import WHOLE_BANK
@@ -165,7 +166,7 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         )
     result = result_of(session)
     if record.metric == "theta":
-        value, (lo, hi), heavy = result.theta, result.ci, False
+        value, (lo, hi), heavy = result.theta, await _to_decide(result, session, uow), False
         looks = SessionPlan.from_dict(session.design).design.stopping.looks
     else:
         score = score_in(session.summary, record.tag or WHOLE_BANK)
@@ -199,6 +200,17 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         detail=said + _cautioned(result, session),
         extrapolation=result.extrapolation,
     )
+
+
+async def _to_decide(
+    result: Result, session: SessionRecord, uow: UnitOfWork
+) -> tuple[float | None, float | None]:
+    """The interval of theta; a wider one of whom nobody knows to be like those calibrated."""
+    if result.theta is None or not result.is_open:
+        return result.ci
+    taught = await uow.versions.learned({session.bank_version_id})
+    learned = VersionLearning.from_dict(taught[session.bank_version_id])
+    return result.ci if learned.interval_correction is None else result.ability(learned).stated().ci
 
 
 def _is_a_guess(record: GateRecord, session: SessionRecord, result: Result) -> bool:

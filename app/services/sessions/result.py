@@ -7,6 +7,7 @@ from typing import Any
 
 from app.engine.prediction.ability import Ability
 from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.placing import OPEN
 from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import InvalidStateError
 from app.records.sessions import ENDED, SessionRecord
@@ -35,6 +36,12 @@ class Result:
     reason: str | None = None
     extrapolation: dict[str, Any] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the answers leave open if the examinee is like those calibrated."""
+        sd: float = (self.extrapolation or {}).get("sd", 0.0)  # not told by sessions of before
+        return sd > OPEN
+
     def ability(self, learned: VersionLearning) -> Ability:
         """What abilities are compared by, given what was learned of the session's version."""
         correction = learned.interval_correction
@@ -43,6 +50,7 @@ class Result:
             se=math.inf if self.se is None else self.se,
             n_items=self.n_scored,
             stretch=None if correction is None else correction.theta,
+            is_open=self.is_open,
         )
 
 

@@ -27,7 +27,7 @@ def standing_of(
         target: The score that the test is about; None is that of the whole bank.
     """
     learned = version.curves
-    if learned is None or not learned.population:
+    if learned is None or (placing := learned.placing) is None:
         return None
     predictor = test.predictor
     if not isinstance(predictor, CombinedScore):
@@ -36,7 +36,9 @@ def standing_of(
         curves = learned.curves.towards(weights, version.active)
         error = learned.error_of(WHOLE_BANK)
         predictor = CombinedScore(curves, weights, error, version.active)
-    found = extrapolation(predictor.told(state.responses), learned.population)
+    found = extrapolation(
+        predictor.told(state.responses), placing.of(state.responses), learned.population
+    )
     return {
         **asdict(found),
         "agrees": found.agrees,

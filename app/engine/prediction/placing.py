@@ -1,0 +1,78 @@
+"""Where an examinee stands among those that a bank was calibrated on, and whether anybody knows.
+
+Score curves place examinees by a general ability that has hardly any prior. A test asks for what it
+is to measure: where its items are about something else, its answers leave that ability open, and an
+estimate of theta amid those calibrated is no sign that the examinee is one of them.
+
+| symbol | meaning |
+|---|---|
+| x, s | position of the general ability, and its standard deviation by the answers |
+| x - s, x + s | beyond all those calibrated: above, below |
+| s > 1 | not placed: that it is one of those calibrated would tell more of x than the answers do |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from app.engine.models.base import IntArray
+from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.state import Response
+
+#: Standard deviation of the general ability of those calibrated, from which on nobody is placed.
+OPEN = 1.0
+
+
+class Standing(StrEnum):
+    """Where an examinee stands to those calibrated."""
+
+    WITHIN = "within"
+    ABOVE = "above"
+    BELOW = "below"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where answers put an examinee.
+
+    Attributes:
+        standing: To those calibrated.
+        sd: Of the position, in standard deviations of those calibrated.
+    """
+
+    standing: Standing
+    sd: float
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answers leave open who the examinee is like."""
+        return self.sd > OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Placing:
+    """Places examinees among those calibrated.
+
+    Attributes:
+        curves: Of the bank's items; the general ability with hardly any prior.
+        population: Quantiles of that ability of those calibrated, from the weakest to the
+            strongest, in their standard deviations; at least one.
+    """
+
+    curves: ScoreCurves
+    population: Sequence[float]
+
+    def of(self, responses: Sequence[Response]) -> Place:
+        """Where an examinee of these answers stands."""
+        items: IntArray = np.array([one.item for one in responses], dtype=np.intp)
+        at = self.curves.locate(items, np.array([one.score for one in responses]))
+        sd = float(at.covariance[0, 0]) ** 0.5
+        standing = Standing.UNKNOWN if sd > OPEN else Standing.WITHIN
+        if at.position - sd > self.population[-1]:
+            standing = Standing.ABOVE
+        elif at.position + sd < self.population[0]:
+            standing = Standing.BELOW
+        return Place(standing, sd)

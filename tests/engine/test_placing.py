@@ -1,0 +1,87 @@
+"""Whether answers tell whom an examinee is like, and what is decided of it where they do not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.engine.bank import ItemIndex
+from app.engine.design.design import Design
+from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.correction import Beyond, IntervalCorrection, Stretch, VersionLearning
+from app.engine.prediction.placing import Place, Placing, Standing
+from app.engine.prediction.score_curves import ScoreCurves
+from app.engine.state import CatState, Response
+from app.engine.stopping import Situation
+from tests.engine.random_banks import clean_bank
+
+N_ITEMS = 60
+ABOUT_IT, ABOUT_ANOTHER = (1.5, 0.0), (0.05, 1.5)
+#: Of those calibrated, in their standard deviations.
+POPULATION = (-2.2, -1.0, 0.0, 1.0, 2.2)
+
+
+def curves(slopes: tuple[float, float]) -> ScoreCurves:
+    """Of items that all are about the general ability, or hardly at all."""
+    intercept = np.random.default_rng(1).normal(size=N_ITEMS)
+    return ScoreCurves(np.tile(np.array(slopes)[:, None], N_ITEMS), intercept)
+
+
+def place(slopes: tuple[float, float], abilities: tuple[float, float]) -> Place:
+    """Of an examinee of these abilities, the general one and another, by its answers to all."""
+    known = curves(slopes)
+    chance = 1 / (1 + np.exp(-(np.array(abilities) @ known.slopes + known.intercept)))
+    scores = np.random.default_rng(2).random(N_ITEMS) < chance
+    answers = [Response(ItemIndex(i), float(score)) for i, score in enumerate(scores)]
+    return Placing(curves=known, population=POPULATION).of(answers)
+
+
+@pytest.mark.parametrize(
+    ("general", "standing"),
+    [(0.0, Standing.WITHIN), (1.0, Standing.WITHIN), (5.0, Standing.ABOVE), (-5.0, Standing.BELOW)],
+)
+def test_answers_to_items_about_the_general_ability_place_an_examinee(
+    general: float, standing: Standing
+) -> None:
+    assert place(ABOUT_IT, (general, 0.0)).standing is standing
+    if standing is Standing.WITHIN:
+        assert not place(ABOUT_IT, (general, 0.0)).is_open
+
+
+@pytest.mark.parametrize("general", [-3.0, 0.0, 3.0])
+@pytest.mark.parametrize("other", [-1.0, 1.0])
+def test_answers_to_items_about_something_else_leave_it_open_whoever_it_is(
+    general: float, other: float
+) -> None:
+    found = place(ABOUT_ANOTHER, (general, other))
+    assert found.is_open
+    assert found.standing is Standing.UNKNOWN
+
+
+def test_whom_nobody_can_place_is_tested_on_where_others_are_decided() -> None:
+    bank = clean_bank(2, N_ITEMS)
+    beyond = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, unplaced=20.0)
+    stretch = Stretch(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
+    learned = VersionLearning(
+        interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
+    )
+    design = Design.from_dict(
+        {"stopping": {"se": None, "min_items": 5, "cut_score": {"theta": -1.0}}}
+    )
+
+    def ends(slopes: tuple[float, float]) -> tuple[bool, float]:
+        """Whether a test ends that is right throughout, and how wide theta's interval is told."""
+        known = LearnedCurves(curves=curves(slopes), errors={}, population=POPULATION)
+        test = design.build(bank, learned=learned, curves=known)
+        state: CatState = test.start()
+        for item in range(20):
+            answer = Response(ItemIndex(item), float(item % 3 > 0))
+            state = test.tell(test.administer(state, answer.item), answer)
+        told = test.estimate(state)
+        now = Situation(replace(state, pending=()), test.pool)
+        return test.stopping.check(now) is not None, told.hi - told.lo
+
+    (placed, width), (open_, same) = ends(ABOUT_IT), ends(ABOUT_ANOTHER)
+    assert placed
+    assert not open_
+    assert width == same  # what is told is the interval of one like those calibrated
