@@ -7,6 +7,7 @@ killed; its lease runs out, and the work is taken up once more only to be failed
 import asyncio
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,7 @@ async def run_alone(
         "settings": _plain(settings) | {"database_url": services.database.url},
         "id": resource_id,
         "epoch": epoch,
+        "parent": os.getpid(),
     }
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "app.worker.alone_process"),

@@ -1,8 +1,11 @@
 """Sessions and rankings whose worker shows no sign of life, again and again."""
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -132,6 +135,20 @@ async def test_what_freezes_its_own_process_too_ends_by_itself(services: Service
     assert ended.failure is not None
     assert ended.failure["code"] == "lease_lapsed"
     assert not _alone_processes()
+
+
+@pytest.mark.slow
+def test_who_starts_after_its_worker_was_killed_does_nothing() -> None:
+    nowhere = {"database_url": "postgresql://nobody@127.0.0.1:1/none"}
+    order = {"settings": nowhere, "id": "ses_1", "epoch": 1, "parent": os.getppid()}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "app.worker.alone_process"],
+        input=json.dumps(order) + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 async def test_a_lease_of_a_clock_that_went_back_is_over(services: Services) -> None:
