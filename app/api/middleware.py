@@ -16,9 +16,10 @@ from structlog.contextvars import bound_contextvars, unbind_contextvars
 
 from app.acting import NOBODY, Deed, acting_for, doing
 from app.api.errors import HTTP_CODES, internal_error_response, problem_response
+from app.api.turns import entered
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
-#: Asked every few seconds by machines.
+#: Asked every few seconds by machines; they wait for nobody, and tell how the process is.
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics"})
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -79,6 +80,8 @@ class RequestContext:
         )
         with bound_contextvars(request_id=request_id), acting_for(acting), doing(deed):
             try:
+                if scope["path"] not in _QUIET:
+                    await entered()
                 await self._app(scope, receive, send_with_id)
             except ClientDisconnect:
                 pass  # nobody is left to answer

@@ -23,7 +23,7 @@ from app.api.idempotency import idempotency_key, once
 from app.api.presence import require_presence
 from app.api.rates import let_in
 from app.api.storable import unstorable
-from app.api.turns import entered, turn_of
+from app.api.turns import turn_of
 from app.deps import authenticate, services
 from app.errors import (
     BusyError,
@@ -94,7 +94,6 @@ class ApiRoute(APIRoute):
         }
 
         async def handle(request: Request) -> Response:
-            await entered()
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
             let_in(await (await services(request)).projects.recent(caller.project_id))

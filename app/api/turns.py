@@ -19,8 +19,13 @@ _lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()
 
 async def entered() -> None:
     """Returns in the order of calls, of which one goes on in each pass of the event loop."""
-    async with _doors.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+    async with door():
         await asyncio.sleep(0)
+
+
+def door() -> asyncio.Lock:
+    """Held by the request of this event loop that is about to begin."""
+    return _doors.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
 
 def turn_of(key_id: str) -> AbstractAsyncContextManager[None]:

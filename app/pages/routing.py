@@ -14,7 +14,7 @@ from typing_extensions import override
 from app.api.errors import headers_of, status_of
 from app.api.presence import require_presence
 from app.api.rates import let_in
-from app.api.turns import entered, turn_of
+from app.api.turns import turn_of
 from app.deps import services
 from app.errors import SextantError, UnauthenticatedError
 from app.pages.access import Visitor, own_form, set_cookies, take_for_nobody, visitor
@@ -98,7 +98,6 @@ async def _answered(
     request: Request, who: Visitor, run: Callable[[Request], Coroutine[Any, Any, Response]]
 ) -> Response:
     try:
-        await entered()
         if who.caller is not None:
             let_in(await (await services(request)).projects.recent(who.project))
         if request.method == "POST":

@@ -18,6 +18,7 @@ from app.errors import (
     UnauthenticatedError,
 )
 from app.records.api_keys import ApiKey, Scope
+from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -39,6 +40,7 @@ class ApiKeyService:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._trusted: TTLCache[str, ApiKey] = TTLCache(_MOST_TRUSTED, _TRUSTED_S)
+        self._looking: InProgress[str, ApiKey] = InProgress()
 
     async def create(
         self,
@@ -122,16 +124,20 @@ class ApiKeyService:
         """
         presented = _hash(secret)
         key = self._trusted.get(presented)
-        if key is None:
-            async with self._database.reading() as uow:
-                found = await uow.api_keys.by_secret_hash(presented)
-            if found is None or not hmac.compare_digest(found[1], presented):
-                raise UnauthenticatedError("The API key is not known here.")
-            require_active(found[0])
-            await self.note_use(found[0])
-            key = self._trusted[presented] = found[0]
+        if key is None:  # a hundred requests that begin at once look once
+            key = await self._looking.once(presented, lambda: self._looked_up(presented))
         require_active(key)
         return key
+
+    async def _looked_up(self, presented: str) -> ApiKey:
+        async with self._database.reading() as uow:
+            found = await uow.api_keys.by_secret_hash(presented)
+        if found is None or not hmac.compare_digest(found[1], presented):
+            raise UnauthenticatedError("The API key is not known here.")
+        require_active(found[0])
+        await self.note_use(found[0])
+        self._trusted[presented] = found[0]
+        return found[0]
 
     async def note_use(self, key: ApiKey) -> None:
         """Note that a key is used; at most once a minute, and nothing fails for it."""

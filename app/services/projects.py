@@ -11,6 +11,7 @@ from app.acting import DEFAULT_PROJECT, seeing
 from app.errors import InvalidStateError
 from app.records.projects import Limits, Project, Retention
 from app.records.spend import DaySpend
+from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
@@ -44,6 +45,7 @@ class ProjectService:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._seen: TTLCache[str, Project] = TTLCache(_MOST_KEPT, _KEPT_S)
+        self._looking: InProgress[str, Project] = InProgress()
 
     async def create(
         self,
@@ -99,7 +101,9 @@ class ProjectService:
         """
         known = self._seen.get(id_or_name)
         if known is None:
-            known = self._seen[id_or_name] = await self.find(id_or_name)
+            # A hundred requests that begin at once look once.
+            known = await self._looking.once(id_or_name, lambda: self.find(id_or_name))
+            self._seen[id_or_name] = known
         return known
 
     async def page(self, request: PageRequest) -> Page[Project]:

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
 from typing_extensions import override
 
-from app.api import bodies, pacing
+from app.api import bodies, pacing, turns
 from app.api.bodies import Body, parsed
 from app.api.pacing import Pace, UnwantedError
 from app.api.presence import entered_while_connected
@@ -215,6 +215,17 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
 
     await app(scope, receive, send)
     assert not sent
+
+
+async def test_requests_begin_one_after_the_other_and_the_look_at_health_waits_for_none(
+    client: Client,
+) -> None:
+    async with turns.door():
+        waiting = asyncio.create_task(client.get("/v1/nowhere"))
+        for _ in range(3):
+            assert (await client.get("/healthz")).status_code == 200
+        assert not waiting.done()
+    assert (await waiting).status_code == 404
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(

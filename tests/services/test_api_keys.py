@@ -1,14 +1,18 @@
+import asyncio
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
 
+from app.acting import DEFAULT_PROJECT
 from app.deps import Caller
 from app.errors import InvalidInputError, NotFoundError, UnauthenticatedError
 from app.records.api_keys import Scope
 from app.services.api_keys import ApiKeyService
+from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
+from app.storage.unit_of_work import UnitOfWork
 
 
 @pytest.fixture
@@ -126,3 +130,22 @@ async def test_pages_follow_one_another_without_gap_or_repeat(keys: ApiKeyServic
         seen += [key.id for key in page.items]
         after = seen[-1]
     assert seen == ordered
+
+
+async def test_what_many_requests_look_up_at_once_is_looked_up_once(
+    keys: ApiKeyService, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    read = database.reading
+
+    def reading() -> UnitOfWork:
+        nonlocal looks
+        looks += 1
+        return read()
+
+    _, secret = await keys.create(name="mine", scopes=["read"])
+    projects = ProjectService(database)
+    monkeypatch.setattr(database, "reading", reading)
+    await asyncio.gather(*(keys.authenticate(secret) for _ in range(20)))
+    await asyncio.gather(*(projects.recent(DEFAULT_PROJECT) for _ in range(20)))
+    assert looks == 2

@@ -21,8 +21,8 @@ from app.records.endpoints import Price
 from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import quarantined
 from app.services.banks.exposure import fitted_acceptance
-from app.services.banks.in_progress import InProgress
 from app.services.banks.loaded import BankItem, InformationCurve, KeptItem, LoadedVersion
+from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
 
