@@ -12,7 +12,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Header, Request, Response, params
 
 from app.deps import services
-from app.errors import FieldProblem, InvalidInputError
+from app.errors import FieldProblem, IdempotencyInFlightError, InvalidInputError
 from app.storage.repositories.idempotency import StoredResponse
 from app.storage.secrets import SecretBox
 
@@ -72,8 +72,13 @@ async def once(
     database = opened.database
     opened.secrets.encrypt("")
     fingerprint = await _fingerprint(request)
-    async with database.unit_of_work() as uow:
-        stored = await uow.idempotency.begin(principal, key, fingerprint)
+    try:
+        async with database.unit_of_work() as uow:
+            stored = await uow.idempotency.begin(principal, key, fingerprint)
+    except IdempotencyInFlightError:
+        async with database.unit_of_work() as uow:
+            await uow.idempotency.count_from_now(principal, key)
+        raise
     if stored is not None:
         return Response(
             opened.secrets.decrypt(stored.body),

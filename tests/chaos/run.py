@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, LiteralString
 
 import httpx2
 
@@ -14,6 +14,19 @@ from tests.chaos.faults import Chaos
 from tests.chaos.fleet import Fleet, running_fleet
 from tests.chaos.load import Client, work
 from tests.chaos.plan import Fault, plan
+
+#: What has not ended, and the calls to which nobody has an answer yet.
+_STANDING: Final[tuple[LiteralString, ...]] = (
+    """
+    SELECT id, mode, status, arrivals, lease_epoch, lapses, lease_expires_at - now(), metadata
+    FROM sessions WHERE finished_at IS NULL
+    """,
+    "SELECT id, status, lease_expires_at - now() FROM rankings WHERE finished_at IS NULL",
+    "SELECT id, status, lease_expires_at - now() FROM calibrations WHERE finished_at IS NULL",
+    """
+    SELECT key, now() - created_at, audit_id FROM idempotency_keys WHERE response_status IS NULL
+    """,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +108,7 @@ async def _run(
         )
         try:
             await chaos.play(faults)
-            async with asyncio.timeout(size.limit_s):
-                await working
+            await _finished(working, fleet, size.limit_s)
         finally:
             looking.cancel()
             working.cancel()
@@ -124,6 +136,19 @@ async def _run(
         starts={program.name: program.starts for program in fleet.programs},
     )
     return verdict
+
+
+async def _finished(working: asyncio.Task[Any], fleet: Fleet, limit_s: float) -> None:
+    """Wait for the work, or say what of it stands still."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await working
+    except TimeoutError as late:
+        with fleet.connect() as connection:
+            found = [
+                str(row) for query in _STANDING for row in connection.execute(query).fetchall()
+            ]
+        raise TimeoutError("\n".join(["This has not ended:", *found])) from late
 
 
 def _complaints(fleet: Fleet) -> list[str]:

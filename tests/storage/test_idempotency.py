@@ -99,6 +99,22 @@ async def test_a_call_lost_with_its_process_is_taken_over_after_some_minutes(
         await _begin(database)
 
 
+async def test_a_lost_call_of_a_clock_that_went_back_is_taken_over_as_soon_as_any(
+    database: Database,
+) -> None:
+    await _begin(database)
+    await _age(database, "-1 hour")
+    with pytest.raises(IdempotencyInFlightError):
+        await _begin(database)
+    async with database.unit_of_work() as uow:
+        await uow.idempotency.count_from_now("key_1", "k")
+    await _age(database, "4 minutes")
+    with pytest.raises(IdempotencyInFlightError):
+        await _begin(database)
+    await _age(database, "2 minutes")
+    assert await _begin(database) is None
+
+
 @pytest.mark.parametrize("is_given_up", [False, True])
 async def test_a_call_that_was_carried_out_is_not_carried_out_again(
     database: Database, is_given_up: bool

@@ -106,6 +106,18 @@ class IdempotencyRepository:
             body=row.response_body or b"",
         )
 
+    async def count_from_now(self, principal: str, key: str) -> None:
+        """Have a call that was begun at a time to come, of a clock that went back, begin now.
+
+        Else its key would stand, should its process be gone, until that time has come again.
+        """
+        await self._db.execute(
+            update(IdempotencyRow)
+            .filter_by(principal=principal, key=key, response_status=None)
+            .where(IdempotencyRow.created_at > func.clock_timestamp())
+            .values(created_at=func.clock_timestamp())
+        )
+
     async def finish(self, principal: str, key: str, response: StoredResponse) -> None:
         """Keep the answer. The first one stays, should an abandoned call wake up later."""
         await self._db.execute(
