@@ -4,6 +4,8 @@ The first answer is kept for a day per API key. Only success is kept: a call tha
 corrected and sent again with the same key.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
@@ -12,13 +14,21 @@ from typing import Annotated, Final
 from fastapi import Depends, Header, Request, Response, params
 
 from app.deps import services
-from app.errors import FieldProblem, IdempotencyInFlightError, InvalidInputError
-from app.storage.repositories.idempotency import StoredResponse
+from app.errors import (
+    DatabaseUnavailableError,
+    FieldProblem,
+    IdempotencyInFlightError,
+    InvalidInputError,
+)
+from app.storage.database import Database
+from app.storage.repositories.idempotency import ABANDONED_AFTER, StoredResponse
 from app.storage.secrets import SecretBox
 
 _KEY_PATTERN: Final = r"^[!-~]([ -~]{0,253}[!-~])?$"
 #: Larger answers are not kept; those that create something are far below.
 MAX_KEPT_BYTES: Final = 1024 * 1024
+#: Seconds between two notes that a call is still being worked on.
+_ALIVE_S = ABANDONED_AFTER.total_seconds() / 5
 _KEPT_HEADERS: Final = ("content-type", "location", "etag")
 
 
@@ -86,16 +96,28 @@ async def once(
             {**stored.headers, "Idempotent-Replayed": "true"},
         )
     kept: StoredResponse | None = None
+    alive = asyncio.create_task(_keep_alive(database, principal, key))
     try:
         response = await run(request)
         kept = _kept(response, opened.secrets)
     finally:
+        alive.cancel()
+        await asyncio.wait([alive])
         async with database.unit_of_work() as uow:
             if kept is None:
                 await uow.idempotency.forget(principal, key)
             else:
                 await uow.idempotency.finish(principal, key, kept)
     return response
+
+
+async def _keep_alive(database: Database, principal: str, key: str) -> None:
+    """Until cancelled: a call that waits in a line, or imports for minutes, is not lost."""
+    while True:
+        await asyncio.sleep(_ALIVE_S)
+        with contextlib.suppress(DatabaseUnavailableError):
+            async with database.reading() as uow:
+                await uow.idempotency.keep_alive(principal, key)
 
 
 def _kept(response: Response, secrets: SecretBox) -> StoredResponse | None:

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from app.api import idempotency as module
 from app.services.endpoints.service import EndpointService
 from app.storage.database import Database
+from app.storage.repositories.idempotency import IdempotencyRepository
 from tests.api.conftest import Client, NewClient
 
 NEW = {"name": "a", "kind": "scripted"}
@@ -114,6 +116,41 @@ async def test_a_repeat_while_the_first_is_worked_on_is_told_so(
     go_on.set()
     assert second.status_code == 409
     assert second.json()["code"] == "idempotency_in_flight"
+    assert (await first).status_code == 201
+    assert await count(client) == 1
+
+
+async def test_a_call_that_takes_long_is_not_carried_out_beside_itself(
+    client: Client, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_ALIVE_S", 0.01)
+    started, go_on = asyncio.Event(), asyncio.Event()
+    create, keep_alive = EndpointService.create, IdempotencyRepository.keep_alive
+    told = asyncio.Event()
+
+    async def slow(service: EndpointService, spec: Any) -> Any:
+        started.set()
+        await go_on.wait()
+        return await create(service, spec)
+
+    async def alive(keys: IdempotencyRepository, principal: str, key: str) -> None:
+        await keep_alive(keys, principal, key)
+        told.set()
+
+    monkeypatch.setattr(EndpointService, "create", slow)
+    monkeypatch.setattr(IdempotencyRepository, "keep_alive", alive)
+    first = asyncio.create_task(client.post("/v1/endpoints", json=NEW, headers=KEY))
+    await started.wait()
+    async with database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        aged = "UPDATE idempotency_keys SET created_at = created_at - interval '6 minutes'"
+        await connection.execute(aged)
+    for _ in range(2):  # the first may have been told before
+        told.clear()
+        await told.wait()
+    second = await client.post("/v1/endpoints", json=NEW, headers=KEY)
+    assert second.json()["code"] == "idempotency_in_flight"
+    go_on.set()
     assert (await first).status_code == 201
     assert await count(client) == 1
 

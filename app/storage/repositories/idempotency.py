@@ -20,8 +20,8 @@ from app.storage.rows.projects import AuditRow
 
 #: How long an answer is kept.
 KEEP = timedelta(hours=24)
-#: A call without an answer for so long was lost with its process; a repeat takes it over, unless
-#: it was carried out.
+#: A call of which nothing was heard for so long was lost with its process; a repeat takes it over,
+#: unless it was carried out.
 ABANDONED_AFTER = timedelta(minutes=5)
 
 
@@ -115,6 +115,14 @@ class IdempotencyRepository:
             update(IdempotencyRow)
             .filter_by(principal=principal, key=key, response_status=None)
             .where(IdempotencyRow.created_at > func.clock_timestamp())
+            .values(created_at=func.clock_timestamp())
+        )
+
+    async def keep_alive(self, principal: str, key: str) -> None:
+        """Say that the call is still being worked on: nobody shall take it over."""
+        await self._db.execute(
+            update(IdempotencyRow)
+            .filter_by(principal=principal, key=key, response_status=None)
             .values(created_at=func.clock_timestamp())
         )
 
