@@ -15,7 +15,6 @@ from app.calibration.pipeline.card import with_card
 from app.calibration.pipeline.fit import CALIBRATORS, decided, fit, prepared
 from app.calibration.pipeline.plan import MODELS, CalibrationPlan
 from app.engine.multidimensional.curve_knowledge import CURVES
-from app.engine.responses import ResponseTable
 from app.errors import (
     CalibrationError,
     InvalidInputError,
@@ -25,13 +24,16 @@ from app.errors import (
     UnknownNameError,
 )
 from app.records.calibrations import COLUMNS
+from app.records.response_sets import ResponseSet
 from app.services.calibrations.process import fit_in_process
 from app.services.calibrations.runner import MAX_CLAIMS
 from app.services.calibrations.service import Publication
 from app.services.container import Services
+from app.services.responses.service import Trials
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
+from app.storage.repositories.response_sets import ResponseSetRepository
 from tests.services.calibrations import (
     answers,
     claimed,
@@ -87,22 +89,42 @@ async def test_answers_are_read_once_until_they_change(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
-    matrix = services.response_sets.matrix
+    trials = services.response_sets.trials
 
-    async def noted(response_set: str) -> ResponseTable:
-        read.append(response_set)
-        return await matrix(response_set)
+    async def noted(found: ResponseSet) -> Trials:
+        read.append(found.id)
+        return await trials(found)
 
-    monkeypatch.setattr(services.response_sets, "matrix", noted)
+    monkeypatch.setattr(services.response_sets, "trials", noted)
     found = await imported(services, csv_of(answers(60, 5)))
     made = await services.calibrations.create("answers", PLAN)
     await services.calibrations.prepared(found, CalibrationPlan.from_dict(made.settings))
     assert len(read) == 1  # by the API, for the worker as well
 
     newer = await imported(services, csv_of(answers(70, 5, seed=8)))
-    filtered, _ = await services.calibrations.prepared(newer, PLAN)
+    given = await services.calibrations.prepared(newer, PLAN)
     assert len(read) == 2
-    assert filtered.matrix.n_examinees == 70
+    assert given.filtered.matrix.n_examinees == 70
+
+
+async def test_answers_that_come_in_while_they_are_read_are_all_taken(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = await imported(services, csv_of(answers(60, 5)))
+    item_keys, newer = ResponseSetRepository.item_keys, csv_of(answers(70, 8, seed=8))
+
+    async def overtaken(self: ResponseSetRepository, set_id: str) -> list[str]:
+        keys = await item_keys(self, set_id)
+        monkeypatch.undo()
+        await imported(services, newer)
+        return keys
+
+    monkeypatch.setattr(ResponseSetRepository, "item_keys", overtaken)
+    given = await services.calibrations.prepared(found, PLAN)
+
+    now = await services.response_sets.get(found.id)
+    assert given.response_set.revision == now.revision > found.revision
+    assert given.filtered.matrix.n_examinees == now.n_examinees
 
 
 async def test_the_process_gives_what_the_same_calibration_gives_here(services: Services) -> None:

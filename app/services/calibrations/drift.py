@@ -83,8 +83,8 @@ class DriftService:
         found = await self._versions.get(bank, version)
         loaded = await self._versions.load(found.id)
         require_family(loaded)
-        answers = await self._response_sets.get(response_set)
-        table = await self._response_sets.matrix(answers.id)
+        given = await self._response_sets.trials(await self._response_sets.get(response_set))
+        answers, table = given.response_set, await asyncio.to_thread(given.table)
         if table.n_answers == 0:
             raise InvalidInputError(
                 f"Response set {answers.name!r} has no scored answers: collect sessions first."

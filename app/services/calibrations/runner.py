@@ -97,8 +97,9 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         await report({"phase": "reading"})
         asked = CalibrationPlan.from_dict(record.settings)
         source = await patiently(lambda: self._response_sets.get(record.response_set_id))
-        filtered, plan = await patiently(lambda: self._calibrations.prepared(source, asked))
-        plan = await asyncio.to_thread(decided, filtered.matrix, plan)
+        given = await patiently(lambda: self._calibrations.prepared(source, asked))
+        filtered = given.filtered
+        plan = await asyncio.to_thread(decided, filtered.matrix, given.plan)
         if record.part is not None:
             items = parts_for(filtered.matrix, plan)[record.part]
             own = filtered.matrix.select(items=items)
@@ -111,7 +112,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
         fitted = await fit_in_process(filtered.matrix, plan, report, parts=parts)
         result = {
-            "response_set_revision": source.revision,
+            "response_set_revision": given.response_set.revision,
             **fitted.figures,
             "knowledge": fitted.knowledge,
             **_filtering(filtered),

@@ -74,10 +74,16 @@ _KEPT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Prepared:
-    """Answers as a plan wants them; `key` names both."""
+class Prepared:
+    """Answers as a plan wants them.
 
-    key: str
+    Attributes:
+        response_set: Whose, as it was when they were read.
+        filtered: What takes part, and what does not.
+        plan: With the items on whose scale it lands.
+    """
+
+    response_set: ResponseSet
     filtered: Filtered[Any]
     plan: CalibrationPlan
 
@@ -129,7 +135,7 @@ class CalibrationService:
         self._queue = queue
         # Answers take memory: one look at a time, however many ask at once.
         self._looking = asyncio.Lock()
-        self._prepared: _Prepared | None = None
+        self._prepared: tuple[str, Prepared] | None = None
 
     async def create(
         self, response_set: str, plan: CalibrationPlan, publication: Publication | None = None
@@ -148,8 +154,9 @@ class CalibrationService:
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         found = await self._response_sets.get(response_set)
-        filtered, plan = await self.prepared(found, plan)
-        n_parts = len(await asyncio.to_thread(parts_for, filtered.matrix, plan))
+        given = await self.prepared(found, plan)
+        plan = given.plan
+        n_parts = len(await asyncio.to_thread(parts_for, given.filtered.matrix, plan))
         if n_parts == 1:  # that one would be all
             n_parts = 0
         part_ids = [new_id("cal") for _ in range(n_parts)]
@@ -165,16 +172,14 @@ class CalibrationService:
                 await self._queue.enqueue(uow, calibration_id)
         return made
 
-    async def prepared(
-        self, found: ResponseSet, plan: CalibrationPlan
-    ) -> tuple[Filtered[Any], CalibrationPlan]:
+    async def prepared(self, found: ResponseSet, plan: CalibrationPlan) -> Prepared:
         """The answers that take part, and the plan with the items on whose scale it lands.
 
         Who creates a calibration and the worker that runs it want the same, mostly in one process
         and a moment apart: it is kept for that long.
 
         Args:
-            found: The response set, as it is now.
+            found: The response set, as it was a moment ago.
             plan: How it is calibrated.
 
         Raises:
@@ -183,19 +188,20 @@ class CalibrationService:
             UnknownNameError: An anchor that is not in both banks.
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
-        key = json.dumps([found.id, found.revision, plan.to_dict()], sort_keys=True)
+        asked = plan.to_dict()
         async with self._looking:
-            kept = self._prepared
-            if kept is None or kept.key != key:
-                plan = await with_target(plan, self._versions)
-                table = await self._response_sets.matrix(found.id)
-                kept = _Prepared(key, await asyncio.to_thread(prepared, table, plan), plan)
-                del table  # eight times the matrix
-                self._prepared = kept
-                asyncio.get_running_loop().call_later(_KEPT_S, self._forget, kept)
-        return kept.filtered, kept.plan
+            if self._prepared is not None and self._prepared[0] == _key(found, asked):
+                return self._prepared[1]
+            plan = await with_target(plan, self._versions)
+            trials = await self._response_sets.trials(found)
+            # The table is eight times the matrix: nothing holds it any longer than that.
+            filtered = await asyncio.to_thread(lambda: prepared(trials.table(), plan))
+            made = Prepared(trials.response_set, filtered, plan)
+            self._prepared = kept = _key(made.response_set, asked), made
+            asyncio.get_running_loop().call_later(_KEPT_S, self._forget, kept)
+        return made
 
-    def _forget(self, kept: "_Prepared") -> None:
+    def _forget(self, kept: tuple[str, Prepared]) -> None:
         if self._prepared is kept:
             self._prepared = None
 
@@ -376,6 +382,11 @@ class CalibrationService:
         if checks_drift:  # what was there before stays, whether it had new answers or not
             dropped -= frozenset(target.item_ids)
         return carried_over(bank, target, dropped)
+
+
+def _key(found: ResponseSet, plan: Mapping[str, Any]) -> str:
+    """Names the answers of a set under a plan."""
+    return json.dumps([found.id, found.revision, plan], sort_keys=True)
 
 
 def _completed(record: CalibrationRecord, fitted: FittedItems | None) -> FittedItems:

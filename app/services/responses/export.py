@@ -9,8 +9,7 @@ from app.engine.responses import ResponseTable
 from app.exchange.matrices import Trial, write_csv, write_long, write_parquet
 from app.exchange.py_irt import write_py_irt
 from app.exchange.recorded import FIRST_TRIAL
-from app.records.response_sets import StoredSheet
-from app.services.responses.service import ResponseSetService
+from app.services.responses.service import ResponseSetService, Trials
 from app.services.responses.sheets import Sheet
 
 #: Lines are given out in blocks: each block is a message of its own.
@@ -74,7 +73,7 @@ async def export_answers(
     """
     found = await sets.get(response_set)
     if file_format is MatrixFormat.LONG:
-        blocks = _blocks(_long(*await sets.trials(found.id)))
+        blocks = _blocks(_long(await sets.trials(found)))
     else:
         blocks = await asyncio.to_thread(_written, await sets.matrix(found.id), file_format)
     return MatrixFile(f"{found.name}.{file_format.suffix}", file_format.media_type, blocks)
@@ -86,13 +85,13 @@ def _written(table: ResponseTable, file_format: MatrixFormat) -> Iterator[bytes]
     return _blocks(write_csv(table) if file_format is MatrixFormat.CSV else write_py_irt(table))
 
 
-def _long(items: list[str], sheets: list[StoredSheet]) -> Iterator[bytes]:
-    repeated = any(sheet.trial != FIRST_TRIAL for sheet in sheets)
+def _long(found: Trials) -> Iterator[bytes]:
+    repeated = any(sheet.trial != FIRST_TRIAL for sheet in found.sheets)
     trials = (
-        Trial(stored.examinee, stored.trial, Sheet.of_stored(stored).scores(len(items)))
-        for stored in sheets
+        Trial(stored.examinee, stored.trial, Sheet.of_stored(stored).scores(len(found.items)))
+        for stored in found.sheets
     )
-    return write_long(items, trials, repeated=repeated)
+    return write_long(found.items, trials, repeated=repeated)
 
 
 def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.engine.responses import ResponseTable
 from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError, NotFoundError
@@ -60,6 +60,23 @@ class AnswerImportReport:
     new_items: int
     outcomes: dict[str, int]
     without_scores: tuple[str, ...]
+
+
+class Trials(NamedTuple):
+    """The answers of a set at one moment."""
+
+    response_set: ResponseSet
+    items: list[str]
+    """Their names, by position in the sheets."""
+    sheets: list[StoredSheet]
+
+    def table(self) -> ResponseTable:
+        """All scores, of repeated answers the mean; NaN where there is none.
+
+        Raises:
+            InvalidInputError: More cells than fit into memory.
+        """
+        return table_of(self.items, self.sheets, MAX_CELLS)
 
 
 class ResponseSetService:
@@ -172,8 +189,7 @@ class ResponseSetService:
             NotFoundError: No such set.
             InvalidInputError: More cells than fit into memory.
         """
-        items, sheets = await self.trials(response_set)
-        return await asyncio.to_thread(table_of, items, sheets, MAX_CELLS)
+        return await asyncio.to_thread((await self.trials(await self.get(response_set))).table)
 
     async def answers_to(
         self, response_set: str, key: str, *, limit: int
@@ -185,16 +201,23 @@ class ResponseSetService:
         """
         return await answers_to(self._database, response_set, key, limit=limit)
 
-    async def trials(self, response_set: str) -> tuple[list[str], list[StoredSheet]]:
-        """Every answer sheet of a set, repeated answers apart, with the names of its items.
+    async def trials(self, found: ResponseSet) -> Trials:
+        """Every answer of a set as it is now, repeated ones apart.
+
+        Args:
+            found: The set as it was a moment ago.
 
         Raises:
-            NotFoundError: No such set.
+            NotFoundError: It is gone.
         """
         async with self._database.unit_of_work() as uow:
-            found = await uow.response_sets.find(response_set)
-            items = await uow.response_sets.item_keys(found.id)
-            return items, [sheet async for sheet in uow.response_sets.sheets(found.id)]
+            while True:
+                items = await uow.response_sets.item_keys(found.id)
+                sheets = [sheet async for sheet in uow.response_sets.sheets(found.id)]
+                now = await uow.response_sets.find(found.id)
+                if now.revision == found.revision:
+                    return Trials(found, items, sheets)
+                found = now  # answers came in between the one and the other
 
 
 async def import_draft(
