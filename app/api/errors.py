@@ -5,7 +5,6 @@ nearest listed base. `errors(...)` documents a route's problems in OpenAPI from 
 """
 
 import math
-import re
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -20,6 +19,7 @@ from starlette.exceptions import HTTPException
 from app.api.etags import precondition_problem
 from app.api.misspelt import unknown_field
 from app.api.schemas.common import Problem
+from app.api.sentences import sentence
 from app.errors import (
     BlockedAddressError,
     BudgetSpentError,
@@ -237,7 +237,7 @@ async def _on_invalid(request: Request, exc: RequestValidationError) -> JSONResp
             shortened(pointer_of(e["loc"])),
             unknown_field(request, e["loc"])
             if e["type"] == "extra_forbidden" and e["loc"][0] == "body"
-            else _sentence(str(e["msg"])),
+            else sentence(e),
         )
         for e in found[:MAX_PROBLEMS]
     ]
@@ -284,7 +284,3 @@ def pointer_of(loc: Iterable[int | str]) -> str:
     first, *rest = loc
     parts = rest if first == "body" else [first, *rest]
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
-
-
-def _sentence(message: str) -> str:
-    return re.sub(r"^(Value|Assertion) error, ", "", message)

@@ -135,6 +135,30 @@ async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Clien
     assert body["errors"][0]["pointer"] == "/query/limit"
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "detail"),
+    [
+        ("/v1/sessions", {"bank": "b", "concurrency": 0}, "expected a number >= 1, got 0"),
+        ("/v1/sessions", {"bank": "b", "concurrency": "x"}, "expected a whole number, got 'x'"),
+        (
+            "/v1/sessions",
+            {"bank": "b", "preset": "fast"},
+            "expected 'default' or 'atlas', got 'fast'",
+        ),
+        (
+            "/v1/gates",
+            {"session_id": "ses_1", "threshold": 0},
+            "expected an id that begins with ses_, got 'ses_1'",
+        ),
+    ],
+)
+async def test_a_fault_says_what_was_expected_and_what_came(
+    client: Client, path: str, body: dict[str, Any], detail: str
+) -> None:
+    problem = assert_problem(await client.post(path, json=body), 422, "invalid_input")
+    assert [fault["detail"] for fault in problem["errors"]] == [detail]
+
+
 @pytest.mark.parametrize("text", [r"\u0000", r"\ud800"], ids=["NUL", "half a surrogate pair"])
 @pytest.mark.parametrize("place", ['{{"model": "{}"}}', '{{"options": {{"{}": 1}}}}'])
 async def test_text_that_postgres_cannot_store_is_refused(
