@@ -30,8 +30,8 @@ import numpy as np
 from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
-from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import fit, prepared
+from app.calibration.pipeline.card import records_of, tests_of, with_card
+from app.calibration.pipeline.fit import decided, fit, prepared
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
@@ -40,25 +40,34 @@ from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.prediction.combined_score import CombinedScore
 from app.engine.prediction.correction import VersionLearning
 from app.engine.responses import ResponseTable
+from app.engine.simulation.learning import LEAST_EXAMINEES
 from app.engine.simulation.simulate import take
 
 TO_TARGET = {"stopping": {"se": 0.3, "min_items": 5, "max_items": 160}}
 
 
-def calibrated(known, model):
-    """What a published version of these models knows, and which items it has."""
+def calibrated(known, model, *, card=True):
+    """What a published version of these models knows, and which items it has.
+
+    Without the card it knows the same: what the card's designs do is not tried.
+    """
     models, columns = known.shape
     examinees = tuple(f"m{i}" for i in range(models))
     plan = CalibrationPlan(model=model, filters=FilterSettings.none(), report_card=True)
     varied = [j for j in range(columns) if known[:, j].std() > 0.0]
     items = tuple(f"i{j}" for j in varied)
     matrix = prepared(ResponseTable(examinees, items, known[:, varied]), plan).matrix
-    found = with_card(
-        matrix, plan, fit(matrix, plan, lambda _: None), lambda _: None, clock=time.perf_counter
-    )
+    fitted = fit(matrix, plan, lambda _: None)
+    plan = replace(plan, report_card=card)
+    found = with_card(matrix, plan, fitted, lambda _: None, clock=time.perf_counter)
     bank = ItemBank.from_columns(matrix.items, found.columns)
+    learned = VersionLearning.from_dict(found.knowledge)
+    if not card and len(known) >= LEAST_EXAMINEES:
+        plan = decided(matrix, plan)
+        held = tests_of(records_of(matrix, plan, fitted, bank), matrix, plan)
+        learned = VersionLearning(interval_correction=held.correction())
     kept = [int(item[1:]) for item in matrix.items]
-    return bank, VersionLearning.from_dict(found.knowledge), curves_of(bank, found.knowledge), kept
+    return bank, learned, curves_of(bank, found.knowledge), kept
 
 
 def holds(told, truth):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from cachetools import LRUCache
 
-from app.calibration.fit.held_out import Blind, held_out
+from app.calibration.fit.held_out import Blind, HeldOut, held_out
 from app.calibration.fit.report_card import report_card
 from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.matrix import ScoreMatrix
@@ -64,31 +64,9 @@ def with_card(
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
-
-    def without(rows: IntArray) -> Blind:
-        others = np.ones(matrix.n_examinees, dtype=np.bool_)
-        others[rows] = False
-        return calibrator.without(matrix, others, plan, fitted, bank)
-
-    records = Records(
-        scores_of=matrix.answers,
-        without=_remembering(without),
-        curves_without=_remembering(
-            lambda rows: calibrator.learned_curves(
-                np.delete(matrix.answers(), rows, axis=0), [WHOLE_BANK], matrix, plan
-            )
-        ),
-        n_examinees=matrix.n_examinees,
-    )
+    records = records_of(matrix, plan, fitted, bank)
     try:
-        held = held_out(
-            records.scores_of,
-            records.without,
-            records.n_examinees,
-            curves_without=records.curves_without,
-            shifted=calibrator.shifted(matrix, plan),
-            seed=plan.seed,
-        )
+        held = tests_of(records, matrix, plan)
         # Fewer than a card takes still teach intervals: the model's own are too sure of itself.
         knowledge["interval_correction"] = held.correction().to_dict()
         card = report_card(held, plan.seed)
@@ -100,6 +78,54 @@ def with_card(
         seconds = clock() - started
         figures["report_card"] = {**card.to_dict(), "shifts": shifts, "seconds": seconds}
     return Fitted(figures, fitted.columns, knowledge, abilities)
+
+
+def records_of(
+    matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan, fitted: Fitted, bank: ItemBank
+) -> Records:
+    """The examinees of a calibration, and what all but some of them teach.
+
+    Args:
+        matrix: What was calibrated.
+        plan: How, decided.
+        fitted: What came out.
+        bank: The same as a bank.
+    """
+    calibrator = CALIBRATORS[plan.model]
+
+    def without(rows: IntArray) -> Blind:
+        others = np.ones(matrix.n_examinees, dtype=np.bool_)
+        others[rows] = False
+        return calibrator.without(matrix, others, plan, fitted, bank)
+
+    return Records(
+        scores_of=matrix.answers,
+        without=_remembering(without),
+        curves_without=_remembering(
+            lambda rows: calibrator.learned_curves(
+                np.delete(matrix.answers(), rows, axis=0), [WHOLE_BANK], matrix, plan
+            )
+        ),
+        n_examinees=matrix.n_examinees,
+    )
+
+
+def tests_of(
+    records: Records, matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan
+) -> HeldOut:
+    """Tests of examinees held out of a calibration, from which intervals are learned.
+
+    Raises:
+        InvalidInputError: Fewer than 20 examinees.
+    """
+    return held_out(
+        records.scores_of,
+        records.without,
+        records.n_examinees,
+        curves_without=records.curves_without,
+        shifted=CALIBRATORS[plan.model].shifted(matrix, plan),
+        seed=plan.seed,
+    )
 
 
 def _shifts(matrix: ScoreMatrix | ResponseTable, plan: CalibrationPlan) -> list[ShiftPlan]:
