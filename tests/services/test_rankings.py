@@ -9,6 +9,7 @@ from app.errors import AlreadyExistsError, InvalidInputError, InvalidStateError,
 from app.records.endpoints import EndpointSettings, Price
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
+from app.services.sessions.run import SessionRun
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -37,7 +38,17 @@ def priced(model: str, usd_per_1m: float) -> EndpointSpec:
     )
 
 
-async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(services: Services) -> None:
+async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summary = SessionRun.summary
+    told: list[dict[str, Any]] = []
+
+    def noted(self: SessionRun, **when: Any) -> dict[str, Any]:
+        told.append(summary(self, **when))
+        return told[-1]
+
+    monkeypatch.setattr(SessionRun, "summary", noted)
     created = await services.rankings.create(contest())
 
     async with services.database.unit_of_work() as uow:
@@ -46,6 +57,7 @@ async def test_a_new_ranking_waits_with_a_session_for_each_endpoint(services: Se
     assert [member.ranking_member for member in members] == [0, 1, 2]
     assert {(member.status, member.ranking_id) for member in members} == {("queued", created.id)}
     assert len({member.seed for member in members}) == 3
+    assert [member.summary for member in members] == told * 3, "worked out once for all"
     assert created.settings["budget"]["items"] == 150  # half of 100 items for each of three
 
 

@@ -132,6 +132,7 @@ class RankingService:
             )
             for position, endpoint in enumerate(endpoints)
         ]
+        figures = members[0].run().summary(elapsed_s=0.0)  # of all the same: nobody has answered
         ranking_id = new_id("rnk")
         async with self._database.unit_of_work() as uow:
             await uow.rankings.add(
@@ -142,7 +143,7 @@ class RankingService:
                 metadata=spec.metadata,
             )
             for position, draft in enumerate(members):
-                await _add(uow, draft, ranking_id, position)
+                await _add(uow, draft, figures, ranking_id, position)
             await self._queue.enqueue(uow, ranking_id)
             return await uow.rankings.get(ranking_id)
 
@@ -195,12 +196,13 @@ class RankingService:
             seed=_seed_of(record.seed, len(in_it)),
             markers=await self._sessions.markers_of(version),
         )
+        figures = draft.run().summary(elapsed_s=0.0)
         async with self._database.unit_of_work() as uow:
             record = await uow.rankings.get(ranking_id, for_update=True)
             _require_completed(record)
             if len(record.summary["order"]) != len(in_it):
                 raise InvalidStateError(f"Somebody else joined ranking {ranking_id} just now.")
-            await _add(uow, draft, ranking_id, len(in_it))
+            await _add(uow, draft, figures, ranking_id, len(in_it))
             continued = replace(plan, budget=_beyond(record, budget)).to_dict()
             event = SessionEvent("ranking.joined", {"endpoint_id": draft.new.endpoint_id})
             await uow.rankings.reopen(ranking_id, settings=continued, event=event)
@@ -270,11 +272,17 @@ def _seed_of(seed: int, position: int) -> int:
     return int(np.random.default_rng([seed, position]).integers(2**_SEED_BITS))
 
 
-async def _add(uow: UnitOfWork, draft: SessionDraft, ranking_id: str, position: int) -> None:
+async def _add(
+    uow: UnitOfWork,
+    draft: SessionDraft,
+    figures: dict[str, Any],
+    ranking_id: str,
+    position: int,
+) -> None:
     if draft.endpoint is not None:
         await uow.endpoints.add(draft.endpoint)
     member = replace(draft.new, ranking_id=ranking_id, ranking_member=position)
-    await uow.sessions.add(member, summary=draft.run().summary(elapsed_s=0.0))
+    await uow.sessions.add(member, summary=figures)
 
 
 def _with_criterion(sections: Mapping[str, Any], version: LoadedVersion) -> dict[str, Any]:
