@@ -98,9 +98,9 @@ def lint(name: Name, server: AskServerOption = None, server_key: ServerKeyOption
         said[line] = said.get(line, 0) + 1
     for line, times in said.items():
         often = f" ({times} times)" if times > 1 else ""
-        out.print(line + often, markup=False, soft_wrap=True)
+        out.say(line + often)
     show_version(version)
-    err.print(said_of["explanation"], markup=False, soft_wrap=True)
+    err.say(said_of["explanation"])
 
 
 @app.command()
@@ -142,7 +142,7 @@ def export(
     if not bundle and file_format in ("mirt", "csv"):
         _note_formulas(b"".join(blocks))
     if target != "-":
-        out.print(f"Wrote version {number} to {target}.", markup=False, soft_wrap=True)
+        out.say(f"Wrote version {number} to {target}.")
 
 
 @app.command()
@@ -157,7 +157,7 @@ def delete(
     """Delete a bank and free its name. Tests on its versions keep their results."""
     confirm(f"Delete the bank {name!r}?", yes=yes)
     asked(server, server_key, lambda client: client.delete(_path(name), erase=erase))
-    out.print(f"Deleted {name}.", markup=False, soft_wrap=True)
+    out.say(f"Deleted {name}.")
 
 
 def confirm(question: str, *, yes: bool) -> None:
@@ -178,7 +178,7 @@ def show_quarantine(count: int, items: list[dict[str, Any]]) -> None:
         own = f"Item {item['key']!r}: "
         told = [flag["message"].removeprefix(own).removesuffix(".") for flag in item["flags"]]
         why = "; ".join(told) or "-"
-        out.print(f"quarantined {item['key']}: {why}", markup=False, soft_wrap=True)
+        out.say(f"quarantined {item['key']}: {why}")
     if count > min(_SHOWN, len(items)):
         more = count - min(_SHOWN, len(items))
         out.print(f"... and {more:,} more: sextant banks lint lists all", markup=False)
@@ -205,9 +205,9 @@ def show_version(version: Mapping[str, Any]) -> None:
         f"version {version['number']}: {version['response_model']}, scale {version['scale']}, "
         f"{states}"
     )
-    out.print("; ".join([line, *notes]), markup=False, soft_wrap=True)
+    out.say("; ".join([line, *notes]))
     hashed = f"  {version['id']}  sha256 {version['parameters_hash']}"
-    out.print(hashed, markup=False, soft_wrap=True)
+    out.say(hashed)
 
 
 def _ends(stop: Sequence[str]) -> str:

@@ -261,17 +261,14 @@ def _show_report(report: dict[str, Any]) -> None:
         pairs = ", ".join(f"{pair['parameter']} = {pair['item']}" for pair in renamed[:_SHOWN])
         more = ", ..." if len(renamed) > _SHOWN else ""
         line = f"{len(renamed)} parameter names matched as R spells them: {pairs}{more}"
-        out.print(line, markup=False, soft_wrap=True)
+        out.say(line)
     _show_findings(report["findings"], report["n_findings"])
     if report["version"] is not None:
         if "guessed" in report:
-            out.print(report["guessed"], markup=False, soft_wrap=True)
+            out.say(report["guessed"])
         bank_views.show_version(report["version"])
     elif report["items"]["rows_read"]:
-        err.print(
-            "No parameters came in, so there is no new version; --provisional guesses them.",
-            soft_wrap=True,
-        )
+        err.say("No parameters came in, so there is no new version; --provisional guesses them.")
 
 
 def _show_findings(findings: Sequence[dict[str, Any]], count: int) -> None:
@@ -282,7 +279,7 @@ def _show_findings(findings: Sequence[dict[str, Any]], count: int) -> None:
         lines[said] = lines.get(said, 0) + 1
     for (severity, code, message), times in list(lines.items())[:_SHOWN]:
         often = f" ({times} times)" if times > 1 else ""
-        out.print(f"{severity}: {code}: {message}{often}", markup=False, soft_wrap=True)
+        out.say(f"{severity}: {code}: {message}{often}")
     left = count - sum(list(lines.values())[:_SHOWN])
     if left > 0:
         out.print(f"... and {left} more findings: sextant banks lint lists all", markup=False)
@@ -293,4 +290,4 @@ def _show_tally(what: str, tally: dict[str, Any]) -> None:
         return
     reasons = "".join(f", {s['count']} skipped ({s['reason']})" for s in tally["skipped"])
     line = f"{what}: {tally['rows_read']} read, {tally['accepted']} accepted{reasons}"
-    out.print(line, markup=False, soft_wrap=True)
+    out.say(line)

@@ -76,7 +76,7 @@ def watch(
             async for kind, data in client.events(f"{_path(calibration)}/events"):
                 line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
                 if line != told:
-                    err.print(line, markup=False, soft_wrap=True)
+                    err.say(line)
                 told = line
             return await client.get(_path(calibration))
 
@@ -99,7 +99,7 @@ def cancel(
         return await client.post(f"{_path(calibration)}:cancel", None)
 
     found = asked(server, server_key, end)
-    out.print(f"{found['id']} is {found['status']}.", markup=False, soft_wrap=True)
+    out.say(f"{found['id']} is {found['status']}.")
 
 
 @app.command()
@@ -109,7 +109,7 @@ def delete(
 ) -> None:
     """Delete an ended calibration that no bank version was made of."""
     asked(server, server_key, lambda client: client.delete(_path(calibration)))
-    out.print(f"Deleted {calibration}.", markup=False, soft_wrap=True)
+    out.say(f"Deleted {calibration}.")
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -122,7 +122,7 @@ def install(
     if result["n_left_out"]:
         lines.append(f"  {result['n_left_out']} rows with parameters are no items")
     for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+        out.say(line)
     err.print(
         f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}",
         markup=False,
@@ -211,4 +211,4 @@ class _Progress:
             if (file, quarter) in self._told:
                 return
             self._told.add((file, quarter))
-        err.print(what, markup=False, soft_wrap=True)
+        err.say(what)

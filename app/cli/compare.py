@@ -49,17 +49,17 @@ def command(
 
 
 def _show(found: dict[str, Any]) -> None:
-    out.print(f"first   {found['first']['label']}", markup=False, soft_wrap=True)
-    out.print(f"second  {found['second']['label']}", markup=False, soft_wrap=True)
+    out.say(f"first   {found['first']['label']}")
+    out.say(f"second  {found['second']['label']}")
     sure = f"{found['confidence']:.0%}"
     if found["reason"]:
-        out.print(found["reason"], markup=False, soft_wrap=True)
+        out.say(found["reason"])
     for side in ("first", "second"):
         stands = found[side].get("extrapolation")
         if stands and stands["caution"]:
-            out.print(f"Caution, {side}: {stands['caution']}", markup=False, soft_wrap=True)
+            out.say(f"Caution, {side}: {stands['caution']}")
     if found["caution"]:
-        out.print(f"Caution: {found['caution']}", markup=False, soft_wrap=True)
+        out.say(f"Caution: {found['caution']}")
     for what, name in (
         ("score", f"on {found['n_common']} common items"),
         ("theta", f"in ability, scale {found['scale']}"),

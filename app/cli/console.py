@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any, ParamSpec, TypeVar
@@ -34,6 +35,15 @@ class SafeConsole(Console):
         super().__init__(file=file, stderr=stderr, highlight=False, markup=False)
         if not self.is_terminal:
             self.width = _PIPE_COLUMNS
+
+    def say(self, text: str, *, style: str | None = None) -> None:
+        """Print sentences: a terminal breaks them between words, and no address within itself."""
+        if self.is_terminal:
+            text = "\n".join(self._broken(line) for line in text.split("\n"))
+        self.print(text, style=style, soft_wrap=True)
+
+    def _broken(self, line: str) -> str:
+        return textwrap.fill(line, self.width, break_long_words=False, break_on_hyphens=False)
 
     @override
     def render(
@@ -90,12 +100,12 @@ def show_error(error: SextantError) -> None:
     hint = ""
     if (missing := _MISSING.match(error.detail)) is not None:
         hint = f" `sextant {_LISTS[missing[1]]} list` lists all there are."
-    err.print(f"Error: {error.detail}{hint}", style="red", markup=False, soft_wrap=True)
+    err.say(f"Error: {error.detail}{hint}", style="red")
     only = error.problems[0] if len(error.problems) == 1 else None
     if only is not None and only.detail.rstrip(".") in error.detail:
         return  # told already
     for problem in error.problems[:MAX_PROBLEMS_SHOWN]:
-        err.print(f"  {problem.pointer}: {problem.detail}", markup=False, soft_wrap=True)
+        err.say(f"  {problem.pointer}: {problem.detail}")
     hidden = len(error.problems) - MAX_PROBLEMS_SHOWN
     if hidden > 0:
         err.print(f"  ... and {hidden} more")
@@ -103,7 +113,7 @@ def show_error(error: SextantError) -> None:
 
 def show_warning(text: str) -> None:
     """Print what is wrong though the command goes on."""
-    err.print(f"Warning: {text}", style="yellow", markup=False, soft_wrap=True)
+    err.say(f"Warning: {text}", style="yellow")
 
 
 def require_writable(target: str | None) -> None:

@@ -65,7 +65,7 @@ def save(
     )
     write_json(json, saved)
     if json != "-":
-        out.print(f"Saved {saved['name']}  {saved['id']}", markup=False, soft_wrap=True)
+        out.say(f"Saved {saved['name']}  {saved['id']}")
 
 
 @app.command("list")
@@ -163,7 +163,7 @@ def delete(
         await client.delete(f"/v1/endpoints/{endpoint['id']}", erase=erase)
 
     asked(server, server_key, remove)
-    out.print(f"Deleted {name}.", markup=False, soft_wrap=True)
+    out.say(f"Deleted {name}.")
 
 
 def _shown(value: Any) -> str:

@@ -254,7 +254,7 @@ def _tell(begun: dict[str, Any]) -> None:
         if skipped["reason"] != "other_filter"
     ]
     for line in lines:
-        err.print(line, markup=False, soft_wrap=True)
+        err.say(line)
 
 
 def _show(
@@ -265,7 +265,7 @@ def _show(
 ) -> None:
     if calibration is None or version is None:
         failure = (calibration or {}).get("publication_failure") or {"detail": begun["stopped"]}
-        out.print(f"No version: {failure['detail']}", markup=False, soft_wrap=True)
+        out.say(f"No version: {failure['detail']}")
         return
     states, result = version["lint"]["items"], calibration["result"]
     lines = [
@@ -286,7 +286,7 @@ def _show(
             f"{row['theta_mae']:.2f}, {row['coverage95']:.0%} within their 95 % intervals"
         )
     for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+        out.say(line)
     mode = begun["asked"]["mode"]
     kind = " --kind openai_completions" if mode == "loglikelihood" else ""
     err.print(

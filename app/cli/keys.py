@@ -64,7 +64,7 @@ def create(
         markup=False,
         soft_wrap=True,
     )
-    out.print(key["secret"], markup=False, soft_wrap=True)
+    out.say(key["secret"])
 
 
 @app.command("list")
@@ -91,7 +91,7 @@ def revoke(
     """Revoke a key: it is refused from now on."""
     path = f"/v1/api-keys/{quote(key_id, safe='')}"
     asked(server, server_key, lambda client: client.remove(path))
-    err.print(f"Revoked {key_id}.", markup=False, soft_wrap=True)
+    err.say(f"Revoked {key_id}.")
 
 
 @app.command("rotate-secret")

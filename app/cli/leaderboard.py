@@ -42,7 +42,7 @@ def _board(board: dict[str, Any]) -> None:
             (_row(entry) for entry in board["data"]),
         )
     if board["caution"]:
-        err.print(f"Caution: {board['caution']}", markup=False, soft_wrap=True)
+        err.say(f"Caution: {board['caution']}")
     for entry in board["unranked"]:
         err.print(
             f"Not ranked: {who(entry['endpoint'])}. {entry['reason']}",

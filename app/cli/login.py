@@ -48,7 +48,7 @@ def command(
         raise InvalidInputError(f"Not logged in: {error.detail}") from None
     path = keep_login(Target(url, key))
     shown = "100 or more banks" if n_banks == 100 else count(n_banks, "bank")
-    out.print(f"Logged in at {url} ({shown}).", markup=False, soft_wrap=True)
+    out.say(f"Logged in at {url} ({shown}).")
     err.print(f"Kept in {path}; `sextant logout` forgets it.", style="dim", soft_wrap=True)
 
 

@@ -36,7 +36,7 @@ def command(
     settings = Settings()
     url = named.url if named else f"http://{settings.host}:{settings.port}"
     address = f"{url}/{page_of(what)}"
-    out.print(address, markup=False, soft_wrap=True)
+    out.say(address)
     if named is None:
         err.print("If no server runs there: sextant serve", style="dim")
     if sys.stdout.isatty():

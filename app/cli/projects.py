@@ -42,8 +42,8 @@ def create(
     made = asked(
         server, server_key, lambda client: client.post("/v1/projects", body, options=_OPTIONS)
     )
-    err.print(f"Created project {made['name']!r}.", markup=False, soft_wrap=True)
-    out.print(made["id"], markup=False, soft_wrap=True)
+    err.say(f"Created project {made['name']!r}.")
+    out.say(made["id"])
 
 
 @app.command()
@@ -78,7 +78,7 @@ def limit(
 
     changed = asked(server, server_key, set_limits)
     for name, value in changed["limits"].items():
-        out.print(f"{name}  {'-' if value is None else value}", markup=False, soft_wrap=True)
+        out.say(f"{name}  {'-' if value is None else value}")
 
 
 @app.command("list")
@@ -93,7 +93,7 @@ def list_projects(
     write_json(json, {"data": found})
     if json != "-":
         for project in found:
-            out.print(f"{project['id']}  {project['name']}", markup=False, soft_wrap=True)
+            out.say(f"{project['id']}  {project['name']}")
 
 
 @app.command()
@@ -106,7 +106,7 @@ def delete(
 ) -> None:
     """Delete a project that holds nothing, with its keys; or one with all that it holds."""
     asked(server, server_key, lambda client: client.delete(_path(project), erase=erase))
-    err.print(f"Deleted project {project!r}.", markup=False, soft_wrap=True)
+    err.say(f"Deleted project {project!r}.")
 
 
 @app.command()
@@ -128,7 +128,7 @@ def export(
 
     rows = write_archive(file, lambda opened: asyncio.run(read(opened)))
     held = ", ".join(f"{n} {table}" for table, n in rows.items() if n)
-    out.print(f"Wrote {file}: {held}.", markup=False, soft_wrap=True)
+    out.say(f"Wrote {file}: {held}.")
 
 
 async def _exported(project: str, named: Target | None) -> AsyncIterator[bytes]:

@@ -119,12 +119,12 @@ def command(
                 )
             elif entry["reason"] is not None:
                 name = entry["name"] or entry["model"]
-                err.print(f"Not ranked: {name}. {entry['reason']}", markup=False, soft_wrap=True)
+                err.say(f"Not ranked: {name}. {entry['reason']}")
         for entry in ranking["order"]:
             stands = entry["extrapolation"] or {}
             if stands.get("caution"):
                 name = entry["name"] or entry["model"]
-                out.print(f"Caution: {name}. {stands['caution']}", markup=False, soft_wrap=True)
+                out.say(f"Caution: {name}. {stands['caution']}")
         out.print(_cost(ranking), markup=False)
         out.print(f"{ranking['stop_reason']}: {ranking['stop_detail']}", markup=False)
     write_json(json, ranking)
@@ -177,7 +177,7 @@ async def _watch(client: ApiClient, ranking_id: str, *, quiet: bool) -> dict[str
             items = data.get("progress", {}).get("items", 0)
             if items >= shown + _EVERY:
                 shown = items
-                err.print(f"{items} items: {_leading(data)}", markup=False, soft_wrap=True)
+                err.say(f"{items} items: {_leading(data)}")
     return await client.get(f"/v1/rankings/{ranking_id}")
 
 

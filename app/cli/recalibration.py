@@ -77,7 +77,7 @@ def check_join(
     path = _of_version(name, version, "join", **given(response_set=responses))
     look = asked(server, server_key, lambda client: client.get(path))
     if json != "-":
-        out.print(look["explanation"], markup=False, soft_wrap=True)
+        out.say(look["explanation"])
         if look["rank_correlation"] is not None:
             out.print(
                 f"rank correlation of right answers with difficulty: "
@@ -202,7 +202,7 @@ def _of_version(bank: str, version: str | None, *what: str, **query: Any) -> str
 
 
 def _show_drift(look: dict[str, Any]) -> None:
-    out.print(look["verdict"], markup=False, soft_wrap=True)
+    out.say(look["verdict"])
     rows = []
     for item in look["data"][:_SHOWN]:
         if item["z"] is None:

@@ -49,7 +49,7 @@ def command(
     write_blocks(out, [page.encode()])
     write_json(json, figures)
     if out != "-" and json != "-":
-        console.out.print(f"Wrote {out}.", markup=False, soft_wrap=True)
+        console.out.say(f"Wrote {out}.")
 
 
 def _of_file(bank: Path, calibration: Path | None, title: str | None) -> tuple[str, dict[str, Any]]:

@@ -241,7 +241,7 @@ def show(
         rest = entry["n_files"] - min(_SHOWN, len(entry["files"]))
         more = f" and {rest} more" if rest else ""
         line = f"  {entry['at']}  {entry['accepted']} of {entry['rows_read']} from {files}{more}"
-        out.print(line, markup=False, soft_wrap=True)
+        out.say(line)
 
 
 @app.command()
@@ -267,7 +267,7 @@ def export(
 
     write_blocks(target, asked(server, server_key, read))
     if target != "-":
-        out.print(f"Wrote {target}.", markup=False, soft_wrap=True)
+        out.say(f"Wrote {target}.")
 
 
 @app.command()
@@ -281,7 +281,7 @@ def delete(
     """Delete a response set with all its answers, unless a calibration is made from it."""
     confirm(f"Delete the response set {name!r} with all its answers?", yes=yes)
     asked(server, server_key, lambda client: client.delete(_path(name)))
-    out.print(f"Deleted {name}.", markup=False, soft_wrap=True)
+    out.say(f"Deleted {name}.")
 
 
 @asynccontextmanager
@@ -322,7 +322,7 @@ def _show_report(report: dict[str, Any]) -> None:
         err.print("Dry run: nothing was written.")
     for file in report["files"][:_SHOWN]:
         line = f"{file['name']}: {file['format']}, {file['rows_read']} read"
-        out.print(line, markup=False, soft_wrap=True)
+        out.say(line)
     if len(report["files"]) > _SHOWN:
         out.print(f"... and {len(report['files']) - _SHOWN} more files")
     if report["passed_over"]:
@@ -336,13 +336,13 @@ def _show_report(report: dict[str, Any]) -> None:
     for skipped in report["skipped"]:
         out.print(f"{skipped['count']} skipped ({skipped['reason']}):", markup=False)
         for place in skipped["places"][:_SHOWN]:
-            out.print(f"  {place}", markup=False, soft_wrap=True)
+            out.say(f"  {place}")
     without = report["without_scores"]
     if without:
         names = ", ".join(without[:_SHOWN])
         more = ", ..." if len(without) > _SHOWN else ""
         line = f"{len(without)} examinees without a score: {names}{more}"
-        out.print(line, markup=False, soft_wrap=True)
+        out.say(line)
     _show_size(report["response_set"])
 
 

@@ -136,7 +136,7 @@ def delete(
 ) -> None:
     """Delete an ended test with its answers and events."""
     asked(server, server_key, lambda client: client.delete(_path(session)))
-    out.print(f"Deleted {session}.", markup=False, soft_wrap=True)
+    out.say(f"Deleted {session}.")
 
 
 def _path(session: str) -> str:

@@ -93,7 +93,7 @@ def write_report(
     write_blocks(out, [page.encode()])
     write_json(json, document)
     if out != "-" and json != "-":
-        console.out.print(f"Wrote {out}.", markup=False, soft_wrap=True)
+        console.out.say(f"Wrote {out}.")
 
 
 @app.command("check-marks")

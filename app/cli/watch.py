@@ -36,23 +36,19 @@ async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> d
         async for kind, data in events:
             line = progress.take(kind, data)
             if line:
-                err.print(line, markup=False, soft_wrap=True)
+                err.say(line)
     return await client.get(f"/v1/sessions/{session_id}")
 
 
 def announce(session: dict[str, Any]) -> None:
     """What will end a test that begins, and what unreadable answers will count as."""
-    err.print(session["stops_when"], markup=False, soft_wrap=True)
+    err.say(session["stops_when"])
     if session["asked"]["caution"]:
-        err.print(session["asked"]["caution"], markup=False, soft_wrap=True)
+        err.say(session["asked"]["caution"])
     unparsed = session["unparsed"]
     if unparsed["policy"] == "wrong" or unparsed["caution"]:
         alike = ", as when the bank was calibrated" if unparsed["when_calibrated"] else ""
-        err.print(
-            unparsed["caution"] or f"Answers that nobody can read count as wrong{alike}.",
-            markup=False,
-            soft_wrap=True,
-        )
+        err.say(unparsed["caution"] or f"Answers that nobody can read count as wrong{alike}.")
 
 
 def report(session: dict[str, Any]) -> None:

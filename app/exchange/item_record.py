@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from itertools import islice
 from typing import Any, cast, get_args
 
@@ -21,6 +22,8 @@ MAX_CHOICES = 26
 MAX_TAGS = 64
 MAX_TOKENS = 10_000_000
 MAX_DEPTH = 32
+#: Characters of an unknown field's name that are held against those of known ones.
+_MAX_NAME = 100
 # Products of two parameters, and their exponentials, stay numbers.
 MAX_PARAMETER = 1e6
 _LIMITS = dict.fromkeys(("a", "b", "c", "d", "k"), MAX_PARAMETER) | {"intercept": MAX_PARAMETER**2}
@@ -99,7 +102,7 @@ class _ItemParser:
     def parse(self, row: int) -> ItemRecord:
         unknown = self._fields.keys() - FIELDS
         for name in islice(unknown, MAX_PROBLEMS):
-            self._fault(name, f"one of the fields {', '.join(sorted(FIELDS))}", name)
+            self._unknown(name)
         tokens = self._expected_tokens()
         record = ItemRecord(
             key=self._key(),
@@ -116,6 +119,12 @@ class _ItemParser:
         if self._problems.count:
             raise InvalidInputError("The item has faults.", problems=self._problems.kept)
         return record
+
+    def _unknown(self, name: str) -> None:
+        if close := get_close_matches(name[:_MAX_NAME], FIELDS, n=1):
+            self._problems.add(self._place(name), f"no such field; did you mean {close[0]!r}?")
+        else:
+            self._fault(name, f"one of the fields {', '.join(sorted(FIELDS))}", name)
 
     def _fault(self, field: str, expected: str, got: object) -> None:
         shown = repr(got)

@@ -55,3 +55,19 @@ def test_a_narrow_terminal_cuts_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "out", console.SafeConsole(file=screen))
     tables.show_table(("id", "status"), [("ses_01jd0000000000000000000000", "running")])
     assert "ses_01jd0000000000000000000000  running\n" in screen.getvalue()
+
+
+def test_a_terminal_breaks_sentences_between_words_and_no_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    screen = io.StringIO()
+    address = "http://127.0.0.1:8000/sessions/ses_01jd0000000000000000000000"
+    console.SafeConsole(file=screen).say(f"At the latest at fifty questions: {address} tells")
+    assert screen.getvalue().splitlines() == [
+        "At the latest at",
+        "fifty questions:",
+        address,
+        "tells",
+    ]

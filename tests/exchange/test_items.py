@@ -175,6 +175,12 @@ def test_what_is_not_a_plain_json_object_is_a_fault_of_its_row(line: bytes) -> N
     assert pointer.startswith("items.jsonl:2")
 
 
+def test_a_misspelt_field_gets_a_suggestion() -> None:
+    found = faults(jsonl({"key": "q", "promt": "?", "target": "x", "colour": "red"}))
+    assert found["items.jsonl:1:promt"] == "no such field; did you mean 'prompt'?"
+    assert found["items.jsonl:1:colour"].startswith("expected one of the fields a, b, c, choices")
+
+
 @pytest.mark.parametrize("cell", ["nan", "inf", "x", "1e7"])
 def test_a_csv_parameter_that_is_no_finite_number_is_a_fault(cell: str) -> None:
     found = faults(f"key,prompt,b\nq,p,{cell}\n".encode(), name="i.csv")
