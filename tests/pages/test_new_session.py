@@ -26,6 +26,8 @@ async def test_a_test_is_forecast_looked_at_and_started(
     shown = await browser.form(FORM, of=FORM, do="ask", **SCRIPTED, api_key="sk-secret")
     assert "Counts as right" in shown.text
     assert "sk-secret" not in shown.text
+    assert "type it again" in shown.text  # or the test would be begun without it
+    assert "type it again" not in text
     probed = await browser.form(FORM, of=FORM, do="probe", **SCRIPTED)  # though it is not saved
     assert "What the endpoint can do" in probed.text
     for button in ("probe", "ask", "preview"):

@@ -67,6 +67,7 @@ async def _list(
         rows=[EndpointRead.of(one) for one in found.items],
         more=found.has_more,
         values={name: text for name, text in (values or {}).items() if name != "api_key"},
+        key_typed="api_key" in (values or {}),
         problem=problem,
     )
 

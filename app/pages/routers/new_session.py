@@ -131,6 +131,7 @@ async def _form(
         banks=banks,
         endpoints=endpoints,
         values=values,
+        key_typed="api_key" in given,
         found=found,
     )
 
