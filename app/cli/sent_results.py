@@ -96,7 +96,8 @@ def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
     if len(whole) > _PART:
         raise FileFormatError(
             f"{file.name}: is {len(whole):,} bytes when packed, and a request to a server holds "
-            f"{_PART:,}: run this where the server's database is, or write the log in smaller ones."
+            f"{_PART:,}. Run the same command without --server, with the server's DATABASE_URL; or "
+            "have the tool write smaller logs, inspect with --limit 1-500, --limit 501-1000, ..."
         )
     yield _sent(file.name, whole)
 

@@ -188,6 +188,24 @@ async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Serv
         await services.banks.get_bank("whole")
 
 
+async def test_who_may_read_the_texts_comes_with_a_bundle(services: Services) -> None:
+    await made(services)
+    *lines, _ = (await bundle_of(services)).splitlines(keepends=True)
+    await emptied(services)
+    for setting, name in (("visibility", "hidden"), ("visible", "strange")):
+        content = b"".join(lines).replace(
+            b'"bank": {', f'"bank": {{"{setting}": "withheld", '.encode(), 1
+        )
+        content += line({"sha256": hashlib.sha256(content).hexdigest()})
+        sent = SentFile("whole.jsonl", content)
+        if setting == "visibility":
+            await services.bundles.import_file(sent, name)
+            assert (await services.banks.get_bank(name)).bank.visibility == "withheld"
+        else:
+            with pytest.raises(FileFormatError, match="the setting 'visible', which is not known"):
+                await services.bundles.import_file(sent, name)
+
+
 async def test_a_withheld_bank_gives_none(services: Services) -> None:
     await made(services)
     overview = await services.banks.get_bank("whole")

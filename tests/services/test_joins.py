@@ -7,6 +7,8 @@ import pytest
 
 from app.engine.bank import ItemBank
 from app.exchange.recorded import SourceFile
+from app.reports.joins import join_sentence
+from app.reports.session.page import render as session_page
 from app.reports.version.page import render
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
@@ -76,6 +78,8 @@ async def test_one_session_is_enough_where_its_answers_tell(
                 session = await services.manual_sessions.answer(session.id, answer)
             told = (await services.joins.look(bank)).check
             session_report = await services.session_reports.report(session.id, reveal=True)
+            assert session_report.join == told
+            assert join_sentence(told) in session_page(session_report)
             warned = [caution.code for caution in session_report.warnings]
             version_report = await services.version_reports.report(bank)
             assert version_report.join == told

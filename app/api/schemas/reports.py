@@ -91,6 +91,10 @@ class SessionReportRead(Output):
     warnings: list[Caution] = Field(description="Reasons to trust the result less.")
     items: list[AskedItem] = Field(description="The first 300; `/responses` has all.")
     n_asked: int
+    join: JoinCheck | None = Field(
+        description="Whether the parameters belong to the questions, by all answers of live "
+        "sessions on the version so far, and how many wrong joins so many would find."
+    )
 
     @classmethod
     def of(cls, report: SessionReport) -> Self:

@@ -158,6 +158,7 @@ def session_report(
         ),
         items=_items(asked, figures, known),
         n_asked=len(asked),
+        join=known.join,
     )
 
 

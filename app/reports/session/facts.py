@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from app.engine.inference.join import JoinCheck
 from app.reports.plain import plain
 
 
@@ -190,6 +191,8 @@ class SessionReport:
         tasks: The largest first; `n_tasks` counts all.
         figures: The session's progress, usage, outcomes, pretest, person_fit and rescore.
         items: The first of them; `n_asked` counts all.
+        join: What all answers to the version so far say of its parameters; None where nobody
+            looked.
     """
 
     identity: SessionIdentity
@@ -207,6 +210,7 @@ class SessionReport:
     warnings: tuple[Caution, ...]
     items: tuple[AskedItem, ...]
     n_asked: int
+    join: JoinCheck | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; numbers that are not finite become null."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from app.reports.document import document
 from app.reports.figures import UNPARSED_WORDS, interval_note
+from app.reports.joins import join_sentence
 from app.reports.markup import Markup, Node, el, join
 from app.reports.parts import count, number, percent, section, signed, table
 from app.reports.session.charts import trace_chart
@@ -168,6 +169,8 @@ def _origin(report: SessionReport) -> Markup:
     ]
     if report.score is not None:
         rows.insert(4, ["Predicted score by", report.score.method])
+    if report.join is not None:
+        rows.insert(2, ["Parameters and questions", join_sentence(report.join)])
     if identity.parent_id is not None:
         what = {
             "extend": "goes on from",

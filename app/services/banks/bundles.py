@@ -30,6 +30,8 @@ from app.storage.database import Database
 
 _PAGE = 1000
 _SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pretest_items")
+#: Of another shape; and who sees the texts, which no export gives away where they are withheld.
+_SETTINGS_TOO = ("prompt", "metadata", "default_scorer", "visibility")
 _VERSION = ("response_model", "scale", "parameters_hash", "provisional", "notes")
 _NOT_TOLD = ("knowledge", "dropped", "response_set_revision")
 
@@ -143,8 +145,13 @@ def read_sent_bundle(name: str, attachments: Sequence[bytes], output: BinaryIO) 
 
 def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[BankSpec, BankImport]:
     try:
+        if unknown := bank.keys() - {*_SETTINGS, *_SETTINGS_TOO}:
+            raise FileFormatError(
+                f"{name}: the bank has the setting {min(unknown)!r:.100}, which is not known here."
+            )
         spec = BankSpec(
             **{field: bank[field] for field in (*_SETTINGS, "prompt", "metadata")},
+            visibility=bank.get("visibility", OPEN),
             default_scorer=ScorerSpec(**bank["default_scorer"]),
         )
         knowledge = dict(version["knowledge"])
