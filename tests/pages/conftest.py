@@ -16,6 +16,7 @@ from tests.api.conftest import (  # noqa: F401 (fixtures of the API are those of
     logs,
 )
 from tests.pages.browser import Browser, logged_in
+from tests.pages.chromium import chromium  # noqa: F401
 
 NewBrowser = Callable[..., Awaitable[Browser]]
 

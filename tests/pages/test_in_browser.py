@@ -1,30 +1,21 @@
 """Pages in a real browser: a test from the log-in to its result by keyboard alone, and each page
 looked at for faults of access, of layout, and of what it loads."""
 
-import asyncio
 import json
-import shutil
-import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
-import uvicorn
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page
 
-from app.main import ApiServer, create_app
 from app.pages.routers import ROUTERS
 from app.pages.routing import PageRoute
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
-from app.worker.loop import running_worker
 from tests.demo_bank import install_demo_bank
+from tests.pages.chromium import Watched, served
 
 pytestmark = pytest.mark.slow
 
@@ -37,50 +28,6 @@ _CUT = """[...document.querySelectorAll('main *')].filter(one =>
 _BYTES = """performance.getEntriesByType('resource').concat(
     performance.getEntriesByType('navigation')
 ).reduce((sum, one) => sum + one.decodedBodySize, 0)"""
-
-
-@dataclass
-class Watched:
-    """What a page says and asks for beside what it shows."""
-
-    base: str
-    told: list[str] = field(default_factory=list)
-
-    def watch(self, page: Page) -> None:
-        page.on("console", lambda message: self.told.append(message.text))
-        page.on("pageerror", lambda error: self.told.append(str(error)))
-        page.on(
-            "request",
-            lambda request: (
-                None
-                if request.url.startswith((self.base, "data:"))
-                else self.told.append(request.url)
-            ),
-        )
-
-
-@pytest.fixture
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    return found
-
-
-@asynccontextmanager
-async def served(settings: Settings, database: Database) -> AsyncIterator[str]:
-    """The pages over HTTP, with a worker."""
-    app = create_app(settings, database, background=running_worker)
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2)
-    server = ApiServer(config, app)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await serving
-        listener.close()
 
 
 async def focus(page: Page, selector: str) -> None:
@@ -99,21 +46,15 @@ def _fixed_pages() -> set[str]:
 
 
 async def test_a_test_by_keyboard_and_every_page_for_everybody(
-    settings: Settings, database: Database, chromium: str, tmp_path: Path
+    settings: Settings, database: Database, chromium: Browser
 ) -> None:
     await install_demo_bank(database)
     _, secret = await ApiKeyService(database).create(name="<i>me</i>", scopes=["admin"])
-    async with served(settings, database) as base, async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
-        )
-        try:
-            watched = Watched(base)
-            path = await _by_keyboard(browser, watched, secret)
-            hostile = await _hostile(base, secret, path[-30:])
-            await _for_everybody(browser, watched, secret, path, hostile)
-        finally:
-            await browser.close()
+    async with served(settings, database) as base:
+        watched = Watched(base)
+        path = await _by_keyboard(chromium, watched, secret)
+        hostile = await _hostile(base, secret, path[-30:])
+        await _for_everybody(chromium, watched, secret, path, hostile)
     assert watched.told == []
 
 

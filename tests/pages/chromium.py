@@ -1,0 +1,67 @@
+"""Pages over HTTP, and the browser that looks at them."""
+
+import asyncio
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import uvicorn
+from playwright.async_api import Browser, Page, async_playwright
+
+from app.main import ApiServer, create_app
+from app.settings import Settings
+from app.storage.database import Database
+from app.worker.loop import running_worker
+
+
+@dataclass
+class Watched:
+    """What a page says and asks for beside what it shows."""
+
+    base: str
+    told: list[str] = field(default_factory=list)
+
+    def watch(self, page: Page) -> None:
+        page.on("console", lambda message: self.told.append(message.text))
+        page.on("pageerror", lambda error: self.told.append(str(error)))
+        page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((self.base, "data:"))
+                else self.told.append(request.url)
+            ),
+        )
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Browser]:
+    """The system's Chromium, without a window."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def served(settings: Settings, database: Database, port: int = 0) -> AsyncIterator[str]:
+    """The address of the pages over HTTP, with a worker; a port of nobody's if it is not said."""
+    app = create_app(settings, database, background=running_worker)
+    listener = socket.create_server(("127.0.0.1", port))
+    config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2)
+    server = ApiServer(config, app)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()

@@ -1,0 +1,138 @@
+"""The whole round in a real browser that runs no script: all but what lives works."""
+
+import asyncio
+
+import httpx2
+import pytest
+from playwright.async_api import Browser, Page
+
+from app.services.api_keys import ApiKeyService
+from app.settings import Settings
+from app.storage.database import Database
+from tests.demo_bank import install_demo_bank
+from tests.pages.chromium import Watched, served
+from tests.services.calibrations import answers, csv_of
+
+#: Chromium's notes on a form that is refused, and on a log-out.
+_NO_FAULTS = ("422 (Unprocessable Entity)", 'Cleared data types: "cache".')
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fits_here")]
+
+
+async def test_from_the_log_in_to_a_gate(
+    settings: Settings, database: Database, chromium: Browser
+) -> None:
+    await install_demo_bank(database)
+    _, secret = await ApiKeyService(database).create(name="me", scopes=["admin"])
+    async with served(settings, database) as base:
+        watched = Watched(base)
+        context = await chromium.new_context(java_script_enabled=False)
+        page = await context.new_page()
+        page.set_default_timeout(60_000)
+        watched.watch(page)
+        calibration = await _calibrated(base, secret)
+
+        await page.goto(f"{base}/endpoints")
+        await page.fill("#key", secret)
+        await page.click("button.main")
+        for name in ("first", "second"):
+            await _save_endpoint(page, name)
+        tests = [await _test(page, base, name) for name in ("first", "second")]
+        await page.goto(f"{base}/compare?first={tests[0]}")
+        await page.click("tbody a")
+        await page.wait_for_selector("text=common questions")
+        await _publish(page, f"{base}/calibrations/{calibration}")
+        await _rank(page, base)
+        await page.goto(f"{base}/gates")
+        await page.fill("[name=session_id]", tests[0])
+        await page.fill("[name=threshold]", "-5")
+        await page.click("button.main:text('Make the gate')")
+        assert await page.inner_text("h1") == "Go"
+        await page.click("text=Log out")
+        await page.wait_for_url("**/login")
+        await context.close()
+    assert [told for told in watched.told if not told.endswith(_NO_FAULTS)] == []
+
+
+async def _calibrated(base: str, secret: str) -> str:
+    """A calibration is begun by a call: no page does that."""
+    headers = {"Authorization": f"Bearer {secret}"}
+    async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:
+        file = {"name": "scores.csv", "content": csv_of(answers(80))}
+        await client.post("/response-sets", json={"name": "arc"})
+        await client.post("/response-sets/arc/imports", json={"files": [file]})
+        asked = {"response_set": "arc", "report_card": False, "model": "1pl"}
+        made = await client.post("/calibrations", json=asked)
+    assert made.status_code == 202, made.text
+    return str(made.json()["id"])
+
+
+async def _until(page: Page, there: str) -> None:
+    """Load the page again by its own link until something stands there."""
+    async with asyncio.timeout(60):
+        while not await page.locator(there).count():
+            await page.click("noscript a:text('Load again')")
+
+
+async def _save_endpoint(page: Page, name: str) -> None:
+    await page.click("nav a:text('Endpoints')")
+    await page.fill("[name=name]", name)
+    await page.select_option("[name=kind]", "scripted")
+    await page.fill("[name=model]", f"scripted-{name}")
+    await page.fill("[name=rpm]", "many")
+    await page.click("button:text('Save')")
+    await page.wait_for_selector("[role=alert]")  # what was typed stays
+    await page.fill("[name=rpm]", "")
+    await page.click("button:text('Save')")
+    await page.click("button:text('Probe it')")
+    await page.wait_for_selector("text=It answered in")
+
+
+async def _test(page: Page, base: str, endpoint: str) -> str:
+    """Id of a test of it, from its forecast to its report."""
+    await page.click("nav a:text('Endpoints')")
+    await page.click(f"th a:has-text('{endpoint}')")
+    await page.click("text=Test it")
+    await page.fill("[name=max_items]", "12")
+    for button, found in (
+        ("Forecast", "#forecast .cards"),
+        ("What it will ask", "#found pre, #found p"),
+        ("Probe the endpoint", "#found li"),
+    ):
+        await page.click(f"button:text('{button}')")
+        await page.wait_for_selector(found)
+        assert await page.input_value("[name=max_items]") == "12"
+    await page.click("button:text-is('Start')")
+    await page.wait_for_url("**/sessions/ses_*")
+    await _until(page, "text=Before you rely on it")
+    here = page.url
+    await page.click("text=Question by question")
+    await page.click("article a:text('all of it, and its curve')")
+    await page.wait_for_selector("text=was marked")
+    return here.removeprefix(f"{base}/sessions/")
+
+
+async def _publish(page: Page, path: str) -> None:
+    await page.goto(path)
+    await _until(page, "[name=bank]")
+    await page.fill("[name=bank]", "published")
+    await page.click("button:text('Publish')")
+    await page.wait_for_url("**/banks/*/versions/1")
+    await page.click("a.button.main")
+    await page.fill("[name=text]", "q12")
+    await page.click("button:text('Show')")
+    assert await page.locator("tbody tr").count() == 1
+    await page.click("tbody a")
+    await page.wait_for_selector("text=How it was answered")
+
+
+async def _rank(page: Page, base: str) -> None:
+    await page.click("nav a:text('Rankings')")
+    await page.click("text=New ranking")
+    for box in await page.locator("[type=checkbox]").all():
+        await box.check()
+    await page.select_option("[name=bank]", label="demo (360 items)")
+    await page.fill("[name=max_items]", "12")
+    await page.click("button:text('Start')")
+    await page.wait_for_url("**/rankings/rnk_*")
+    await _until(page, ".state.completed")
