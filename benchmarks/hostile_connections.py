@@ -74,7 +74,7 @@ async def slow_bodies(client: httpx2.AsyncClient) -> None:
 
 async def slow_forms(client: httpx2.AsyncClient) -> None:
     kind = ("Content-Type: application/x-www-form-urlencoded", "Content-Length: 60000")
-    origin = f"Origin: http://127.0.0.1:{client.base_url.port}"
+    origin = "Origin: http://127.0.0.1"  # as the host says
     await _held(client, _request("POST /login", *kind, origin), then=b"a")
 
 
@@ -95,7 +95,8 @@ async def endless_heads(client: httpx2.AsyncClient) -> None:
 
 
 async def endless_trailers(client: httpx2.AsyncClient) -> None:
-    begin = _request("POST /v1/banks", "Transfer-Encoding: chunked")
+    kind = "Content-Type: application/json"
+    begin = _request("POST /v1/banks", kind, "Transfer-Encoding: chunked")
     await _held(client, begin + b"1\r\n{\r\n0\r\n", then=b"X-Trailer: a\r\n" * 9999, pause_s=0.01)
 
 

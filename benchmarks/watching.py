@@ -1,7 +1,8 @@
 """A probe beside a server: how long `/healthz` takes, and the memory of the server's processes.
 
 It is a process of its own, which asks an idle server of nothing as well: where that one is slow
-too, the machine is busy.
+too, the machine is busy. And it tells for how long of the longest answer the server's first thread
+could have run but had no core: to processes of the server, or to whatever else the machine does.
 
     python benchmarks/watching.py URL PID
 """
@@ -28,9 +29,14 @@ ASK_EVERY_S, LOOK_EVERY = 0.05, 5
 
 @dataclass
 class Seen:
-    """The longest answers of `/healthz` and of a server that has nothing to do, and the memory."""
+    """The longest answers of `/healthz` and of a server that has nothing to do, and the memory.
+
+    Attributes:
+        no_core_ms: Of the longest answer, while the event loop waited for a core.
+    """
 
     slowest_ms: float = 0.0
+    no_core_ms: float = 0.0
     idle_ms: float = 0.0
     memory_mb: float = 0.0
 
@@ -48,7 +54,8 @@ class Watch:
         for line in self.process.stdout:
             seen = json.loads(line)
             with self.lock:
-                self.seen.slowest_ms = max(self.seen.slowest_ms, seen["ms"])
+                if seen["ms"] > self.seen.slowest_ms:
+                    self.seen.slowest_ms, self.seen.no_core_ms = seen["ms"], seen["no_core_ms"]
                 self.seen.idle_ms = max(self.seen.idle_ms, seen["idle_ms"])
                 self.seen.memory_mb = max(self.seen.memory_mb, seen["mb"])
 
@@ -67,11 +74,15 @@ def probe(url: str, pid: int) -> None:
         if os.fork() == 0:
             answer_at_once(listening)
     while True:
-        ms, idle_ms = asked_ms(f"{url}/healthz"), asked_ms(idle)
+        waited = waited_for_a_core_ms(pid)
+        ms = asked_ms(f"{url}/healthz")
+        no_core_ms = waited_for_a_core_ms(pid) - waited
+        idle_ms = asked_ms(idle)
         if looks % LOOK_EVERY == 0:
             memory = sum(map(pss_mb, tree(pid)))
         looks += 1
-        print(json.dumps({"ms": ms, "idle_ms": idle_ms, "mb": memory}), flush=True)
+        said = {"ms": ms, "no_core_ms": no_core_ms, "idle_ms": idle_ms, "mb": memory}
+        print(json.dumps(said), flush=True)
         time.sleep(ASK_EVERY_S)
 
 
@@ -83,6 +94,13 @@ def asked_ms(url: str) -> float:
     except OSError:
         return 60_000.0
     return (time.perf_counter() - began) * 1000
+
+
+def waited_for_a_core_ms(thread: int) -> float:
+    """How long a thread has been ready to run without running, ever since it began."""
+    with contextlib.suppress(OSError, IndexError):
+        return int(Path(f"/proc/{thread}/schedstat").read_text().split()[1]) / 1e6
+    return 0.0
 
 
 def answer_at_once(listening: socket.socket) -> NoReturn:
