@@ -22,6 +22,8 @@ ItemIndex = NewType("ItemIndex", int)
 
 DEFAULT_SCALE = "logit"
 MAX_PROBLEMS = 50
+#: Slope or intercept, either way: of much larger ones information has no finite square.
+LARGEST = 1e9
 _HINT_POOL = 10_000  # ids searched for a near miss: enough to help, cheap on the largest banks
 
 
@@ -301,6 +303,7 @@ def _check(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
     _raise_if_any(
         _repeated(item_ids),
         *(_not_finite(name, values, item_ids) for name, values in arrays.items()),
+        *(_too_large(name, arrays[name], item_ids) for name in ("a", "intercept")),
         (
             len(bent),
             (
@@ -345,6 +348,18 @@ def _not_finite(name: str, values: FloatArray, item_ids: tuple[str, ...]) -> _Fa
     return len(places), (
         FieldProblem(
             f"/items/{i}/{name}", f"item {item_ids[i]!r}: {name} is {values[i]}, not a number"
+        )
+        for i in places
+    )
+
+
+def _too_large(name: str, values: FloatArray, item_ids: tuple[str, ...]) -> _Faults:
+    places = np.flatnonzero(np.isfinite(values) & (np.abs(values) > LARGEST))
+    return len(places), (
+        FieldProblem(
+            f"/items/{i}/{name}",
+            f"item {item_ids[i]!r}: {name} is {values[i]:g}, expected at most {LARGEST:g} either "
+            "way",
         )
         for i in places
     )

@@ -105,7 +105,7 @@ def test_what_cannot_be_done_is_one_clear_message(
         (b'{"key": "q", "prompt": "p", "b": NaN}', "NaN is not a number of JSON"),
         (b'{"key": "q", "prompt": "p"}\n{"key": "q", "prompt": "p2"}', "which row 1 has too"),
         (b'{"key": "q", "prompt": "' + b"x" * 10_000_000 + b'"}', "at most 1048576 bytes"),
-        (b'{"key": "q", "prompt": "p", "scorer": "nope"}', "Unknown scorer 'nope'"),
+        (b'{"key": "q", "prompt": "p", "scorer": "nope"}', "items:1:scorer: Unknown scorer 'nope'"),
     ],
 )
 def test_a_faulty_item_file_is_refused_with_the_place(

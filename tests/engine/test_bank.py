@@ -60,6 +60,8 @@ def test_items_are_found_by_id_and_near_misses_are_named() -> None:
     [
         ({"a": [1.0, np.nan, 1.0]}, "/items/1/a", "'y': a is nan"),
         ({"b": [0.0, 0.0, np.inf]}, "/items/2/b", "'z': b is inf"),
+        ({"a": [1.0, 1e300, 1.0], "b": [0.0] * 3}, "/items/1/a", "'y': a is 1e+300, expected at"),
+        ({"b": [0.0, 0.0, -1e10]}, "/items/2/intercept", "'z': intercept is 1e+10"),
         ({"c": [0.0, 0.0, -0.1]}, "/items/2", "c=-0.1"),
         ({"c": [1.2, 0.0, 0.0]}, "/items/0", "c=1.2"),
         ({"d": [1.0, 1.0, 1.1]}, "/items/2", "d=1.1"),

@@ -333,7 +333,10 @@ def check_scorers(records: Iterable[ItemRecord], faults: Faults) -> None:
             place = f"items:{record.row}:scorer" if record.row else "/scorer"
             problems.append(FieldProblem(place, faults[spec].detail))
     if problems:
-        raise InvalidInputError(problems[0].detail, problems=problems[:MAX_PROBLEMS])
+        first = problems[0]
+        raise InvalidInputError(
+            f"{first.pointer}: {first.detail}", problems=problems[:MAX_PROBLEMS]
+        )
 
 
 def parameters_of(request: BankImport) -> ItemBank | None:
