@@ -4,7 +4,6 @@ import pytest
 import sacrebleu
 from hypothesis import example, given
 from hypothesis import strategies as st
-from rouge_score import rouge_scorer
 
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark
@@ -34,6 +33,8 @@ PAIRS = [
 @example(*PAIRS[3])
 @example(*PAIRS[4])
 def test_rouge_l_equals_the_rouge_score_package(answer: str, target: str) -> None:
+    from rouge_score import rouge_scorer  # it loads half a second of NLTK
+
     expected = rouge_scorer.RougeScorer(["rougeL"]).score(target, answer)["rougeL"].fmeasure
     ours = RougeL().similarity(answer, [target])
     if ours is None:  # a target without words, of which the package makes a 0
@@ -43,6 +44,8 @@ def test_rouge_l_equals_the_rouge_score_package(answer: str, target: str) -> Non
 
 
 def test_rouge_l_takes_the_best_target_as_the_package_does() -> None:
+    from rouge_score import rouge_scorer
+
     targets = [target for _, target in PAIRS]
     for answer, _ in PAIRS:
         package = rouge_scorer.RougeScorer(["rougeL"])

@@ -40,6 +40,12 @@ async def connected(services: Services) -> psycopg.AsyncConnection[tuple[()]]:
     return await psycopg.AsyncConnection.connect(services.database.conninfo, autocommit=True)
 
 
+async def under_way(services: Services, ranking_id: str) -> bool:
+    """Whether answers have moved it."""
+    events = await services.rankings.events(ranking_id)
+    return any(event.type == "ranking.updated" for event in events)
+
+
 async def member_ids(services: Services, ranking_id: str) -> list[str]:
     async with services.database.unit_of_work() as uow:
         return [member.id for member in await uow.sessions.of_ranking(ranking_id)]
@@ -240,7 +246,7 @@ async def test_a_ranking_of_which_nobody_answers_fails_and_says_why(
 async def test_a_cancelled_ranking_stops_its_sessions(working: Services) -> None:
     slow = [scripted(theta=theta, seed=1, latency_ms=100) for theta in (0.0, 0.1)]
     created = await working.rankings.create(contest(endpoints=slow))
-    await asyncio.sleep(0.5)
+    await shown(lambda: under_way(working, created.id))
 
     cancelled = await working.rankings.cancel(created.id)
 
@@ -260,12 +266,7 @@ async def test_a_ranking_is_cancelled_while_a_step_of_it_waits_for_its_row(
 ) -> None:
     slow = [scripted(theta=theta, seed=1, latency_ms=50) for theta in (0.0, 0.1)]
     created = await working.rankings.create(contest(endpoints=slow))
-
-    async def is_under_way() -> bool:
-        events = await working.rankings.events(created.id)
-        return any(event.type == "ranking.updated" for event in events)
-
-    await shown(is_under_way)
+    await shown(lambda: under_way(working, created.id))
     async with await connected(working) as watching, working.database.unit_of_work() as uow:
         await uow.rankings.get(created.id, for_update=True)
 

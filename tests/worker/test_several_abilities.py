@@ -69,7 +69,7 @@ class Api:
 
     async def ended(self, path: str) -> dict[str, Any]:
         """The resource once its work is completed."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while True:
                 found: dict[str, Any] = (await self.http.get(path)).json()
                 if found["status"] in ("completed", "failed", "cancelled"):
