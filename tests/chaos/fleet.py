@@ -18,7 +18,10 @@ from unittest.mock import patch
 import psycopg
 import psycopg.conninfo
 
+from app.records.api_keys import Scope
+from app.services.api_keys import ApiKeyService
 from app.storage import embedded
+from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 from tests.chaos.clock import Clock
@@ -206,6 +209,24 @@ def small_disk(folder: Path, missing: dict[str, str]) -> Iterator[Path]:
             subprocess.run([unmount, "--lazy", str(disk)], check=True)
 
 
+def _clock(stack: contextlib.AsyncExitStack, folder: Path, missing: dict[str, str]) -> Clock | None:
+    """A clock that all processes started from now on have, until the stack is closed."""
+    try:
+        clock = Clock(folder)
+    except FileNotFoundError:
+        missing["clock"] = "there is no C compiler"
+        return None
+    with patch.dict(os.environ, clock.environment):
+        preloaded.cache_clear()
+        preloaded()  # whose children have its libraries, and so our clock
+    stack.callback(preloaded.cache_clear)
+    # What a server is started with is the same for all; here it gets our clock.
+    stack.callback(dict.update, embedded._ENVIRONMENT, dict(embedded._ENVIRONMENT))
+    stack.callback(dict.clear, embedded._ENVIRONMENT)
+    embedded._ENVIRONMENT.update(clock.environment)
+    return clock
+
+
 @contextlib.asynccontextmanager
 async def running_fleet(
     folder: Path,
@@ -216,24 +237,17 @@ async def running_fleet(
     fault_rate: float = 0.15,
     n_workers: int = 2,
     n_apis: int = 2,
+    with_clock: bool = True,
 ) -> AsyncIterator[Fleet]:
-    """Start everything in an empty folder that other users may enter; all is gone at the end."""
+    """Start everything in an empty folder that other users may enter; all is gone at the end.
+
+    With a clock, what Sextant's processes load is loaded anew: it must be loaded under that clock.
+    """
     missing: dict[str, str] = {}
     async with contextlib.AsyncExitStack() as stack:
         disk = stack.enter_context(small_disk(folder, missing))
-        try:
-            clock = Clock(folder)
-        except FileNotFoundError:
-            clock, missing["clock"] = None, "there is no C compiler"
+        clock = _clock(stack, folder, missing) if with_clock else None
         ours = clock.environment if clock else {}
-        with patch.dict(os.environ, ours):
-            preloaded.cache_clear()
-            preloaded()  # whose children have its libraries, and so our clock
-        stack.callback(preloaded.cache_clear)
-        # What a server is started with is the same for all; here it gets our clock.
-        stack.callback(dict.update, embedded._ENVIRONMENT, dict(embedded._ENVIRONMENT))
-        stack.callback(dict.clear, embedded._ENVIRONMENT)
-        embedded._ENVIRONMENT.update(ours)
         postgres = EmbeddedPostgres(disk / "pg")
         await stack.enter_async_context(postgres)
         await asyncio.to_thread(upgrade, postgres.url)
@@ -275,13 +289,11 @@ async def running_fleet(
         options = [word for name, value in words.items() for word in (f"--{name}", str(value))]
         command = ["python", "-m", "tests.chaos.model_server", *options]
         fleet.model, fleet.model_url = program("model", command, {}), f"http://127.0.0.1:{port}/v1"
-        made = await asyncio.create_subprocess_exec(
-            *(str(Path(sys.executable).with_name("sextant")), "keys", "create", "chaos"),
-            env={**common, "DATABASE_URL": postgres.url},
-            stdout=subprocess.PIPE,
+        database = Database(postgres.url, pool_size=1)
+        _, fleet.api_key = await ApiKeyService(database).create(
+            name="chaos", scopes=[Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
         )
-        said, _ = await made.communicate()
-        fleet.api_key = said.decode().strip()
+        await database.dispose()
         for each in fleet.programs:
             each.start()
             stack.push_async_callback(each.end)

@@ -69,12 +69,14 @@ class Client:
                 self.refused.append(f"{method} {path}: {status} {answer.text[:300]}")
             await asyncio.sleep(0.2)
 
-    async def prepare(self) -> None:
-        """The bank, and the answers that are calibrated."""
+    async def prepare(self, *, calibrates: bool) -> None:
+        """The bank, and the answers that are calibrated, if any are."""
         await self.call("POST", "/v1/banks", {"name": "chaos"}, fine=[409])
         rows = "\n".join(map(json.dumps, bank_items()))
         files = {"items": {"content": rows}, "parameters": {"content": bank_parameters()}}
         await self.call("POST", "/v1/banks/chaos/imports", files)
+        if not calibrates:
+            return
         await self.call("POST", "/v1/response-sets", {"name": "chaos"}, fine=[409])
         file = {"name": "scores.csv", "content": csv_of(answers(400, 30))}
         await self.call("POST", "/v1/response-sets/chaos/imports", {"files": [file]})

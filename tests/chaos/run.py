@@ -65,7 +65,11 @@ async def run(
         TimeoutError: The work does not come to an end, though everything is mended.
     """
     async with running_fleet(
-        folder, seed=seed, lease_s=size.lease_s, latency_s=size.latency_s
+        folder,
+        seed=seed,
+        lease_s=size.lease_s,
+        latency_s=size.latency_s,
+        with_clock=size.clocks > 0,
     ) as fleet:
         faults = plan(
             seed,
@@ -93,7 +97,7 @@ async def _run(
 
     async with httpx2.AsyncClient(timeout=20, trust_env=False) as http:
         client = Client(fleet, http)
-        await client.prepare()
+        await client.prepare(calibrates=size.calibrations > 0)
         looking = asyncio.create_task(look())
         working = asyncio.create_task(
             work(
