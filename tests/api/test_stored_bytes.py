@@ -1,9 +1,10 @@
 """What a project stores is counted as it is, whatever came, was edited, copied and went."""
 
-from sqlalchemy import text
+from sqlalchemy import delete, text
 
 from app.acting import DEFAULT_PROJECT
 from app.storage.database import Database
+from app.storage.rows.endpoints import KeptAnswerRow
 from app.storage.scoping import of_opened
 from tests.api.by_hand import answered
 from tests.api.conftest import Client
@@ -23,6 +24,7 @@ _PRESENT = text("""
             coalesce(pg_column_size(answer_text), 0) + coalesce(pg_column_size(raw_text), 0)
             + coalesce(pg_column_size(reasoning), 0) + coalesce(pg_column_size(method), 0)
         ), 0) FROM administrations)
+        + (SELECT coalesce(sum(pg_column_size(answer)), 0) FROM kept_answers)
 """).execution_options(**of_opened("all"))
 
 
@@ -52,8 +54,14 @@ async def test_what_came_was_edited_copied_and_went_is_counted_as_it_is_stored(
 
     session = await posted(client, "/v1/sessions", MANUAL)
     before = await counted()
+    async with database.unit_of_work() as uow:
+        await uow.answers.keep("a call", {"text": LONG}, session_id=session["id"])
     await answered(client, session["id"], {"response": LONG}, {"response": "x"})
-    assert await counted() > before
+    after = await counted()
+    assert after > before
+    async with database.unit_of_work() as uow:
+        await uow._db.execute(delete(KeptAnswerRow))
+    assert before < await counted() < after
     assert await grows("POST", f"/v1/sessions/{session['id']}:replay", {})
 
     sets = await posted(client, "/v1/response-sets", {"name": "answers"})
