@@ -46,7 +46,7 @@ async def run(app: FastAPI, calibration_id: str) -> None:
 
 
 async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> None:
-    await recorded(client, csv_of(answers(80)))
+    await recorded(client, csv_of(answers(50)))
     made = await started(
         client,
         model="2pl",
@@ -63,7 +63,7 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     assert found["status"] == "completed", found["failure"]
     result = found["result"]
     assert result["converged"]
-    assert result["kept"] == {"items": 12, "examinees": 80}
+    assert result["kept"] == {"items": 12, "examinees": 50}
     assert result["dropped_items"] == {"n": 0, "reasons": {}, "listed": []}
     assert {family["model"] for family in result["comparison"]} == {"1pl", "2pl"}
     assert result["comparison"][0]["bic"] <= result["comparison"][1]["bic"]
@@ -79,15 +79,15 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     assert [row["design"] for row in result["report_card"]["rows"]][-2:] == ["default", "random"]
     fifth, half, families = result["report_card"]["shifts"]
     assert (fifth["hold_out"], fifth["n_learned"], fifth["n_examinees"]) == (
-        *("strongest_fifth", 64),
-        16,
+        *("strongest_fifth", 40),
+        10,
     )
     assert [row["design"] for row in half["rows"]] == ["default", "v_optimal"]
     assert half["rows"][0]["accuracy_mae"] < 0.2
     assert (families["rows"], families["reason"][:23]) == ([], "No families are known: ")
-    page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=77")).json()
-    assert [row["position"] for row in page["data"]] == [78, 79]
-    assert (page["last_position"], page["has_more"]) == (79, False)
+    page = (await client.get(f"{URL}/{made['id']}/abilities?limit=2&after=47")).json()
+    assert [row["position"] for row in page["data"]] == [48, 49]
+    assert (page["last_position"], page["has_more"]) == (49, False)
 
     published = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "arc"})
     assert published.status_code == 201, published.text
