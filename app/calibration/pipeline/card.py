@@ -11,12 +11,13 @@ from app.calibration.fit.report_card import report_card
 from app.calibration.fit.shifts import Records, Shift, ShiftPlan, by_family, by_strength, tried
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.multidimensional.score_curves import strongest_first
+from app.calibration.multidimensional.score_intervals import LEAST_ANSWERED, LEAST_EXAMINEES
 from app.calibration.pipeline.fit import CALIBRATORS, decided
 from app.calibration.pipeline.fitted import ExamineeAbilities, Fitted, Report
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.estimation.batch import whole_bank_abilities
-from app.engine.models.base import IntArray
+from app.engine.models.base import FloatArray, IntArray
 from app.engine.multidimensional.knowledge import with_abilities
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.responses import ResponseTable
@@ -27,6 +28,8 @@ _BLOCK_ROWS = 512
 #: Banks calibrated without some examinees that are kept: the strongest are held out twice.
 _REMEMBERED = 4
 T = TypeVar("T")
+#: Share of the score's variance that goes with theta, below which theta is about something else.
+_LEAST_COMMON = 0.5
 #: So many quantiles tell a distribution well enough.
 _QUANTILES = 101
 
@@ -63,6 +66,7 @@ def with_card(
     bank = with_abilities(ItemBank.from_columns(matrix.items, fitted.columns), fitted.knowledge)
     abilities = _abilities(matrix, bank)
     figures = dict(fitted.figures)
+    figures["warnings"] = [*figures["warnings"], *not_the_score(abilities, matrix.answers())]
     knowledge = {**fitted.knowledge, "reference_abilities": _distribution(abilities)}
     records = records_of(matrix, plan, fitted, bank)
     try:
@@ -166,6 +170,29 @@ def _abilities(matrix: ScoreMatrix | ResponseTable, bank: ItemBank) -> ExamineeA
     return ExamineeAbilities(
         theta=thetas, se=np.where(np.isfinite(errors), errors, np.nan), score=means
     )
+
+
+def not_the_score(abilities: ExamineeAbilities, answers: FloatArray) -> list[str]:
+    """A warning where less than half of the score's variance goes with theta.
+
+    Args:
+        abilities: Of the examinees.
+        answers: Theirs, shape (n_examinees, n_items), NaN where there is none; of those alone who
+            answered most of it scores compare.
+    """
+    whole = np.mean(~np.isnan(answers), axis=1) >= LEAST_ANSWERED
+    theta, score = abilities.theta[whole], abilities.score[whole]
+    if theta.size < LEAST_EXAMINEES or not (theta.std() > 0.0 and score.std() > 0.0):
+        return []
+    together = float(np.corrcoef(theta, score)[0, 1])
+    if together > 0.0 and together**2 >= _LEAST_COMMON:
+        return []
+    return [
+        "The ability that these items measure is not the score: among the examinees the two "
+        f"correlate by {together:.2f}. What sets some of them apart on many items is something "
+        "else, such as a way of answering, and rank orders by theta and by score will differ. "
+        "Measure the score (selection.criterion: v_optimal), not theta."
+    ]
 
 
 def _distribution(abilities: ExamineeAbilities) -> dict[str, Any]:
