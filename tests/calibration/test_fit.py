@@ -103,6 +103,12 @@ def test_with_many_missing_answers_m2_is_missing_for_a_stated_reason_but_srmsr_i
     assert 0 < fit.srmsr < 0.2
 
 
+def test_m2_of_few_examinees_asks_for_no_more_than_there_are() -> None:
+    matrix = simulate(6, Family.TWO_PL, 40, 8, missing=0.1).matrix
+    fit = goodness_of_fit(matrix, _calibrated(matrix))
+    assert "M2 needs at least 40 examinees" in fit.m2_missing
+
+
 def test_m2_needs_degrees_of_freedom() -> None:
     matrix = simulate(7, Family.THREE_PL, 800, 5).matrix
     with pytest.raises(CalibrationError, match="no degrees of freedom"):

@@ -151,16 +151,16 @@ def m2_of(matrix: ScoreMatrix, calibration: Calibration) -> M2:
 
 def _complete_subset(matrix: ScoreMatrix) -> tuple[IntArray, IntArray]:
     order = np.argsort(-matrix.answers_per_item(), kind="stable")
-    best = 0
+    best, least = 0, min(LEAST_COMPLETE, matrix.n_examinees)
     for size in _SUBSET_SIZES:
         # Among twice as many items with the most answers, those spread over the difficulties.
         columns = _spread(matrix, order[: max(2 * size, matrix.n_items // 2)], size)
         rows = np.flatnonzero((matrix.scores[:, columns] != MISSING).all(axis=1))
-        if len(rows) >= min(LEAST_COMPLETE, matrix.n_examinees) and len(rows) > 1:
+        if len(rows) >= least and len(rows) > 1:
             return columns, rows
         best = max(best, len(rows))
     raise CalibrationError(
-        f"M2 needs at least {LEAST_COMPLETE} examinees who answered all of 8 items, got {best}."
+        f"M2 needs at least {least} examinees who answered all of 8 items, got {best}."
     )
 
 
