@@ -142,6 +142,10 @@ def test_each_fault_is_named_by_its_pointer(
     assert words in problems(document)[pointer]
 
 
+def test_a_number_of_items_below_none_is_no_fault_of_another_field() -> None:
+    assert set(problems({"stopping": {"max_items": -3}})) == {"/stopping/max_items"}
+
+
 def test_all_faults_are_reported_at_once() -> None:
     faults = problems({"budget": {"usd": -1}, "stopping": {"se": 0}, "x": 1})
     assert set(faults) == {"/budget/usd", "/stopping/se", "/x"}

@@ -267,7 +267,7 @@ def _moved_limits(said: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[st
     least, most = said.get("min_items"), said.get("max_items")
     moved = {}
     if isinstance(most, int) and most < preset["min_items"]:
-        moved["min_items"] = most
+        moved["min_items"] = max(most, 0)  # what is wrong with `most` is said of it alone
     if isinstance(least, int) and least > preset["max_items"]:
         moved["max_items"] = least
     return moved
