@@ -158,7 +158,10 @@ def _take_for(request: Request, caller: Caller | None, works_in: str | None) -> 
         caller=caller,
         works_in=works_in,
         visit=visit,
-        csrf=hashlib.sha256(f"{visit} {login}".encode(errors="replace")).hexdigest(),
+        # Of the project too: a form that was loaded for one is not carried out in another.
+        csrf=hashlib.sha256(
+            f"{visit} {login} {works_in or ''}".encode(errors="replace")
+        ).hexdigest(),
         can_leave=request.app.state.services.settings.auth != "off",
     )
     return known
@@ -183,7 +186,7 @@ async def own_form(request: Request) -> dict[str, str]:
     """The fields of a form that one of our pages sent; an empty field is left out.
 
     Raises:
-        MissingScopeError: Another site sent it, or it is of another login.
+        MissingScopeError: Another site sent it, or it is of another login or project.
         InvalidInputError: It is too long.
     """
     known: dict[str, str] | None = getattr(request.state, "form", None)
@@ -207,8 +210,8 @@ async def own_form(request: Request) -> dict[str, str]:
     who = await visitor(request)
     if not hmac.compare_digest(fields.pop(CSRF_FIELD, "").encode(), who.csrf.encode()):
         raise MissingScopeError(
-            "This form is not one of this browser's present login. Go back, load the page again, "
-            "and send it once more."
+            "This form is not one of this browser's present login and project. Go back, load the "
+            "page again, and send it once more."
         )
     request.state.form = fields
     return fields

@@ -9,6 +9,7 @@ from app.services.api_keys import ApiKeyService
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from tests.api.conftest import Client
+from tests.pages.browser import csrf_in
 from tests.pages.conftest import NewBrowser
 
 THEIRS = "theirs-alone"
@@ -94,12 +95,17 @@ async def test_a_key_of_all_projects_works_in_the_one_that_the_browser_has_chose
     assert "Project: <bdi>default</bdi>" in (await over_all.get("/banks")).text
     assert "of-the-other" not in (await over_all.get("/banks")).text
     assert "Other &lt;i&gt;" in (await over_all.get("/projects")).text
+    loaded = csrf_in((await over_all.get("/")).text)
     chosen = await over_all.form("/projects", of="/projects", project=other.id)
     assert chosen.headers["location"] == "/"
     assert {"HttpOnly", "SameSite=lax"} <= set(chosen.headers["set-cookie"].split("; "))
     shown = (await over_all.get("/banks")).text
     assert "of-the-other" in shown
     assert "Project: <bdi>Other &lt;i&gt;</bdi>" in shown
+    # What was filled in for the first project is not carried out in the second.
+    refused = await over_all.send_form("/endpoints", csrf=loaded, name="mine", kind="scripted")
+    assert refused.status_code == 403
+    assert "present login and project" in refused.text
     over_all.cookies.set(PROJECT_COOKIE, "prj_" + "9" * 26, domain="sextant.test")
     assert "Project: <bdi>default</bdi>" in (await over_all.get("/banks")).text
 

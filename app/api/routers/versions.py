@@ -235,7 +235,8 @@ async def get_drift(
     other items show. If every item had leaked alike, the examinees would merely look abler: a
     signal needs items that did not leak.
     """
-    return DriftRead.of(await drifts.look(bank, version, response_set), limit=limit)
+    look = await drifts.look(bank, version, response_set)
+    return await asyncio.to_thread(DriftRead.of, look, limit=limit)
 
 
 @router.get(
