@@ -148,9 +148,9 @@ def database_url(_shared_database: SharedDatabase) -> Iterator[str]:
 
 @pytest.fixture
 async def database(database_url: str, _shared_database: SharedDatabase) -> AsyncIterator[Database]:
-    """The same as a `Database`; it keeps idle connections for the next test."""
+    """The same as a `Database`; its connections are closed at the end."""
     yield _shared_database.database
-    await _shared_database.rest()
+    await _shared_database.database.dispose()
 
 
 @pytest.fixture

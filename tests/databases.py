@@ -4,24 +4,19 @@ Emptying costs a hundredth of making a new one: what does it is a function of th
 called over one connection whose plans are made once.
 """
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
-from typing import Any
 
 import psycopg
-from sqlalchemy import event, make_url
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy import make_url
 
-from app.storage import database as storage
 from app.storage.database import Database
 
 _numbers = count(1)
-_POOL_SIZE = 5
 
-#: Removes all rows and ends all connections but those at rest, so that whoever is left in it holds
-#: no lock. Foreign keys are not looked at while everything goes.
+#: Removes all rows and ends all other connections, so that whoever is left in it holds no lock.
+#: Foreign keys are not looked at while everything goes.
 _MAKE_EMPTYING = """
     DO $$
     DECLARE deletions text;
@@ -33,12 +28,11 @@ _MAKE_EMPTYING = """
             INTO deletions FROM pg_tables
             WHERE schemaname IN ('public', 'procrastinate') AND tablename <> 'alembic_version';
         EXECUTE format($make$
-            CREATE FUNCTION kept.make_empty(resting int[]) RETURNS void LANGUAGE plpgsql
+            CREATE FUNCTION kept.make_empty() RETURNS void LANGUAGE plpgsql
             SET session_replication_role = replica AS $body$
             BEGIN
                 PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
-                    WHERE datname = current_database() AND pid <> pg_backend_pid()
-                    AND pid <> ALL (resting);
+                    WHERE datname = current_database() AND pid <> pg_backend_pid();
                 %s
                 UPDATE public.projects SET limits = '{}', retention = '{}', revision = 1;
             END $body$ $make$, deletions);
@@ -88,8 +82,6 @@ class SharedDatabase:
         self._schema: object = None
         self._connection: psycopg.Connection | None = None
         self._database: Database | None = None
-        self._connections: dict[ConnectionPoolEntry, psycopg.AsyncConnection] = {}
-        self._was_full = False
 
     @property
     def url(self) -> str:
@@ -104,28 +96,8 @@ class SharedDatabase:
     def database(self) -> Database:
         """The same, opened: what it has learned of Postgres and of our statements stays."""
         if self._database is None:
-            self._database = Database(self.url, pool_size=_POOL_SIZE)
-            pool = self._database._engine.sync_engine
-            event.listen(pool, "connect", self._note)
-            event.listen(pool, "close", lambda _, entry: self._connections.pop(entry, None))
-            event.listen(pool, "checkout", self._look_whether_it_is_full)
+            self._database = Database(self.url, pool_size=5)
         return self._database
-
-    async def rest(self) -> None:
-        """Close what a test has opened, but for idle connections with which the next one goes on.
-
-        Each new one costs Postgres a process that has yet to read its catalogue. They are asked
-        whether they live before they are used, as after any rest.
-        """
-        pool: Any = self.database._engine.pool
-        # A queue in which somebody waited belongs to the event loop of that test.
-        if self._was_full or pool.checkedout():
-            await self.database.dispose()
-            self._connections.clear()
-            self._was_full = False
-        for entry, connection in self._connections.items():
-            entry.info[storage._LAST_USE] = 0.0
-            connection.lock = asyncio.Lock()
 
     def empty(self) -> None:
         """Take out what a test has left; a database with other tables is given up."""
@@ -135,8 +107,7 @@ class SharedDatabase:
         except psycopg.errors.UndefinedTable:
             is_whole = False
         if is_whole:
-            resting = [each.info.backend_pid for each in self._connections.values()]
-            connection.execute("SELECT kept.make_empty(%s)", [resting])
+            connection.execute("SELECT kept.make_empty()")
         else:
             self.close()
 
@@ -144,18 +115,8 @@ class SharedDatabase:
         """Remove the database; the next one is new."""
         if self._connection is not None:
             self._connection.close()
-        for connection in self._connections.values():
-            connection.pgconn.finish()
-        self._connections.clear()
         self._open.close()
         self._url = self._database = self._connection = None
-
-    def _note(self, connection: Any, entry: ConnectionPoolEntry) -> None:
-        self._connections[entry] = connection.driver_connection
-
-    def _look_whether_it_is_full(self, *_: object) -> None:
-        pool: Any = self.database._engine.pool
-        self._was_full |= pool.checkedout() == 2 * _POOL_SIZE
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.broken:
