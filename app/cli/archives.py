@@ -1,18 +1,17 @@
-"""An export on its way into a file: whole, or not there."""
+"""An export on its way into a file."""
 
 import json
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from app.errors import FileFormatError, InvalidInputError
+from app.errors import FileFormatError
+from app.new_file import new_file
 
 
 def write_archive(path: Path, fill: Callable[[IO[bytes]], None]) -> dict[str, int]:
-    """Make a ZIP file with a manifest, mode 0600.
+    """Make a ZIP file with a manifest, whole or not at all.
 
     Args:
         path: Where; nothing may be there.
@@ -25,25 +24,14 @@ def write_archive(path: Path, fill: Callable[[IO[bytes]], None]) -> dict[str, in
         InvalidInputError: The file is there already, or cannot be written.
         FileFormatError: What was written breaks off.
     """
-    try:
-        if path.exists():
-            raise InvalidInputError(f"{path} is there already: choose another name, or move it.")
-        descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                fill(file)
-            rows = _rows(partial)
-            os.link(partial, path)  # fails when somebody else was first, unlike a rename
-        finally:
-            Path(partial).unlink()
-    except OSError as exc:
-        raise InvalidInputError(f"{path} cannot be written: {exc.strerror}.") from exc
-    return rows
+    with new_file(path) as file:
+        fill(file)
+        return _rows(file)
 
 
-def _rows(name: str) -> dict[str, int]:
+def _rows(file: IO[bytes]) -> dict[str, int]:
     try:
-        with zipfile.ZipFile(name) as archive:
+        with zipfile.ZipFile(file) as archive:
             parts = json.loads(archive.read("manifest.json"))["parts"]
             return {table: part["rows"] for table, part in parts.items()}
     except (zipfile.BadZipFile, KeyError) as exc:

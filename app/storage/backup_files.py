@@ -7,7 +7,6 @@ written last, so that a file that breaks off is none.
 import contextlib
 import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from app.errors import FileFormatError, InvalidInputError
+from app.new_file import new_file
 
 _FORMAT = 1
 _DUMP, _MANIFEST = "database.dump", "manifest.json"
@@ -52,7 +52,7 @@ class Manifest:
 
 
 def write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
-    """Make the file, mode 0600, whole or not at all.
+    """Make the file, whole or not at all.
 
     Args:
         path: Where; nothing may be there.
@@ -65,22 +65,9 @@ def write(path: Path, manifest: Manifest, dump: Iterable[bytes]) -> int:
     Raises:
         InvalidInputError: The file is there already, or cannot be written.
     """
-    try:
-        if path.exists():
-            raise InvalidInputError(f"{path} is there already: choose another name, or move it.")
-        descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(descriptor, "w+b") as file:
-                _fill(file, manifest, dump)
-                size = file.tell()
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(partial, path)  # fails when somebody else was first, unlike a rename
-        finally:
-            Path(partial).unlink()
-    except OSError as exc:
-        raise InvalidInputError(f"{path} cannot be written: {exc.strerror}.") from exc
-    return size
+    with new_file(path) as file:
+        _fill(file, manifest, dump)
+        return file.tell()
 
 
 def _fill(file: IO[bytes], manifest: Manifest, dump: Iterable[bytes]) -> None:

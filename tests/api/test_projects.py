@@ -17,7 +17,7 @@ from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.scoping import of_opened
 from tests.api.conftest import BASE_URL, Client
-from tests.services.catalog import PARAMETERS, QUESTIONS, write_entry
+from tests.services.catalog import write_entry, write_files
 
 ITEMS = "\n".join(
     json.dumps({"key": f"q{n}", "prompt": f"theirs-{n}?", "target": "x"}) for n in range(4)
@@ -127,9 +127,7 @@ class Member:
 @pytest.fixture
 def settings(settings: Any, tmp_path: Any) -> Any:
     """With one entry in the catalogue, which nothing has to be fetched for."""
-    folder = write_entry(tmp_path / "catalog", '{file = "test.jsonl"}', '{file = "irt.csv"}')
-    (folder / "test.jsonl").write_bytes(QUESTIONS)
-    (folder / "irt.csv").write_bytes(PARAMETERS)
+    folder = write_files(write_entry(tmp_path / "catalog"))
     return settings.model_copy(update={"catalog": folder})
 
 

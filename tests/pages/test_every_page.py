@@ -21,7 +21,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from tests.api.test_projects import NOWHERE, STOPPING, Member, furnished, posted
 from tests.pages.browser import Browser, logged_in
-from tests.services.catalog import PARAMETERS, QUESTIONS, write_entry
+from tests.services.catalog import write_entry, write_files
 
 _SCOPES: Final[tuple[ScopeName, ...]] = ("read", "run", "banks:write")
 #: A question of their bank, or an answer to one.
@@ -198,9 +198,7 @@ async def test_each_page_refuses_a_key_without_its_scopes(app: FastAPI, database
 @pytest.fixture
 def settings(settings: Settings, tmp_path: Path) -> Settings:
     """With the catalogue that a project is furnished from."""
-    folder = write_entry(tmp_path / "catalog", '{file = "test.jsonl"}', '{file = "irt.csv"}')
-    (folder / "test.jsonl").write_bytes(QUESTIONS)
-    (folder / "irt.csv").write_bytes(PARAMETERS)
+    folder = write_files(write_entry(tmp_path / "catalog"))
     return settings.model_copy(update={"catalog": folder})
 
 
