@@ -97,6 +97,16 @@ class TestEntry:
         assert set(CATALOGUE) == {"gsm8k", "arc_challenge", "hellaswag", "winogrande"}
         assert not any(listed.own for listed in CATALOGUE.values())
 
+    def test_all_that_is_fetched_for_them_is_held_against_a_hash(self) -> None:
+        fetched = [
+            source
+            for listed in CATALOGUE.values()
+            for _, group, _ in listed.entry.groups()
+            for source in group.files
+            if source.file is None
+        ]
+        assert all(source.git_blob or source.sha256 for source in fetched)
+
     @pytest.mark.parametrize(
         ("old", "new", "said"),
         [
