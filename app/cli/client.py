@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import httpx2
 
-from app.errors import FieldProblem, InvalidInputError, SextantError, UnreachableError
+from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError, UnreachableError
 
 #: Seconds between two looks at a session's events.
 _POLL_S = 0.2
@@ -227,7 +227,16 @@ class ApiClient:
         problems = [FieldProblem(entry["pointer"], entry["detail"]) for entry in document["errors"]]
         if len(problems) == 1 and problems[0].pointer.startswith("/path/"):
             raise ApiError(_no_such(problems[0].pointer, path), kind="not_found")
-        raise ApiError(document["detail"], kind=document["code"], problems=problems)
+        detail = document["detail"]
+        if document["code"] == UnauthenticatedError.code:
+            detail = self._key_wanted(detail)
+        raise ApiError(detail, kind=document["code"], problems=problems)
+
+    def _key_wanted(self, detail: str) -> str:
+        """In the command line's words, where a key comes from."""
+        if "Authorization" not in self._http.headers:
+            detail = f"The Sextant server at {self._http.base_url} asks for an API key."
+        return f"{detail} Set SEXTANT_API_KEY, or `sextant login {self._http.base_url}`."
 
     def _unreachable(self, error: httpx2.HTTPError) -> UnreachableError:
         return UnreachableError(

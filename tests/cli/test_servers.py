@@ -112,6 +112,9 @@ def test_commands_on_a_server_need_no_database(
             await asyncio.to_thread(use, local, secret)
 
     def use(local: LocalServer, secret: str) -> None:
+        keyless = sextant("sessions", "list", "--server", local.base_url)
+        assert keyless.exit_code == 2
+        assert f"{local.base_url} asks for an API key. Set SEXTANT_API_KEY," in keyless.stderr
         refused = sextant("login", local.base_url, given="sxt_wrong\n")
         assert refused.exit_code == 2
         assert "Not logged in: The API key is not known here." in refused.stderr
