@@ -9,7 +9,13 @@ from urllib.parse import unquote
 
 import httpx2
 
-from app.errors import FieldProblem, InvalidInputError, SextantError, UnauthenticatedError, UnreachableError
+from app.errors import (
+    FieldProblem,
+    InvalidInputError,
+    SextantError,
+    UnauthenticatedError,
+    UnreachableError,
+)
 
 #: Seconds between two looks at a session's events.
 _POLL_S = 0.2
