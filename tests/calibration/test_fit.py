@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import kstest, ncx2
 
 from app.calibration.fit import goodness
-from app.calibration.fit.goodness import goodness_of_fit, m2_of, verdict
+from app.calibration.fit.goodness import M2, Goodness, goodness_of_fit, m2_of, verdict
 from app.calibration.fit.item_fit import item_fit, local_dependence
 from app.calibration.logistic.calibrate import Calibration, CalibrationSettings, calibrate
 from app.calibration.logistic.curves import Family, probabilities
@@ -120,6 +120,36 @@ def test_m2_needs_degrees_of_freedom() -> None:
 )
 def test_thresholds_have_words(value: float, word: str) -> None:
     assert verdict(value) == word
+
+
+@pytest.mark.parametrize(
+    ("rmsea", "lo", "hi", "n", "word"),
+    [
+        (0.03, 0.01, 0.06, 500, "good"),
+        (0.03, 0.0, 0.09, 500, "too few to tell"),
+        (0.09, 0.06, 0.12, 500, "marginal"),
+        (0.13, 0.0, 0.24, 12, "too few to tell"),
+        (0.15, 0.085, 0.2, 12, "poor"),
+        (0.0, 0.0, 0.05, 30, "too few to tell"),
+    ],
+)
+def test_a_word_is_said_where_the_interval_allows_it(
+    rmsea: float, lo: float, hi: float, n: int, word: str
+) -> None:
+    m2 = M2(
+        statistic=1.0, df=9, p_value=0.5, rmsea=rmsea, rmsea_lo=lo, rmsea_hi=hi, n_items=9,
+        n_examinees=n,
+    )  # fmt: skip
+    assert Goodness(m2=m2, m2_missing="", srmsr=0.01, srmsr_items=9).verdict == word
+
+
+def test_without_m2_the_word_is_that_of_srmsr_beyond_chance() -> None:
+    matrix = simulate(6, Family.TWO_PL, 1000, 20, missing=0.7).matrix
+    fit = goodness_of_fit(matrix, _calibrated(matrix))
+    # Of about 90 answers to each pair, of which every correlation is off by a tenth.
+    assert fit.srmsr_chance == pytest.approx(0.105, abs=0.01)
+    assert fit.srmsr == pytest.approx(fit.srmsr_chance, rel=0.1)
+    assert fit.verdict == "too few to tell"
 
 
 @pytest.mark.slow

@@ -119,7 +119,8 @@ class FitRead(Output):
     )
     verdict: str = Field(
         description="RMSEA in a word, SRMSR without it, `variance_r2` of continuous scores: good, "
-        "acceptable, marginal, poor, unknown."
+        "acceptable, marginal, poor; `too few to tell` where the interval reaches further than "
+        "into the next word, or fewer than 100 examinees look better than poor; unknown."
     )
 
 

@@ -31,6 +31,11 @@ LEAST_COMPLETE = 300  # examinees with answers to all items of M2, for its asymp
 _SUBSET_SIZES = (60, 40, 30, 20, 12, 8)
 _RMSEA_LEVELS = (0.95, 0.05)  # ends of a 90 % interval
 _VERDICTS = ((0.05, "good"), (0.08, "acceptable"), (0.10, "marginal"))
+_WORDS = (*(word for _, word in _VERDICTS), "poor")
+TOO_FEW = "too few to tell"
+#: Examinees from which a word better than `poor` is said: parameters bend to the answers of fewer,
+#: and even the interval calls two abilities in one bank good.
+_LEAST_TOLD = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +72,31 @@ class Goodness:
         m2_missing: Why not, or an empty string.
         srmsr: Root mean square difference between observed and expected correlations of items.
         srmsr_items: Items it is computed from.
+        srmsr_chance: SRMSR to be expected of so many answers were the model true.
     """
 
     m2: M2 | None
     m2_missing: str
     srmsr: float
     srmsr_items: int
+    srmsr_chance: float = 0.0
 
     @property
     def verdict(self) -> str:
-        """RMSEA in a word, or SRMSR where there is no RMSEA."""
-        return verdict(self.srmsr if self.m2 is None else self.m2.rmsea)
+        """RMSEA in a word, or SRMSR where there is no RMSEA, as far as so few answers tell."""
+        if self.m2 is None:
+            if not np.isfinite(self.srmsr):
+                return TOO_FEW
+            without_chance = max(self.srmsr**2 - self.srmsr_chance**2, 0.0) ** 0.5
+            return told(self.srmsr, without_chance, self.srmsr)
+        word = told(self.m2.rmsea, self.m2.rmsea_lo, self.m2.rmsea_hi)
+        return TOO_FEW if word != "poor" and self.m2.n_examinees < _LEAST_TOLD else word
+
+
+def told(value: float, lo: float, hi: float) -> str:
+    """The word of a figure whose interval reaches into the next word at most; else `TOO_FEW`."""
+    rank, lowest, highest = (_WORDS.index(verdict(each)) for each in (value, lo, hi))
+    return _WORDS[rank] if highest - 1 <= rank <= lowest + 1 else TOO_FEW
 
 
 def verdict(value: float) -> str:
@@ -93,11 +112,13 @@ def goodness_of_fit(matrix: ScoreMatrix, calibration: Calibration) -> Goodness:
     except CalibrationError as exc:
         missing = exc.detail
     columns = _spread(matrix, np.arange(matrix.n_items), MAX_SRMSR_ITEMS)
+    srmsr, chance = _srmsr(matrix.select(items=columns), calibration, columns)
     return Goodness(
         m2=m2,
         m2_missing=missing,
-        srmsr=_srmsr(matrix.select(items=columns), calibration, columns),
+        srmsr=srmsr,
         srmsr_items=len(columns),
+        srmsr_chance=chance,
     )
 
 
@@ -238,7 +259,8 @@ def _noncentrality(statistic: float, df: int, level: float) -> float:
     return float(brentq(lambda nc: chndtr(statistic, df, nc) - level, 0.0, top))
 
 
-def _srmsr(matrix: ScoreMatrix, calibration: Calibration, columns: IntArray) -> float:
+def _srmsr(matrix: ScoreMatrix, calibration: Calibration, columns: IntArray) -> tuple[float, float]:
+    """SRMSR, and what chance alone makes of it: a correlation of n answers is off by 1 / sqrt n."""
     p, _ = probabilities(calibration.items.take(columns), calibration.density.nodes)
     weights = calibration.density.weights
     single = p @ weights
@@ -255,5 +277,8 @@ def _srmsr(matrix: ScoreMatrix, calibration: Calibration, columns: IntArray) -> 
         mean = right / n
         variance = mean * (1 - mean)
         observed = (both / n - mean * mean.T) / np.sqrt(variance * variance.T)
-    gaps = (observed - expected)[np.triu_indices(len(columns), 1)]
-    return float(np.sqrt(np.mean(gaps[np.isfinite(gaps)] ** 2)))
+    pairs = np.triu_indices(len(columns), 1)
+    gaps, answers = (observed - expected)[pairs], n[pairs]
+    known = np.isfinite(gaps)
+    chance = np.mean(1 / answers[known]) if known.any() else np.nan
+    return float(np.sqrt(np.mean(gaps[known] ** 2))), float(np.sqrt(chance))

@@ -114,4 +114,4 @@ def fit_of_model(facts: CalibrationFacts | None) -> Markup:
 
 def _word(verdict: str) -> Markup:
     """A verdict, coloured."""
-    return el("span", verdict, class_=f"word {verdict if verdict in FIT_WORDS else 'unknown'}")
+    return el("span", verdict, class_=f"word {verdict if verdict.isalpha() else 'unknown'}")

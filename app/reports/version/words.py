@@ -13,6 +13,7 @@ FIT_WORDS: Mapping[str, str] = {
     "acceptable": "the model describes the answers well enough for use",
     "marginal": "the model misses part of what is in the answers: read intervals with care",
     "poor": "the model does not describe the answers: do not rely on these numbers",
+    "too few to tell": "answers of so few examinees agree with many models: add more",
 }
 
 #: Finding to its meaning and what to do about it.
