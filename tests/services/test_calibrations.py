@@ -321,6 +321,8 @@ async def test_publishing_makes_one_bank_version_that_tests_can_run_on(
     again = await services.calibrations.publish(record.id, Publication(bank="arc"))
     other = await services.calibrations.publish(record.id, Publication(bank="other"))
     assert (again.number, other.number) == (2, 1)
+    same = await services.calibrations.publish(record.id, Publication(bank="arc"))
+    assert same == again == await services.versions.get("arc")
     assert {again.scale, other.scale} == {version.scale}
     assert other.parameters_hash == again.parameters_hash == version.parameters_hash
 

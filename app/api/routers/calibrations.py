@@ -181,7 +181,8 @@ async def publish_calibration(
 ) -> VersionRead:
     """Make a bank version of a completed calibration: all of it, or nothing.
 
-    As often as you like, and in as many banks: their versions are on one scale.
+    As often as you like, and in as many banks: their versions are on one scale. Where the latest
+    version of the bank says the same already, that one is the answer, and no other is made.
     """
     version = await calibrations.publish(calibration_id, body.to_domain())
     response.headers["Location"] = f"/v1/banks/{version.bank_id}/versions/{version.number}"

@@ -165,3 +165,23 @@ def carried_over(fitted: ItemBank, target: ItemBank, dropped: frozenset[str]) ->
         item_ids=fitted.item_ids + others.item_ids,
         scale=target.scale,
     )
+
+
+class NothingNewError(Exception):
+    """A version says what the one before it says: nothing of it is to be written."""
+
+    def __init__(self, version: BankVersion) -> None:
+        self.version = version
+
+
+def require_news(made: BankVersion, earlier: BankVersion | None) -> None:
+    """See to it that a version differs from the one before it in more than its number.
+
+    Raises:
+        NothingNewError: It does not.
+    """
+    if earlier is None:
+        return
+    named = {name: getattr(earlier, name) for name in ("id", "number", "created_at")}
+    if replace(made, **named) == earlier:
+        raise NothingNewError(earlier)

@@ -23,7 +23,14 @@ from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
 from app.services.banks.spec import BankSpec
 from app.services.banks.versions import VersionService
-from app.services.calibrations.links import carried_over, continued, revised, with_target
+from app.services.calibrations.links import (
+    NothingNewError,
+    carried_over,
+    continued,
+    require_news,
+    revised,
+    with_target,
+)
 from app.services.calibrations.queue import CalibrationQueue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.unparsed import asked_in, policy_of
@@ -305,7 +312,8 @@ class CalibrationService:
     async def publish(self, calibration_id: str, publication: Publication) -> BankVersion:
         """Make a bank version of a calibration: all of it is written, or nothing.
 
-        As often as one likes, and in as many banks: all of them are on one scale. Items of the bank
+        As often as one likes, and in as many banks: all of them are on one scale. Where the bank's
+        latest version says the same already, it stays the latest, and is given. Items of the bank
         that have no parameters go to pretest.
 
         Raises:
@@ -314,10 +322,15 @@ class CalibrationService:
             InvalidInputError: As for an import: none of the items is in the bank, an override
                 names nothing, or no item is left to be asked.
         """
-        async with self._database.unit_of_work() as uow:
-            record = await uow.calibrations.get(calibration_id, for_update=True)
-            fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
-            return await self.publish_within(uow, record, fitted, publication)
+        try:
+            async with self._database.unit_of_work() as uow:
+                record = await uow.calibrations.get(calibration_id, for_update=True)
+                fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
+                made = await self.publish_within(uow, record, fitted, publication)
+                require_news(made, await uow.versions.before(made))
+                return made
+        except NothingNewError as nothing:
+            return nothing.version
 
     async def publish_within(
         self,

@@ -108,6 +108,18 @@ class VersionRepository:
             raise NotFoundError(f"version of bank {bank.name!r}:", wanted)
         return read_version(row)
 
+    async def before(self, version: BankVersion) -> BankVersion | None:
+        """The version of the same bank that was the latest when this one was made, if any."""
+        row = await self._db.scalar(
+            select(BankVersionRow)
+            .where(
+                BankVersionRow.bank_id == version.bank_id, BankVersionRow.number < version.number
+            )
+            .order_by(BankVersionRow.number.desc())
+            .limit(1)
+        )
+        return None if row is None else read_version(row)
+
     async def list_page(self, bank_id: str, request: PageRequest) -> Page[BankVersion]:
         """One page of a bank's versions."""
         return await read_page(
