@@ -49,6 +49,8 @@ def announce(session: dict[str, Any]) -> None:
     if unparsed["policy"] == "wrong" or unparsed["caution"]:
         alike = ", as when the bank was calibrated" if unparsed["when_calibrated"] else ""
         err.say(unparsed["caution"] or f"Answers that nobody can read count as wrong{alike}.")
+    if (short := (session["pretest"] or {}).get("caution")) is not None:
+        err.say(short)
 
 
 def report(session: dict[str, Any]) -> None:

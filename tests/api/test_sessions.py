@@ -289,6 +289,7 @@ async def test_a_bank_says_how_many_items_in_pretest_its_sessions_get(client: Cl
     created = (await client.post("/v1/sessions", json=MANUAL)).json()
     assert created["design"]["pretest"] == {"items_per_session": 3, "positions": []}
     assert created["pretest"]["planned"] == 0
+    assert "no items without parameters" in created["pretest"]["caution"]
 
 
 async def test_a_design_as_it_was_told_starts_another_session(client: Client) -> None:

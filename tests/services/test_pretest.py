@@ -173,6 +173,7 @@ async def test_the_bank_says_how_many_unless_the_session_does(services: Services
     by_session = await services.sessions.create(manual(n_pretest=0))
 
     assert by_bank.summary["pretest"]["planned"] == 2
+    assert by_bank.summary["pretest"]["caution"] is None
     assert by_session.summary["pretest"]["planned"] == 0
     with pytest.raises(InvalidInputError, match="expected 0 to 1000, got -1"):
         await services.sessions.create(manual(n_pretest=-1))
@@ -199,6 +200,7 @@ async def test_no_more_are_asked_than_there_are_and_none_with_faults(services: S
     positions = record.design["pretest"]["positions"]
     assert [version.key_at(position) for position in positions] == ["good"]
     assert record.summary["pretest"]["planned"] == 1
+    assert record.summary["pretest"]["caution"].startswith("The bank version has only 1 item ")
 
 
 async def test_answers_in_pretest_count_once_a_later_version_knows_the_items(

@@ -210,6 +210,7 @@ class PretestRead(Output):
     items: int = Field(description="Closed ones.")
     in_flight: int
     outcomes: OutcomesRead
+    caution: str | None = Field(default=None, description="Where there are fewer than were wanted.")
 
 
 class InversionsRead(Output):

@@ -68,6 +68,7 @@ class PretestItems:
 
     def __init__(self, plan: PretestPlan, *, seed: int, window: int) -> None:
         self._waiting = list(plan.positions)
+        self._wanted = plan.items_per_session or 0
         self._n_planned = len(plan.positions)
         draws = np.random.default_rng([seed, *_SLOTS]).integers(0, window, self._n_planned)
         self._slots = sorted(draws.tolist())
@@ -101,7 +102,20 @@ class PretestItems:
             "items": self._outcomes.total(),
             "in_flight": len(self._pending),
             "outcomes": {outcome.value: self._outcomes[outcome.value] for outcome in Outcome},
+            "caution": self._caution,
         }
+
+    @property
+    def _caution(self) -> str | None:
+        """What whoever wanted more of them than there are should know."""
+        if self._n_planned >= self._wanted:
+            return None
+        there = f"only {self._n_planned}" if self._n_planned else "no"
+        items = "item" if self._n_planned == 1 else "items"
+        return (
+            f"The bank version has {there} {items} without parameters that can be asked beside the "
+            f"test; up to {self._wanted} were wanted."
+        )
 
 
 def window_of(plan: PretestPlan, min_items: int | None, max_items: int | None) -> int:
