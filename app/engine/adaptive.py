@@ -172,11 +172,10 @@ class AdaptiveTest:
         return state.with_unscored(item, usage)
 
     def estimate(self, state: CatState) -> Estimate:
-        """Theta with the interval that people are told."""
-        estimate = state.belief.estimate()
+        """Theta with the interval that people are told, and that decides."""
         if self.correction is None:
-            return estimate
-        return self.correction.of_estimate(estimate, state.n_scored)
+            return state.belief.estimate()
+        return self.correction.of_state(state)
 
     def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
         """The score that the test is about; items in `exclude` do not count."""

@@ -110,7 +110,7 @@ class DecisionByInterval:
         if self.correction is None:
             told = now.state.belief.estimate()
         else:
-            told = self.correction.to_decide(now.state)
+            told = self.correction.of_state(now.state)
         lo, hi = at_confidence(told.theta, told.lo, told.hi, self.confidence, looks=self.looks)
         if lo <= self.cut <= hi:
             return None

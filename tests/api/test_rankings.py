@@ -96,7 +96,7 @@ async def taught_by_weak_examinees(database: Database) -> None:
     scores = (rng.random((40, b.size)) < 1 / (1 + np.exp(b - theta))).astype(np.float64)
     learned = LearnedCurves(curves=fit_curves(scores), errors={}, population=standings(scores))
     # Of whom nobody can place nothing can be decided.
-    beyond = Beyond(centre=0.0, spread=9.0, above=0.0, below=0.0, unplaced=50.0)
+    beyond = Beyond(centre=0.0, spread=9.0, above=0.0, below=0.0, adrift=2.0)
     stretch = Stretch(answers=(1,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
     correction = IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
     knowledge = {
@@ -128,13 +128,17 @@ async def test_members_beyond_those_calibrated_are_told_of(
     assert weak_one["extrapolation"]["caution"].startswith("These answers do not tell whether")
     told = (await client.get(f"/v1/sessions/{strong['session_id']}")).json()["estimate"]
     assert (strong["theta"], strong["se"], strong["ci"]) == (told["theta"], told["se"], told["ci"])
+    assert [pair["decided"] for pair in ranking["pairs"]] == [False]
+    told = (await client.get(f"/v1/sessions/{weak_one['session_id']}")).json()["estimate"]
+    assert weak_one["ci"] == told["ci"]
+    assert told["ci"][0] < -15.0 < 15.0 < told["ci"][1]
+    assert -15.0 < told["ci_raw"][0] < told["ci_raw"][1] < 15.0
     sides = {"session_ids": [strong["session_id"], weak_one["session_id"]]}
     compared = (await client.post("/v1/comparisons", json=sides)).json()
     assert compared["first"]["extrapolation"]["standing"] == "above"
     assert compared["theta"]["verdict"] == "undecided"
     gate = {"session_id": weak_one["session_id"], "metric": "theta", "threshold": 4.0}
     gated = (await client.post("/v1/gates", json=gate)).json()
-    assert weak_one["ci"][1] < 4.0
     assert (gated["outcome"], gated["p_beyond"] > 0.025) == ("inconclusive", True)
     assert "These answers do not tell whether" in gated["detail"]
     board = (await client.get("/v1/banks/demo/leaderboard")).json()["data"]

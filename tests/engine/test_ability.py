@@ -184,3 +184,13 @@ def test_whom_nobody_can_place_is_told_apart_by_more_and_whoever_is_placed_as_be
     verdicts = [of_abilities(*two).verdict for two in (placed, open_, (placed[0], open_[1]))]
     assert verdicts == [Verdict.ABOVE, Verdict.UNDECIDED, Verdict.UNDECIDED]
     assert replace(ability(0.7), is_open=True).stated() == ability(0.7).stated()  # nothing learned
+
+
+def test_how_far_off_one_may_be_whom_nobody_places_grows_no_less_with_answers() -> None:
+    adrift = replace(LEANING, adrift=2.0)
+    placed = Ability(theta=0.7, se=0.3, n_items=30, stretch=replace(STRETCH, beyond=adrift))
+    open_ = replace(placed, is_open=True)
+    far = 2.0 * adrift.spread / 1.959964
+    for times in (1.0, 100.0):
+        expected = np.hypot(placed.stated(times).own, far)
+        assert open_.stated(times).own == pytest.approx(expected)

@@ -218,7 +218,7 @@ def test_without_anybody_beyond_errors_lean_to_no_side_and_it_is_as_open_as_befo
     assert leaning([], 1, above=True).sd > 0.0
 
 
-def test_what_is_missing_of_those_whom_nobody_places_is_a_factor_to_decide_by() -> None:
+def test_how_far_those_are_off_whom_nobody_places_widens_their_intervals_and_no_others() -> None:
     thetas = np.random.default_rng(3).normal(size=30)
     scores = np.array(list(draw_scores(BANK, thetas, np.random.default_rng(4))))
     references, _ = whole_bank_abilities(BANK, scores)
@@ -235,8 +235,18 @@ def test_what_is_missing_of_those_whom_nobody_places_is_a_factor_to_decide_by() 
 
     placed, unplaced = learned(alike), learned(open_)
     assert placed.theta.beyond is not None
-    assert placed.theta.beyond.unplaced == 1.0
+    assert placed.theta.beyond.adrift == 0.0
     assert replace(unplaced.theta, beyond=placed.theta.beyond) == placed.theta
+    # The hold-out that takes most says how far, however many others were found where expected.
+    fair = replace(seen[0], is_open=True)
+    both = learn_correction(
+        seen,
+        known=references,
+        shifted=[Shifted(seen=one, known=references) for one in (open_, [fair] * 1000)],
+    )
+    assert both.theta.beyond is not None
+    assert unplaced.theta.beyond is not None
+    assert both.theta.beyond.adrift > 0.5 * unplaced.theta.beyond.adrift
 
     def held(*, is_open: bool) -> float:
         found = 0

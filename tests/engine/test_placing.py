@@ -1,4 +1,4 @@
-"""Whether answers tell whom an examinee is like, and what is decided of it where they do not."""
+"""Whether answers tell whom an examinee is like, and what is told and decided of it where not."""
 
 from dataclasses import replace
 
@@ -58,9 +58,9 @@ def test_answers_to_items_about_something_else_leave_it_open_whoever_it_is(
     assert found.standing is Standing.UNKNOWN
 
 
-def test_whom_nobody_can_place_is_tested_on_where_others_are_decided() -> None:
+def test_whom_nobody_can_place_has_the_wider_interval_and_is_tested_on() -> None:
     bank = clean_bank(2, N_ITEMS)
-    beyond = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, unplaced=20.0)
+    beyond = Beyond(centre=0.0, spread=1.0, above=0.0, below=0.0, adrift=9.0)
     stretch = Stretch(answers=(5,), factor=(1.0,), usual=(1.0,), power=0.0, beyond=beyond)
     learned = VersionLearning(
         interval_correction=IntervalCorrection(theta=stretch, accuracy=stretch, n_examinees=40)
@@ -81,7 +81,7 @@ def test_whom_nobody_can_place_is_tested_on_where_others_are_decided() -> None:
         now = Situation(replace(state, pending=()), test.pool)
         return test.stopping.check(now) is not None, told.hi - told.lo
 
-    (placed, width), (open_, same) = ends(ABOUT_IT), ends(ABOUT_ANOTHER)
+    (placed, width), (open_, wider) = ends(ABOUT_IT), ends(ABOUT_ANOTHER)
     assert placed
     assert not open_
-    assert width == same  # what is told is the interval of one like those calibrated
+    assert wider == pytest.approx(np.hypot(width, 2 * 9.0))  # what is told is what decides

@@ -7,8 +7,9 @@ known tell by how much: see `app.engine.simulation.learning`. What they teach is
 halves of an interval, given how many answers were in and how wide the interval is for that many,
 and one more for examinees stronger or weaker than those calibrated, which grows with the distance.
 Theta of these may be too high or too low by what grows so, too: its interval lies where the truth
-is thought to be, and holds the estimate. Decisions about whoever is not known to be like those
-calibrated take one more; see `app.engine.prediction.placing`.
+is thought to be, and holds the estimate. Of whoever is not known to be like those calibrated it is
+open how far off theta is, however many the answers: their intervals are wider by what that took of
+others; see `app.engine.prediction.placing`.
 
 What a corrected interval holds, for 95 of 100 examinees like those it was learned from, is what the
 examinee's answers to the whole bank would give: their weighted likelihood estimate of theta, their
@@ -57,8 +58,10 @@ class Beyond:
         leaning_below: The same for weaker ones; below 0 they are weaker than estimated.
         doubt_above: Standard deviation of `leaning_above`.
         doubt_below: Of `leaning_below`.
-        unplaced: Factor more, at least 1, to decide by of whoever may be like those calibrated or
-            not.
+        adrift: How far theta may be off, for 95 of 100 and whatever the answers, of whoever may be
+            like those calibrated or not; in standard deviations of those calibrated.
+        unplaced: Factor on the intervals of these, at least 1; versions of before have it in the
+            place of `adrift`.
     """
 
     centre: float
@@ -69,11 +72,12 @@ class Beyond:
     leaning_below: float = 0.0
     doubt_above: float = 0.0
     doubt_below: float = 0.0
+    adrift: float = 0.0
     unplaced: float = 1.0
 
     def __post_init__(self) -> None:
         known = all(map(math.isfinite, astuple(self)))
-        least = min(self.above, self.below, self.doubt_above, self.doubt_below)
+        least = min(self.above, self.below, self.doubt_above, self.doubt_below, self.adrift)
         if not (known and self.spread > 0.0 and least >= 0.0 and self.unplaced >= 1.0):
             raise InvalidInputError(
                 "What is beyond those calibrated takes finite numbers, a spread above 0, growth "
@@ -95,6 +99,11 @@ class Beyond:
             doubt_above=above.sd,
             doubt_below=below.sd,
         )
+
+    @property
+    def leaves_open(self) -> bool:
+        """Whether intervals are others where nobody places the examinee."""
+        return self.adrift > 0.0 or self.unplaced > 1.0
 
     def position(self, theta: float) -> float:
         """In standard deviations of those calibrated, from their mean."""
@@ -218,11 +227,12 @@ class Stretch:
         """
         if not 0 < half < math.inf:
             return 1.0, 0.0
-        farther, doubt = 1.0, 0.0
+        farther, doubt, adrift = 1.0, 0.0, 0.0
         if self.beyond is not None and theta is not None:
             farther = self.beyond.at(theta)
             if is_open:
                 farther *= self.beyond.unplaced
+                adrift = self.beyond.adrift * self.beyond.spread / half
             doubt = _NORMAL_95 * self.beyond.leaning_at(theta)[1] / half
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
@@ -230,7 +240,8 @@ class Stretch:
         # Wide for so many answers are those of examinees at the ends of the scale, few of whom
         # taught: there no factor shrinks.
         power = self.power if wider < 0.0 else max(self.power, 0.0)
-        return farther * math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST)), doubt
+        factor = farther * math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST))
+        return math.hypot(factor, adrift), doubt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,12 +277,16 @@ class IntervalCorrection:
             "n_examinees": self.n_examinees,
         }
 
-    def to_decide(self, state: CatState) -> Estimate:
-        """Theta of a test so far with an interval to decide by, whoever the examinee is."""
-        is_open = False
-        if self.placing is not None and self.theta.beyond is not None:
-            is_open = self.theta.beyond.unplaced > 1.0 and self.placing.of(state.responses).is_open
+    def of_state(self, state: CatState) -> Estimate:
+        """Theta of a test so far with a truer interval, wider where nobody places the examinee."""
+        is_open = self.leaves_open(state)
         return self.of_estimate(state.belief.estimate(), state.n_scored, is_open=is_open)
+
+    def leaves_open(self, state: CatState) -> bool:
+        """Whether the interval is wider, for the answers place the examinee nowhere."""
+        if self.placing is None or self.theta.beyond is None:
+            return False
+        return self.theta.beyond.leaves_open and self.placing.of(state.responses).is_open
 
     def of_estimate(self, estimate: Estimate, answers: int, *, is_open: bool = False) -> Estimate:
         """The same theta and standard error after so many answers with a truer interval."""

@@ -15,8 +15,10 @@ them are given, they say by how much corrected intervals must grow with the dist
 much theta is too high or too low there, and its intervals with it; without them it is what is
 usual, see `app.engine.prediction.model_error`. Where theta leaves them among those calibrated the
 distance is none, and no growth helps. So of the tests of these whose answers leave open who their
-examinees are like it is seen what is missing still, for 95 % of the intervals to hold; that is a
-factor on what is decided by of whoever is not placed, and of nobody else.
+examinees are like it is seen what is missing still, for 95 % of the intervals to hold: a distance,
+for theta is then about something else as well, and more answers of the same kind bring it no
+nearer. Nobody knows which of those held out a later one is like, so that it is the distance of the
+hold-out that takes most. It widens the interval of whoever is not placed, and of nobody else.
 
 It holds for examinees like those that were learned from (exchangeable with them) on tests that
 choose items as those did. Their answers must not have made the bank's parameters, or have been few
@@ -177,7 +179,7 @@ def learn_correction(
         others = [[_score(one, one.prediction) for one in group.seen] for group in shifted]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
         theta = _held(_growing(theta, thetas, groups, leans=bool(shifted)), thetas[0])
-        theta = _reaching(theta, [one for group in shifted for one in group.seen])
+        theta = _reaching(theta, shifted)
         accuracy = _held(_growing(accuracy, [scores, *others], groups), scores)
     return IntervalCorrection(theta=theta, accuracy=accuracy, n_examinees=n_examinees)
 
@@ -366,12 +368,29 @@ def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
     return stretch if len(short) < LEAST_EXAMINEES else stretch.times(_quantile(short))
 
 
-def _reaching(stretch: Stretch, seen: Sequence[Glimpse]) -> Stretch:
-    """The stretch with what more it takes of examinees not known to be like the calibrated."""
-    short = _short(stretch, (_theta(one) for one in seen if one.is_open))
-    if stretch.beyond is None or not short:
+def _reaching(stretch: Stretch, shifted: Sequence[Shifted]) -> Stretch:
+    """The stretch with how far theta is off of examinees not known to be like the calibrated."""
+    beyond = stretch.beyond
+    if beyond is None:
         return stretch
-    return replace(stretch, beyond=replace(stretch.beyond, unplaced=max(_quantile(short), 1.0)))
+    adrift = max((_adrift(stretch, beyond, group) for group in shifted), default=0.0)
+    return replace(stretch, beyond=replace(beyond, adrift=adrift))
+
+
+def _adrift(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
+    """Half widths missing to 95 % of those not placed, in standard deviations of the known."""
+    of_known = Beyond.of(group.known)
+    on_its_scale = replace(beyond, centre=of_known.centre, spread=of_known.spread)
+    stretch = replace(stretch, beyond=on_its_scale)
+    missing = []
+    for one in (_theta(each) for each in group.seen if each.is_open):
+        if _NO_WIDTH < one.half < math.inf:
+            factor = stretch.at(one.answers, one.half, one.theta)
+            needed = one.needed(stretch.leaning_at(one.theta))
+            missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
+    if not missing:
+        return 0.0
+    return float(np.quantile(missing, _LEVEL, method="weibull")) / of_known.spread
 
 
 def _quantile(short: Sequence[float]) -> float:
