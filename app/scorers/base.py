@@ -127,6 +127,14 @@ class ScorerParams(BaseModel):
             BusyError: The helper processes have too much to do.
         """
 
+    def unmarkable(self, item: ItemContent) -> str | None:
+        """What is expected of a target where none of the item's could be any answer's; else None.
+
+        Looks at short texts only, so that it may be asked of many items in a row.
+        """
+        del item
+        return None
+
     def gave_up(self, reason: str) -> NotScored:
         """The mark of an answer that could not be marked in time."""
         return NotScored(

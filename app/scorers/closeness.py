@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome
@@ -62,6 +63,12 @@ class Closeness(ScorerParams):
             if (limit := self._limit(wanted))
         ]
         return Scored(score=max(0.0, *marks), extracted=content.text, extractor=extractor)
+
+    @override
+    def unmarkable(self, item: ItemContent) -> str | None:
+        if not item.target or any(whole_number(text) is not None for text in item.target):
+            return None
+        return "a number"
 
     def _limit(self, wanted: Decimal) -> float:
         return max(self.abs_limit or 0.0, (self.rel_limit or 0.0) * abs(float(wanted)))

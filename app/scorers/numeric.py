@@ -100,6 +100,13 @@ class Numeric(ScorerParams):
             return Scored(score=0.0, extracted=content.text, extractor=extractor)
         return await self._compare(content.text, item.target, extractor)
 
+    @override
+    def unmarkable(self, item: ItemContent) -> str | None:
+        short = [text for text in item.target if len(text) <= _MAX_EXPRESSION]
+        if len(short) < len(item.target) or not short or any(map(_is_comparable, short)):
+            return None
+        return "a number or a formula"
+
     @property
     @override
     def work_s(self) -> float:

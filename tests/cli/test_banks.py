@@ -106,6 +106,12 @@ def test_what_cannot_be_done_is_one_clear_message(
         (b'{"key": "q", "prompt": "p"}\n{"key": "q", "prompt": "p2"}', "which row 1 has too"),
         (b'{"key": "q", "prompt": "' + b"x" * 10_000_000 + b'"}', "at most 1048576 bytes"),
         (b'{"key": "q", "prompt": "p", "scorer": "nope"}', "items:1:scorer: Unknown scorer 'nope'"),
+        (
+            b'{"key": "q1", "prompt": "p", "target": "1,000 m", "scorer": "numeric"}\n'
+            b'{"key": "q2", "prompt": "p", "target": "see above", "scorer": "numeric"}',
+            "items:2:target: expected a number or a formula, with which `numeric` compares answers,"
+            " got 'see above' of item 'q2'.",
+        ),
     ],
 )
 def test_a_faulty_item_file_is_refused_with_the_place(

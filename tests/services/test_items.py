@@ -34,6 +34,8 @@ async def test_each_line_of_a_batch_fares_by_itself(banks: BankService, items: I
         b'{"key": "with", "prompt": "p", "b": 1}\n'
         b'{"key": "odd", "prompt": "p", "scorer": "nope"}\n'
         b"not json\n"
+        b'{"key": "far", "prompt": "p", "target": "far", "scorer": {"name": "closeness", '
+        b'"params": {"abs_limit": 1}}}\n'
     )
     lines = await items.add_batch("sums", body)
     assert [(line.row, line.status) for line in lines] == [
@@ -43,7 +45,9 @@ async def test_each_line_of_a_batch_fares_by_itself(banks: BankService, items: I
         (4, "failed"),
         (5, "failed"),
         (6, "failed"),
+        (7, "failed"),
     ]
+    assert "expected a number" in str(lines[6].error)
     again = await items.add_batch("sums", body)
     assert again[0].status == "unchanged"
     assert again[0].item_id == lines[0].item_id

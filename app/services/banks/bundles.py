@@ -162,6 +162,7 @@ def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[Ba
         ]
         request = BankImport(
             items=records,
+            as_they_are=True,
             response_model=version["response_model"],
             scale=version["scale"],
             allow=version["allow"],

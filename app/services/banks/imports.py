@@ -28,7 +28,7 @@ from app.exchange.slopes import bank_of_slopes
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import Item, ItemOutline, NewItem
 from app.records.fields import made_of
-from app.services.banks.scorer_checks import Faults, name_of
+from app.services.banks.scorer_checks import Faults, name_of, require_markable
 from app.services.banks.spec import calls_out
 from app.storage.identifiers import new_id
 
@@ -61,6 +61,7 @@ class BankImport:
             `wrong` or `missing`; None where nobody knows, or `knowledge` says it.
         asked: How the answers behind the parameters were obtained, as `Asked` has it; empty where
             nobody knows, or `knowledge` says it.
+        as_they_are: Take items to which no answer could be right, too: nobody could mend them.
         from_version: Number, id or `latest` of a version of the bank whose parameters, scale and
             all that is known of them go over to the new version; instead of `parameters`.
     """
@@ -79,6 +80,7 @@ class BankImport:
     knowledge: Mapping[str, Any] = field(default_factory=dict)
     unparsed_policy: str | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
+    as_they_are: bool = False
     from_version: str | None = None
 
 
@@ -198,19 +200,23 @@ def new_item(record: ItemRecord, item_id: str) -> NewItem:
     return made_of(NewItem, record, id=item_id)
 
 
-def batch_line(row: ItemRow, existing: Mapping[str, Item], faults: Faults) -> BatchLine:
+def batch_line(
+    row: ItemRow, existing: Mapping[str, Item], faults: Faults, default: ScorerSpec
+) -> BatchLine:
     """What becomes of one line of a batch.
 
     Args:
         row: The line.
         existing: The bank's items of the same keys.
         faults: Of the scorers of all lines.
+        default: Marks items that name no scorer.
     """
     try:
         if row.record is None:
             raise InvalidInputError(f"{row.problems[0].detail}.", problems=row.problems)
         refuse_parameters(row.record)
         check_scorers([row.record], faults)
+        require_markable([row.record], default)
         old = existing.get(row.record.key)
         if old is None:
             new = new_item(row.record, new_id("itm"))

@@ -15,7 +15,7 @@ from app.services.banks.imports import (
     own_scorers,
     refuse_parameters,
 )
-from app.services.banks.scorer_checks import faults_of
+from app.services.banks.scorer_checks import faults_of, require_markable
 from app.services.endpoints.of_scorers import scorer_endpoints
 from app.services.responses.confined_reading import Reader
 from app.services.visibility import Sight
@@ -52,6 +52,7 @@ class ItemService:
         item = new_item(record, new_id("itm"))
         async with self._database.unit_of_work() as uow:
             found = await uow.banks.find(bank, for_update=True)
+            require_markable([record], found.default_scorer)
             await scorer_endpoints(uow, own_scorers([item]))
             await uow.items.add(found.id, [item])
             return await uow.items.find(found.id, item.id)
@@ -71,7 +72,7 @@ class ItemService:
             found = await uow.banks.find(bank, for_update=True)
             keys = [row.record.key for row in given if row.record is not None]
             existing = await uow.items.by_key(found.id, keys)
-            done = [batch_line(row, existing, faults) for row in given]
+            done = [batch_line(row, existing, faults, found.default_scorer) for row in given]
             made = [line.new for line in done if line.new is not None]
             await scorer_endpoints(uow, own_scorers(made))
             await uow.items.add(found.id, made)
@@ -127,6 +128,7 @@ class ItemService:
             old = await uow.items.find(found.id, item)
             record = parse_item({**item_fields(old), **changes})
             check_scorers([record], await faults_of([record.scorer]))
+            require_markable([record], found.default_scorer)
             new = new_item(record, old.id)
             await scorer_endpoints(uow, own_scorers([new]))
             return await uow.items.replace(found.id, revision, new)

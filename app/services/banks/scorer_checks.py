@@ -5,8 +5,11 @@ import json
 from collections.abc import Iterable
 
 from app import scorers
-from app.errors import InvalidInputError, SextantError
+from app.errors import FieldProblem, InvalidInputError, SextantError
+from app.exchange.files import MAX_PROBLEMS
+from app.exchange.item_record import ItemRecord
 from app.items import BY_KIND, ScorerSpec
+from app.services.banks.spec import item_scorer
 
 #: Seconds for all scorers of one request.
 _TIMEOUT_S = 30.0
@@ -56,3 +59,34 @@ async def require_usable(spec: ScorerSpec) -> None:
     """
     for fault in (await faults_of([spec])).values():
         raise fault
+
+
+def require_markable(records: Iterable[ItemRecord], default: ScorerSpec) -> None:
+    """Refuse items that no answer could be right to, as a number that is none.
+
+    Args:
+        records: Items whose own scorers can be used.
+        default: Marks those that have none.
+
+    Raises:
+        InvalidInputError: With the row and field of each, up to a limit.
+    """
+    built: dict[str, scorers.Scorer] = {}
+    problems: list[FieldProblem] = []
+    for record in records:
+        spec = item_scorer(record.scorer, default, record.content)
+        scorer = built.get(name := name_of(spec))
+        if scorer is None:
+            scorer = built[name] = scorers.build(spec)
+        if not isinstance(scorer, scorers.ScorerParams):
+            continue
+        if (expected := scorer.unmarkable(record.content)) is not None:
+            place = f"items:{record.row}:target" if record.row else "/target"
+            got = f"{record.content.target[0]!r:.80} of item {record.key!r:.80}"
+            detail = f"expected {expected}, with which `{spec.name}` compares answers, got {got}"
+            problems.append(FieldProblem(place, detail))
+            if len(problems) == MAX_PROBLEMS:
+                break
+    if problems:
+        first = problems[0]
+        raise InvalidInputError(f"{first.pointer}: {first.detail}.", problems=problems)

@@ -35,7 +35,7 @@ from app.services.banks.imports import (
 )
 from app.services.banks.overviews import BankOverview, list_banks, overviews
 from app.services.banks.provisional import with_guesses
-from app.services.banks.scorer_checks import Faults, faults_of, require_usable
+from app.services.banks.scorer_checks import Faults, faults_of, require_markable, require_usable
 from app.services.banks.spec import BankSpec, check_spec, new_bank
 from app.services.endpoints.of_scorers import scorer_endpoints
 from app.services.responses.confined_reading import Reader, SentFile
@@ -369,6 +369,8 @@ class BankService:
         outlines = await uow.items.outlines(bank.id)
         existing = {item.key: item for item in outlines}
         coming = await asyncio.to_thread(new_items, existing, request.items, faults)
+        if not request.as_they_are:
+            await asyncio.to_thread(require_markable, request.items, bank.default_scorer)
         added, items = coming.added, coming.tally
         await scorer_endpoints(uow, await asyncio.to_thread(own_scorers, added + coming.filled))
         if coming.filled and table is None:

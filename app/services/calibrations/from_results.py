@@ -209,7 +209,9 @@ class ResultBanks:
 
         async def written() -> tuple[ImportReport, AnswerImportReport]:
             async with self._database.unit_of_work() as uow:
-                report = await self._banks.bring_in(uow, spec, BankImport(items=records))
+                report = await self._banks.bring_in(
+                    uow, spec, BankImport(items=records, as_they_are=True)
+                )
                 found = await _set_of(uow, made)
                 return report, await import_draft(uow, found, draft)
 
