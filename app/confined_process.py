@@ -213,7 +213,7 @@ def _held() -> int:
         return 0
 
 
-class _WithoutPandas(MetaPathFinder):
+class WithoutPandas(MetaPathFinder):
     """Where pandas is installed, pyarrow would import it in each child; none of ours needs it."""
 
     @override
@@ -228,7 +228,7 @@ def main() -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a write beyond the limit fails instead
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    sys.meta_path.insert(0, _WithoutPandas())
+    sys.meta_path.insert(0, WithoutPandas())
     _load(*sys.argv[2:])
     with socket.socket(fileno=int(sys.argv[1])) as control:
         _Children(control).serve()

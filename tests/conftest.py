@@ -1,9 +1,14 @@
 """Fixtures for tests that need Postgres: one server and one database a test process.
 
 The database is emptied after each test that used it, which costs a tenth of making a new one.
+
+Whoever hands tests out to other processes loads this file too, and nothing of Sextant: fixtures
+import what they need.
 """
 
 # ruff: noqa: E402 (what is imported below reads these settings)
+from __future__ import annotations
+
 import gc
 import os
 import sys
@@ -23,29 +28,36 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-import structlog
-from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis_settings
 
-from app.settings import Settings
-from app.storage.database import Database
-from app.storage.embedded import EmbeddedPostgres
-from app.storage.migrate import upgrade
-from tests.databases import SharedDatabase, keep_what_empties, new_database
-from tests.demo_bank import keep_demo_bank
+if TYPE_CHECKING:
+    from app.settings import Settings
+    from app.storage.database import Database
+    from app.storage.embedded import EmbeddedPostgres
+    from tests.databases import SharedDatabase
 
 _SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 _NOT_FOR_TESTS = ("DATABASE_URL",)
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 << 30
 
-# How long an example takes says something about the machine, not about the code.
-hypothesis_settings.register_profile(
-    "sextant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-hypothesis_settings.load_profile("sextant")
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What holds for all modules with tests, before the first one is loaded."""
+    if not isinstance(collector, pytest.Session):
+        return
+    from hypothesis import HealthCheck, settings
+
+    from app.confined_process import WithoutPandas
+
+    # How long an example takes says something about the machine, not about the code.
+    settings.register_profile(
+        "sextant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("sextant")
+    sys.meta_path.insert(0, WithoutPandas())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -90,6 +102,8 @@ def _clean_environment() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _plain_logs() -> None:
     """Faults are logged as Python prints them: a picture of all their variables takes seconds."""
+    import structlog
+
     *others, _ = structlog.get_config()["processors"]
     plain = structlog.dev.ConsoleRenderer(
         colors=False, exception_formatter=structlog.dev.plain_traceback
@@ -108,6 +122,8 @@ def scratch() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[EmbeddedPostgres]:
     """A server for this run (under xdist: for this worker), without durability."""
+    from app.storage.embedded import EmbeddedPostgres
+
     directory = _new_directory()
     try:
         with EmbeddedPostgres(directory, durable=False) as server:
@@ -119,6 +135,10 @@ def postgres_server() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture(scope="session")
 def template_url(postgres_server: EmbeddedPostgres) -> str:
     """A database made by the migrations. Nobody may be connected to it: it is cloned."""
+    from app.storage.migrate import upgrade
+    from tests.databases import keep_what_empties
+    from tests.demo_bank import keep_demo_bank
+
     upgrade(postgres_server.url)
     keep_demo_bank(postgres_server.url)
     keep_what_empties(postgres_server.url)
@@ -128,12 +148,16 @@ def template_url(postgres_server: EmbeddedPostgres) -> str:
 @pytest.fixture
 def empty_database_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
     """A database without any table."""
+    from tests.databases import new_database
+
     with new_database(postgres_server.url, "template0") as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def _shared_database(template_url: str) -> Iterator[SharedDatabase]:
+    from tests.databases import SharedDatabase
+
     shared = SharedDatabase(template_url)
     yield shared
     shared.close()
@@ -156,6 +180,8 @@ async def database(database_url: str, _shared_database: SharedDatabase) -> Async
 @pytest.fixture
 def settings(database_url: str, tmp_path: Path) -> Settings:
     """Settings of a server on this test's database, with files in `tmp_path`."""
+    from app.settings import Settings
+
     return Settings(database_url=database_url, data_dir=tmp_path / "data")
 
 

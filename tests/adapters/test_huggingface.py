@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from huggingface_hub import InferenceClient
 
 from app.adapters import CompletionRequest, Examinee
 from app.calling import GenerationParams
@@ -27,6 +26,8 @@ async def test_the_test_server_speaks_what_the_reference_client_speaks(
     examinee_of: Callable[..., Examinee], faults_url: str
 ) -> None:
     """Same prompt through huggingface_hub and through our adapters: same answers."""
+    from huggingface_hub import InferenceClient
+
     generation = InferenceClient(model=f"{faults_url}/ok", token="hf_x")
     said = await asyncio.to_thread(
         generation.text_generation,
