@@ -12,6 +12,7 @@ order in which answers arrive.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def step_rng(seed: int, state: CatState) -> np.random.Generator:
     return np.random.default_rng([seed, state.n_asked + 1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class AdaptiveTest:
     """One design on one bank; serves any number of examinees.
 
@@ -86,8 +87,17 @@ class AdaptiveTest:
         return self.pool.bank
 
     def start(self) -> CatState:
-        """The state before the first item."""
+        """The state before the first item: the same for everybody, worked out once."""
+        return self._opening
+
+    @cached_property
+    def _opening(self) -> CatState:
         return CatState(belief=self.estimator.start(self.bank))
+
+    @cached_property
+    def _unasked(self) -> Prediction:
+        """What is predicted of everybody who has answered nothing."""
+        return self.predictor.predict(self.bank, (), self._opening.belief)
 
     def ask(
         self, state: CatState, rng: np.random.Generator, *, elapsed_s: float = 0.0
@@ -179,7 +189,10 @@ class AdaptiveTest:
 
     def predict(self, state: CatState, exclude: Sequence[int] = ()) -> Prediction:
         """The score that the test is about; items in `exclude` do not count."""
-        predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
+        if state.belief is self._opening.belief and not (state.responses or exclude):
+            predicted = self._unasked
+        else:
+            predicted = self.predictor.predict(self.bank, state.responses, state.belief, exclude)
         return allowing_for_nonresponse(predicted, state)
 
     def replay(self, responses: Iterable[Response]) -> CatState:

@@ -14,7 +14,7 @@ from sqlalchemy.sql.elements import TextClause
 
 from app.acting import deed, present
 from app.storage.identifiers import new_id
-from app.storage.rows.base import OwnedRow
+from app.storage.rows.base import Base, OwnedRow
 from app.storage.rows.endpoints import ApiKeyRow, IdempotencyRow, KeptAnswerRow, LoginRow
 from app.storage.rows.projects import AuditRow, ProjectRow
 from app.storage.scoping import ScopedSession
@@ -25,6 +25,8 @@ _UNSAID = (IdempotencyRow, KeptAnswerRow, LoginRow, AuditRow)
 _NAMED = (OwnedRow, ApiKeyRow, ProjectRow)
 #: Ids in one row at most.
 _MOST = 100
+# Where it is there already, a transaction before was committed and the word of it was lost.
+_NOTE = insert(Base.metadata.tables[AuditRow.__tablename__]).on_conflict_do_nothing()
 
 
 async def note(db: AsyncSession) -> None:
@@ -36,21 +38,17 @@ async def note(db: AsyncSession) -> None:
     if not db.info.get(_CHANGED):
         return
     acting = present()
-    await db.execute(
-        insert(AuditRow)
-        .values(
-            id=what.audit_id or new_id("aud"),
-            project_id=acting.project_id or None,
-            key_id=acting.key_id,
-            action=what.action(),
-            path=what.path,
-            resources=list(db.info.get(_TOUCHED, ()))[:_MOST],
-            request_id=what.request_id,
-            address=what.address,
-        )
-        # There already: a transaction before was committed, and the word of it was lost.
-        .on_conflict_do_nothing()
-    )
+    row = {
+        "id": what.audit_id or new_id("aud"),
+        "project_id": acting.project_id or None,
+        "key_id": acting.key_id,
+        "action": what.action(),
+        "path": what.path,
+        "resources": list(db.info.get(_TOUCHED, ()))[:_MOST],
+        "request_id": what.request_id,
+        "address": what.address,
+    }
+    await db.execute(_NOTE, row)
 
 
 def note_reading(db: AsyncSession, resource_id: str) -> None:
@@ -58,6 +56,13 @@ def note_reading(db: AsyncSession, resource_id: str) -> None:
     what = deed()
     if what is not None:
         what.is_noted = False
+        db.info[_CHANGED] = True
+        _touch(db.sync_session, resource_id)
+
+
+def note_change(db: AsyncSession, resource_id: str) -> None:
+    """Have the trail tell of a change by a statement that is none of ORM classes."""
+    if deed() is not None:
         db.info[_CHANGED] = True
         _touch(db.sync_session, resource_id)
 

@@ -4,6 +4,7 @@ A job only says "somebody should run this session", or this calibration. Who may
 by the lease in its table, so a job that is lost, doubled or woken too late does no harm.
 """
 
+import contextlib
 from dataclasses import dataclass
 
 import procrastinate
@@ -61,10 +62,15 @@ class JobQueue:
         self._database = database
         self._app = queue_app(database)
 
-    async def enqueue(self, uow: UnitOfWork, resource_id: str) -> None:
+    async def enqueue(self, uow: UnitOfWork, resource_id: str, *, is_new: bool = False) -> None:
         """Add the job in the unit of work's own transaction: both are stored, or neither.
 
         A job that waits for this resource already is enough.
+
+        Args:
+            uow: The transaction.
+            resource_id: What is to be run.
+            is_new: It was made in this transaction, so that no job can wait for it.
 
         Raises:
             DatabaseUnavailableError: Postgres went away, or has no room.
@@ -72,8 +78,9 @@ class JobQueue:
         kind = _KIND_OF[resource_id.partition("_")[0]]
         connection = await uow.driver_connection()
         # A savepoint: the refusal of a second job must not undo the caller's own writes.
+        savepoint = contextlib.nullcontext() if is_new else connection.transaction()
         try:
-            async with connection.transaction():
+            async with savepoint:
                 earlier = 0
                 if kind is SESSION:
                     found = await connection.execute(_EARLIER, {"id": resource_id})

@@ -189,3 +189,20 @@ def test_before_any_answer_half_of_what_the_precision_takes_is_asked() -> None:
     stopping = {"se": 0.3, "min_items": 0, "max_items": None}
     test = Design.from_dict({"estimator": {"method": "map"}, "stopping": stopping}).build(bank)
     assert asked_at_once(test, test.start()) == 6
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_what_holds_for_whoever_was_asked_nothing_is_worked_out_once(
+    design: dict[str, Any],
+) -> None:
+    bank = random_bank(5, 60)
+    test = Design.from_dict(design).build(bank)
+    state = test.start()
+    assert test.start() is state
+    first = test.predict(state)
+    asked = test.administer(state, ItemIndex(3))
+    assert test.predict(asked) is first
+    assert first == test.predictor.predict(bank, (), state.belief)
+    assert test.predict(state, exclude=[3]) != first
+    told = test.tell(asked, Response(ItemIndex(3), 1.0))
+    assert test.predict(told) == test.predictor.predict(bank, told.responses, told.belief)

@@ -99,8 +99,7 @@ class VersionService:
 
     async def _newest(self, bank: str) -> tuple[Bank, str]:
         async with self._database.reading() as uow:
-            found = await uow.banks.find(bank)
-            version_id = await uow.versions.newest(found.id)
+            found, version_id = await uow.banks.with_newest(bank)
         if version_id is None:
             raise InvalidStateError(
                 f"Bank {found.name!r} has no version yet: import item parameters first."

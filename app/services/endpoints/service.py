@@ -135,7 +135,7 @@ class EndpointService:
         Raises:
             NotFoundError: No such endpoint.
         """
-        async with self._database.unit_of_work() as uow:
+        async with self._database.reading() as uow:
             return await uow.endpoints.get(endpoint_id, archived=archived)
 
     async def list(

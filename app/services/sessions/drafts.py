@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from importlib.metadata import version as installed_version
 from typing import Any, Protocol
 
@@ -24,7 +25,7 @@ _SEED_BITS = 31
 class SessionQueue(Protocol):
     """Whoever brings sessions to the workers."""
 
-    def enqueue(self, uow: UnitOfWork, session_id: str) -> Awaitable[None]:
+    def enqueue(self, uow: UnitOfWork, session_id: str, *, is_new: bool = False) -> Awaitable[None]:
         """Ask for a session to be run, within the given transaction."""
         ...
 
@@ -111,7 +112,7 @@ def provenance_of(
         private_endpoints: Whether it may call loopback and private addresses.
     """
     return {
-        "code_version": installed_version("sextant"),
+        "code_version": _code_version(),
         "bank": version.bank_name,
         "bank_version_id": version.id,
         "bank_version": version.number,
@@ -132,6 +133,11 @@ def provenance_of(
         "private_endpoints": private_endpoints,
         "seed": seed,
     }
+
+
+@cache
+def _code_version() -> str:
+    return installed_version("sextant")
 
 
 def _asked(version: LoadedVersion, endpoint: Endpoint | NewEndpoint) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class SessionService:
             figures = run.summary(elapsed_s=new.active_s)
             await uow.sessions.add(new, summary=figures, administrations=administrations)
             if new.mode == "live":
-                await self._queue.enqueue(uow, new.id)
+                await self._queue.enqueue(uow, new.id, is_new=True)
             else:
                 await ask_next(uow, new.id, 0, run, {}, elapsed_s=new.active_s)
             return await uow.sessions.get(new.id)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import func, or_, select, text, update
+from sqlalchemy import Text, bindparam, func, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import NotFoundError
@@ -21,6 +21,24 @@ _USED_ELSEWHERE = text("""
     JOIN bank_versions v ON v.id = s.bank_version_id JOIN banks b ON b.id = v.bank_id
     WHERE b.id = :bank_id AND s.project_id <> b.project_id LIMIT 1
 """).execution_options(**of_opened("the bank"))
+
+_WANTED = bindparam("wanted", type_=Text())
+# Built once, for that costs more than sending it. A name may look like another bank's id, or be
+# that of another project's shared bank: the id wins, then one's own.
+_FOUND = (
+    select(BankRow)
+    .where(or_(BankRow.id == _WANTED, BankRow.name == _WANTED), BankRow.archived_at.is_(None))
+    .order_by((BankRow.id == _WANTED).desc(), (BankRow.project_id == SEEN).desc(), BankRow.id)
+    .limit(1)
+    .execution_options(populate_existing=True)
+)
+_WITH_NEWEST = _FOUND.add_columns(
+    select(BankVersionRow.id)
+    .where(BankVersionRow.bank_id == BankRow.id)
+    .order_by(BankVersionRow.number.desc())
+    .limit(1)
+    .scalar_subquery()
+)
 
 
 class BankRepository:
@@ -48,22 +66,23 @@ class BankRepository:
         Raises:
             NotFoundError: No such bank.
         """
-        query = select(BankRow).where(
-            or_(BankRow.id == id_or_name, BankRow.name == id_or_name),
-            BankRow.archived_at.is_(None),
-        )
-        # A name may look like another bank's id, or be that of another project's shared bank: the
-        # id wins, then one's own.
-        query = query.order_by(
-            (BankRow.id == id_or_name).desc(), (BankRow.project_id == SEEN).desc(), BankRow.id
-        ).limit(1)
-        query = query.execution_options(populate_existing=True)
-        if for_update:
-            query = query.with_for_update()
-        row = (await self._db.execute(query)).scalar_one_or_none()
+        query = _FOUND.with_for_update() if for_update else _FOUND
+        row = (await self._db.execute(query, {"wanted": id_or_name})).scalar_one_or_none()
         if row is None:
             raise NotFoundError("bank", id_or_name)
         return read_bank(row)
+
+    async def with_newest(self, id_or_name: str) -> tuple[Bank, str | None]:
+        """A bank by its id or its name, and the id of its latest version; None where it has none.
+
+        Raises:
+            NotFoundError: No such bank.
+        """
+        row = (await self._db.execute(_WITH_NEWEST, {"wanted": id_or_name})).one_or_none()
+        if row is None:
+            raise NotFoundError("bank", id_or_name)
+        bank, version_id = row
+        return read_bank(bank), version_id
 
     async def list_page(self, request: PageRequest) -> Page[Bank]:
         """One page of banks."""

@@ -1,13 +1,15 @@
-"""Steps of sessions as one statement."""
+"""Sessions begun, and their steps: one statement each, built once."""
 
 import json
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, func, insert, literal, select, text
 
 from app.records.fields import shallow
-from app.records.sessions import Administration, Advance, Closing
+from app.records.sessions import Administration, Advance, Closing, NewSession
+from app.storage.rows.base import Base
+from app.storage.rows.sessions import SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
 
 _CLOSING_TYPES = {
@@ -33,6 +35,24 @@ _CLOSING_TYPES = {
     "method": "jsonb",
 }
 
+_TABLES = Base.metadata.tables
+_GIVEN = (*(f.name for f in fields(NewSession)), "project_id", "created_by", "summary", "arrivals")
+_MADE = (
+    insert(_TABLES[SessionRow.__tablename__])
+    .values({"event_seq": 1, **{name: bindparam(name) for name in _GIVEN}})
+    .returning(SessionRow.id, SessionRow.status)
+    .cte("made")
+)
+#: A new session and its first event.
+ADD = insert(_TABLES[SessionEventRow.__tablename__]).from_select(
+    ["session_id", "seq", "type", "data"],
+    select(
+        _MADE.c.id,
+        literal(1),
+        literal("session.created"),
+        func.jsonb_build_object("status", _MADE.c.status),
+    ),
+)
 
 # One statement, so that the steps of many sessions cost one round trip and each is all or nothing:
 # without its lease a step has no row in `lease`, and the parts that read from it write nothing of

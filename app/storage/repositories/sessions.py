@@ -19,13 +19,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
 from typing_extensions import override
 
-from app.acting import owner
+from app.acting import maker, owner
 from app.errors import (
     InvalidStateError,
     LeaseLostError,
     NotFoundError,
     StaleStepError,
-    TooManySessionsError,
 )
 from app.records.banks import OPEN
 from app.records.fields import made_of
@@ -39,6 +38,7 @@ from app.records.sessions import (
     SessionEvent,
     SessionRecord,
 )
+from app.storage.auditing import note_change
 from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.session_queries import (
@@ -48,11 +48,10 @@ from app.storage.repositories.session_queries import (
     SESSIONS,
     WITH_AWAITED,
 )
-from app.storage.repositories.session_steps import ADVANCE, as_json, step_values, taken_over
-from app.storage.room import require_space
+from app.storage.repositories.session_steps import ADD, ADVANCE, as_json, step_values, taken_over
+from app.storage.room import require_room
 from app.storage.rows.banks import BankRow, BankVersionRow
 from app.storage.rows.endpoints import EndpointRow
-from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import AdministrationRow, SessionEventRow, SessionRow
 from app.storage.scoping import of_opened
 
@@ -95,38 +94,15 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             administrations: Items that it takes over from another one: all closed, with the same
                 steps and arrivals, or all awaited.
         """
-        await self._require_room()
-        await require_space(self._db)
+        await require_room(self._db)
         values = {f.name: getattr(new, f.name) for f in fields(new)}
-        values["details"] = values.pop("metadata")
-        arrivals = sum(item.closing is not None for item in administrations)
-        await self._db.execute(
-            insert(SessionRow).values(**values, summary=summary, event_seq=1, arrivals=arrivals)
-        )
+        values["arrivals"] = sum(item.closing is not None for item in administrations)
+        values |= {"summary": summary, "project_id": owner(), "created_by": maker()}
+        await self._db.execute(ADD, values)
+        note_change(self._db, new.id)
         if administrations:
             rows = [taken_over(new.id, item) for item in administrations]
             await self._db.execute(insert(AdministrationRow), rows)
-        await self._db.execute(
-            insert(SessionEventRow).values(
-                session_id=new.id, seq=1, type="session.created", data={"status": new.status}
-            )
-        )
-
-    async def _require_room(self) -> None:
-        """Refuse one session more than the project may have open; one after the other asks."""
-        limited = select(ProjectRow.limits["open_sessions"].as_integer()).where(
-            ProjectRow.id == owner(), ProjectRow.limits.has_key("open_sessions")
-        )
-        most = await self._db.scalar(limited.with_for_update(key_share=True))
-        if most is None:
-            return
-        is_open = SessionRow.finished_at.is_(None)
-        n_open = await self._db.scalar(select(func.count(SessionRow.id)).where(is_open)) or 0
-        if n_open >= most:
-            raise TooManySessionsError(
-                f"{n_open} sessions of this project have not ended, as many as it may have: "
-                f"{most}. Wait for some to end, or cancel them."
-            )
 
     async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
         """One session.
