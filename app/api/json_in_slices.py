@@ -56,7 +56,7 @@ class InSlices(json.JSONDecoder):
 
     def __init__(self, *, pace: Pace | None = None, **options: Any) -> None:
         super().__init__(**options)
-        self._n_values = 0
+        self._n_values = self._large_until = 0
         self._pace = pace or Pace()
         self._in_one_go: _Scan = c_make_scanner(self)
         self.parse_string = partial(_text, pace=self._pace)
@@ -68,7 +68,7 @@ class InSlices(json.JSONDecoder):
 
     @override
     def decode(self, s: str, *args: Any) -> Any:
-        self._n_values = 0
+        self._n_values = self._large_until = 0
         return super().decode(s, *args)
 
     def _counting(self, scan: _Scan) -> _Scan:
@@ -82,12 +82,15 @@ class InSlices(json.JSONDecoder):
 
     def _small(self, text: str, at: int) -> tuple[Any, int] | None:
         """The list or object that begins there, if it is small and without a fault."""
-        if text[at : at + 1] not in ("{", "["):
+        if at < self._large_until or text[at : at + 1] not in ("{", "["):
             return None
         window = text[at : at + _WINDOW]
         try:
             value, end = self._in_one_go(window, 0)
         except (StopIteration, ValueError, RecursionError):
+            # What begins within the window is not tried once more: of lists in lists, each a
+            # letter further, each would take as long.
+            self._large_until = at + _WINDOW
             return None
         is_flat = window.count("{", 0, end) + window.count("[", 0, end) == 1
         self._count(len(value) if is_flat else _n_values(value))

@@ -70,6 +70,20 @@ def test_values_are_counted_at_every_depth(monkeypatch: pytest.MonkeyPatch, valu
         json.loads(json.dumps(value), cls=InSlices)
 
 
+def test_lists_in_lists_take_no_longer_than_lists_beside_each_other() -> None:
+    decoder, tried = InSlices(), list[str]()
+    in_one_go = decoder._in_one_go
+
+    def counted(text: str, at: int) -> tuple[Any, int]:
+        tried.append(text)
+        return in_one_go(text, at)
+
+    decoder._in_one_go = counted
+    nested = json.dumps([["a" * 5000]] * 3).replace("[", "[" * 50).replace("]", "]" * 50)
+    assert decoder.decode(nested) == json.loads(nested)
+    assert sum(map(len, tried)) <= len(nested)
+
+
 @pytest.mark.parametrize("number", ["1." + "1" * LONG, "1" * LONG, "1" * LONG + "e5"])
 def test_numbers_that_are_long_to_convert_are_refused(number: str) -> None:
     with pytest.raises(ValueError, match="digits"):
