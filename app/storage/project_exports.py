@@ -1,14 +1,14 @@
 """All that a project holds, as a ZIP file in slices: JSON lines for each table, and hashes."""
 
 import asyncio
+import hashlib
 import json
 import zipfile
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from hashlib import sha256
 from importlib.metadata import version
-from typing import Any
+from typing import IO, Any
 
 import psycopg
 from psycopg import sql
@@ -16,9 +16,11 @@ from psycopg import sql
 from app.confined import Lane
 from app.errors import DatabaseUnavailableError
 
-#: Of rows that are in memory at once, bytes; one row that is larger comes alone.
+#: Of rows that are in memory at once, bytes: so many by the longest of those before.
 _SLICE_BYTES = 1 << 20
 _MOST_ROWS, _FIRST_ROWS = 1000, 10
+#: A row of more bytes comes alone: small ones before it tell nothing of it.
+_LARGE_ROW = 1 << 14
 #: The database keeps what changes meanwhile twice: not for a reader who does not go on.
 _PATIENCE = "60s"
 #: Exports of one process at a time: each holds a connection of its own.
@@ -105,12 +107,11 @@ async def _zipped(
     archive = zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED)
     parts: dict[str, dict[str, Any]] = {}
     for table, condition in PARTS.items():
-        digest, rows = sha256(), 0
+        digest, rows = hashlib.sha256(), 0
         with archive.open(f"{table}.jsonl", "w", force_zip64=True) as entry:
             async with aclosing(_lines(connection, table, condition, project_id)) as batches:
                 async for lines in batches:
-                    digest.update(content := "".join(lines).encode())
-                    await asyncio.to_thread(entry.write, content)
+                    await asyncio.to_thread(_write, lines, entry, digest)
                     rows += len(lines)
                     yield written.taken()
         parts[table] = {"rows": rows, "sha256": digest.hexdigest()}
@@ -126,18 +127,34 @@ async def _zipped(
     yield written.taken()
 
 
+def _write(lines: Sequence[str], entry: IO[bytes], digest: "hashlib._Hash") -> None:
+    content = "".join(lines).encode()
+    digest.update(content)
+    entry.write(content)
+
+
 async def _lines(
     connection: psycopg.AsyncConnection[Any], table: str, condition: str, project_id: str
 ) -> AsyncGenerator[list[str]]:
-    """The rows of a table, about a slice at a time by the length of those before."""
-    query = sql.SQL("SELECT (to_jsonb(t) - %(secret)s::text[])::text FROM {} t WHERE ").format(
-        sql.Identifier(table)
-    ) + sql.SQL(condition)  # one of those above
+    """The rows of a table, about a slice at a time; a large one alone."""
+    rows = sql.SQL("SELECT t.ctid, (to_jsonb(t) - %(secret)s::text[])::text AS line FROM {} t ")
+    rows = rows.format(sql.Identifier(table))
+    given = {"id": project_id, "secret": list(_SECRET), "large": _LARGE_ROW}
+    # Not made twice, to be measured and to be given out.
+    query = sql.SQL(
+        "SELECT CASE WHEN octet_length(line) <= %(large)s THEN line END, ctid "
+        "FROM ({} WHERE {} OFFSET 0) AS rows"
+    ).format(rows, sql.SQL(condition))  # one of those above
+    one = sql.SQL("SELECT line FROM ({} WHERE t.ctid = %(row)s::tid) AS rows").format(rows)
     async with connection.cursor(name="export") as cursor:
-        await cursor.execute(query, {"id": project_id, "secret": list(_SECRET)})
+        await cursor.execute(query, given)
         n_rows = _FIRST_ROWS
         while found := await cursor.fetchmany(n_rows):
-            lines = [f"{line}\n" for (line,) in found]
-            yield lines
-            per_row = max(map(len, lines))
-            n_rows = max(1, min(_MOST_ROWS, _SLICE_BYTES // per_row))
+            lines = [f"{line}\n" for line, _ in found if line is not None]
+            if lines:
+                yield lines
+                n_rows = max(1, min(_MOST_ROWS, _SLICE_BYTES // max(map(len, lines))))
+            for row in (row for line, row in found if line is None):
+                # It stays where it is as long as this transaction sees it.
+                large = await connection.execute(one, {**given, "row": row})
+                yield [f"{line}\n" async for (line,) in large]

@@ -7,6 +7,7 @@ import zipfile
 from hashlib import sha256
 from pathlib import Path
 
+import psycopg
 import pytest
 from fastapi import FastAPI
 from typer.testing import CliRunner
@@ -87,6 +88,28 @@ async def test_an_export_comes_in_slices_of_one_moment(
     taken += [block async for block in slices]
     assert len(parts_of(b"".join(taken))["items"]) == 5
     assert len(taken) > 10
+    await writer.aclose()
+
+
+async def test_small_rows_do_not_bring_many_large_ones_along(
+    app: FastAPI, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = Member(app, database, "theirs")
+    writer = await theirs.client("read", "banks:write")
+    await with_bank(writer)
+    for n in range(4):
+        item = {"key": f"long{n}", "prompt": "x" * 3000, "target": "y"}
+        await posted(writer, "/v1/banks/exam/items", item)
+    monkeypatch.setattr(project_exports, "_LARGE_ROW", 2000)
+    monkeypatch.setattr(project_exports, "_FIRST_ROWS", 2)
+    condition = project_exports.PARTS["items"]
+    async with await psycopg.AsyncConnection.connect(database.conninfo) as connection:
+        read = project_exports._lines(connection, "items", condition, theirs.project_id)
+        slices = [lines async for lines in read]
+    keys = [[json.loads(line)["key"] for line in lines] for lines in slices]
+    assert keys == [["q0", "q1"], ["q2", "q3", "q4"], *([f"long{n}"] for n in range(4))]
+    exported = project_exports.export_project(database.conninfo, theirs.project_id)
+    assert len(parts_of(b"".join([block async for block in exported]))["items"]) == 9
     await writer.aclose()
 
 
