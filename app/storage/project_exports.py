@@ -137,8 +137,9 @@ async def _lines(
     connection: psycopg.AsyncConnection[Any], table: str, condition: str, project_id: str
 ) -> AsyncGenerator[list[str]]:
     """The rows of a table, about a slice at a time; a large one alone."""
-    rows = sql.SQL("SELECT t.ctid, (to_jsonb(t) - %(secret)s::text[])::text AS line FROM {} t ")
-    rows = rows.format(sql.Identifier(table))
+    rows = sql.SQL(
+        "SELECT t.ctid, (to_jsonb(t) - %(secret)s::text[])::text AS line FROM {} t"
+    ).format(sql.Identifier(table))
     given = {"id": project_id, "secret": list(_SECRET), "large": _LARGE_ROW}
     # Not made twice, to be measured and to be given out.
     query = sql.SQL(

@@ -12,12 +12,17 @@ down_revision = "4f7a1e9c25d8"
 branch_labels = None
 depends_on = None
 
-# `/v1/sessions/ses_1:cancel` names `ses_1:cancel` and `ses_1`, and itself.
+# `/v1/sessions/ses_1:cancel` names `ses_1:cancel` and `ses_1`, and itself. Nobody can ask for
+# longer ones, and an index takes none of more than 2.7 kB: their rows could not be written.
 _NAMES = """
     CREATE FUNCTION audit_names(resources text[], path text) RETURNS text[]
     LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-        SELECT resources || path || string_to_array(path, '/')
-            || string_to_array(translate(path, ':', '/'), '/')
+        SELECT ARRAY(
+            SELECT DISTINCT name FROM unnest(
+                resources || path || string_to_array(path, '/')
+                    || string_to_array(translate(path, ':', '/'), '/')
+            ) AS name WHERE length(name) <= 200
+        )
     $$
 """
 

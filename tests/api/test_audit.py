@@ -4,6 +4,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import psycopg
 import pytest
 from fastapi import FastAPI
@@ -87,6 +88,19 @@ async def test_the_trail_of_one_resource_is_found_by_its_id_its_name_or_a_path(
     }.items():
         told = await trail(client, f"&resource={quote(resource, safe='')}")
         assert [entry["action"] for entry in told] == actions, resource
+
+
+async def test_what_has_the_longest_names_is_changed_and_found_in_the_trail(client: Client) -> None:
+    # Such as do not get shorter by compression: four bytes each, which tell nothing of the next.
+    signs = [chr(0x20000 + sign) for sign in np.random.default_rng(1).permutation(40_000)]
+    name, key = "".join(signs[:200]), "".join(signs[200:712])
+    await posted(client, "/v1/banks", {"name": name})
+    items = f"/v1/banks/{quote(name)}/items"
+    await posted(client, items, {"key": key, "prompt": "?", "target": "!"})
+    gone = await client.delete(f"{items}/{quote(key)}", headers={"If-Match": '"1"'})
+    assert gone.status_code == 204, gone.text
+    told = await trail(client, f"&resource={quote(name)}")
+    assert [entry["action"] for entry in told] == ["create_item", "delete_item"]
 
 
 async def test_the_trail_of_one_resource_is_looked_up_by_an_index(
