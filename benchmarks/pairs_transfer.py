@@ -1,6 +1,6 @@
 """How often differences of two abilities hold, of models unlike those calibrated.
 
-    uv run python benchmarks/pairs_transfer.py [--data ../shared/data/transfer] [--only NAME ...]
+    uv run python benchmarks/pairs_transfer.py [--data ../shared/data/transfer] [--quick --draws 4]
 
 Every matrix of the folder is learned from in three ways: from three quarters at random, without the
 strongest fifth, and from the weakest half; less a sixth, held out at random, where enough are left
@@ -20,7 +20,10 @@ alone say, at any of its looks from 10 to 100 answers, and tells no interval. `p
 `stated` would be if nobody's place among those calibrated were left open by the answers.
 
 With --quick it takes some minutes: of each matrix 300 items, drawn at random, and at most 100
-models, evenly by their scores, are all there is.
+models, evenly by their scores, are all there is. All pairs of a draw share its bank and its 20 or
+so models, three of whom, if they are far off, are in a quarter of the pairs: with --draws items and
+models are drawn so many times, and what stands after ± is the standard error over the draws.
+`alone` is the share of the intervals of single abilities that hold.
 """
 
 import argparse
@@ -145,10 +148,20 @@ def figures(pairs):
     return found
 
 
+def alone(group):
+    """Share of the intervals of single abilities that hold."""
+    stated = [(ability.stated().ci, truth) for ability, _, truth in group]
+    return np.mean([lo <= truth <= hi for (lo, hi), truth in stated])
+
+
 def show(name, n_pairs, found):
-    for way, (held, width, decided, wrong) in found.items():
+    """Means over draws or matrices, each (n, 4)."""
+    for way, rows in found.items():
+        held, width, decided, wrong = np.mean(rows, axis=0)
+        spread = np.std(rows, axis=0, ddof=1)[0] / len(rows) ** 0.5 if len(rows) > 1 else np.nan
+        error = "" if np.isnan(spread) else f" ± {spread:.1%}"
         of_decided = wrong / decided if decided else 0.0
-        holds = "" if np.isnan(width) else f" {held:.1%} hold ({width:.2f}),"
+        holds = "" if np.isnan(width) else f" {held:.1%}{error} hold ({width:.2f}),"
         print(
             f"{name}, {n_pairs}, {way}:{holds} {decided:.0%} decided, wrong {wrong:.1%} of all, "
             f"{of_decided:.1%} of these",
@@ -163,28 +176,36 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1000, help="most pairs of a kind and matrix")
     parser.add_argument("--model", default="2pl", help="response model")
     parser.add_argument("--quick", action="store_true", help="fewer models and items")
+    parser.add_argument("--splits", nargs="*", default=SPLITS, choices=SPLITS)
+    parser.add_argument("--draws", type=int, default=1, help="of models and items, with --quick")
     arguments = parser.parse_args()
     total = defaultdict(lambda: defaultdict(list))
     for name, scores in matrices(arguments.data, arguments.only):
-        if arguments.quick:
-            scores = smaller(scores, np.random.default_rng(0))
-        for split in SPLITS:
-            began, rng = time.perf_counter(), np.random.default_rng(1)
-            known, like, beyond = split_of(scores, split, rng)
-            version = calibrated(scores[known], arguments.model, card=False)
-            groups = [measured(version, scores[rows]) for rows in (like, beyond)]
-            for kind, pairs in pairs_of(*groups, arguments.pairs, rng).items():
-                found = {way: np.mean(rows, axis=0) for way, rows in figures(pairs).items()}
-                some = {way: found[way] for way in ("stated", "placed", "model")}
-                show(f"{name}, {split}, {kind}", f"{len(pairs)} pairs", some)
-                for way, row in found.items():
-                    total[split, kind][way].append(row)
+        for split in arguments.splits:
+            began = time.perf_counter()
+            drawn, singles = defaultdict(lambda: defaultdict(list)), defaultdict(list)
+            for draw in range(arguments.draws):
+                rng = np.random.default_rng(1 + draw)
+                some = smaller(scores, np.random.default_rng(draw)) if arguments.quick else scores
+                known, like, beyond = split_of(some, split, rng)
+                version = calibrated(some[known], arguments.model, card=False)
+                groups = [measured(version, some[rows]) for rows in (like, beyond)]
+                for kind, group in zip(("alike", "beyond"), groups, strict=True):
+                    singles[kind].append(alone(group))
+                for kind, pairs in pairs_of(*groups, arguments.pairs, rng).items():
+                    for way, rows in figures(pairs).items():
+                        drawn[kind][way].append(np.mean(rows, axis=0))
+            for kind, held in singles.items():
+                print(f"{name}, {split}, {kind}: {np.mean(held):.1%} hold alone", flush=True)
+            for kind, by_way in drawn.items():
+                some = {way: by_way[way] for way in ("stated", "placed", "model")}
+                show(f"{name}, {split}, {kind}", f"{arguments.draws} draws", some)
+                for way, rows in by_way.items():
+                    total[split, kind][way].append(np.mean(rows, axis=0))
             print(f"{time.perf_counter() - began:.0f} s", flush=True)
     print()
     for (split, kind), by_way in total.items():
-        n_matrices = len(by_way["stated"])
-        means = {way: np.mean(rows, axis=0) for way, rows in by_way.items()}
-        show(f"{split}, {kind}", f"{n_matrices} matrices", means)
+        show(f"{split}, {kind}", f"{len(by_way['stated'])} matrices", by_way)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ import numpy as np
 from transfer import matrices, random_interval, splits
 
 from app.calibration.filters import FilterSettings
+from app.calibration.multidimensional.score_curves import fit_curves, standings
 from app.calibration.pipeline.card import records_of, tests_of, with_card
 from app.calibration.pipeline.fit import decided, fit, prepared
 from app.calibration.pipeline.plan import CalibrationPlan
@@ -37,7 +38,7 @@ from app.engine.bank import ItemBank
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.prediction.combined_score import CombinedScore
+from app.engine.prediction.combined_score import CombinedScore, LearnedCurves
 from app.engine.prediction.correction import VersionLearning
 from app.engine.responses import ResponseTable
 from app.engine.simulation.learning import LEAST_EXAMINEES
@@ -64,10 +65,23 @@ def calibrated(known, model, *, card=True):
     learned = VersionLearning.from_dict(found.knowledge)
     if not card and len(known) >= LEAST_EXAMINEES:
         plan = decided(matrix, plan)
-        held = tests_of(records_of(matrix, plan, fitted, bank), matrix, plan)
+        records = replace(
+            records_of(matrix, plan, fitted, bank),
+            # Who is placed is all that is asked of these: how wrong they are is not.
+            curves_without=lambda rows: placing_curves(np.delete(known[:, varied], rows, axis=0)),
+        )
+        held = tests_of(records, matrix, plan)
         learned = VersionLearning(interval_correction=held.correction())
     kept = [int(item[1:]) for item in matrix.items]
     return bank, learned, curves_of(bank, found.knowledge), kept
+
+
+def placing_curves(scores):
+    """Curves that place examinees; None where too few are known."""
+    if len(scores) < LEAST_EXAMINEES:
+        return None
+    curves = fit_curves(scores, np.random.default_rng(0))
+    return LearnedCurves(curves=curves, errors={}, population=standings(scores))
 
 
 def holds(told, truth):

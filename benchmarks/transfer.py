@@ -20,7 +20,8 @@ score over all items is predicted. Figures are means over models and seeds, then
 
 Widths are relative to those of the mean of as many random items; coverage is of 95 % intervals.
 With --widths, tests by the first way also stop as soon as their interval is so narrow: `until 0.2`
-is of those that get there within the longest test.
+is of those that get there within the longest test. With --counts 50 --models 20 it takes some
+minutes: tests of one length, and so many models of each matrix, evenly by their scores.
 """
 
 import argparse
@@ -218,11 +219,11 @@ def figures(told, truth, usual_width):
     return missed, held, float((hi - lo).mean() / usual_width)
 
 
-def one_split(known, tested, seeds, most, widths):
+def one_split(known, tested, lengths, seeds, most, widths):
     """By (way, count): error, coverage, relative width."""
     tested = tested[np.linspace(0, len(tested) - 1, min(len(tested), most)).astype(int)]
     truth, n_items = tested.mean(axis=1), tested.shape[1]
-    counts = [count for count in COUNTS if count < n_items]
+    counts = [count for count in lengths if count < n_items]
     found = defaultdict(list)
     models = (Ridge(known), Logistic(known), Logistic(known, precision=1.0, ridge=False))
     usual = {}
@@ -266,6 +267,7 @@ def matrices(folder, names):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data/transfer"))
+    parser.add_argument("--counts", nargs="*", type=int, default=COUNTS, help="numbers of items")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--models", type=int, default=1000, help="most models tested of a matrix")
     parser.add_argument("--only", nargs="*", default=(), help="names of matrices; all by default")
@@ -276,7 +278,12 @@ def main() -> None:
         for split, (known, tested) in splits(scores).items():
             began = time.perf_counter()
             found = one_split(
-                scores[known], scores[tested], arguments.seeds, arguments.models, arguments.widths
+                scores[known],
+                scores[tested],
+                sorted(arguments.counts),
+                arguments.seeds,
+                arguments.models,
+                arguments.widths,
             )
             took = time.perf_counter() - began
             for key, row in found.items():

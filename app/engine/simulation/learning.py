@@ -48,7 +48,7 @@ from app.engine.prediction.correction import (
     Stretch,
     VersionLearning,
 )
-from app.engine.prediction.model_error import Seen, leaning, model_error
+from app.engine.prediction.model_error import Seen, distance, leaning, model_error
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.residual_regression import ResidualRegression
 from app.engine.simulation.simulate import take
@@ -378,13 +378,14 @@ def _reaching(stretch: Stretch, shifted: Sequence[Shifted]) -> Stretch:
 
 
 def _adrift(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
-    """Half widths missing to 95 % of those not placed, in standard deviations of the known."""
+    """What 95 % of those not placed, but left amid the known, lack; in sds of the known."""
     of_known = Beyond.of(group.known)
     on_its_scale = replace(beyond, centre=of_known.centre, spread=of_known.spread)
     stretch = replace(stretch, beyond=on_its_scale)
     missing = []
     for one in (_theta(each) for each in group.seen if each.is_open):
-        if _NO_WIDTH < one.half < math.inf:
+        amid = distance(of_known.position(one.theta)) == 0.0
+        if amid and _NO_WIDTH < one.half < math.inf:
             factor = stretch.at(one.answers, one.half, one.theta)
             needed = one.needed(stretch.leaning_at(one.theta))
             missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
