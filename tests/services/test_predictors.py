@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from app.services.container import Services
 from app.services.sessions.copies import moved
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.run import SessionRun
+from app.services.sessions.spare_time import SpareTime
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.sessions import opened
@@ -77,7 +79,7 @@ def asked_and_answered(version: LoadedVersion, plan: SessionPlan) -> list[Admini
         )
         assert again.state.responses == run.state.responses
         assert again.state.draws == run.state.draws
-        now = 10.0 * turn  # figures are renewed every few seconds
+        now = 10.0 * turn  # figures are renewed every few seconds at least
         assert again.summary(elapsed_s=now) == run.summary(elapsed_s=now)
     return list(stored.values())
 
@@ -119,6 +121,40 @@ async def test_the_method_asked_for_predicts(version: LoadedVersion, method: str
         administrations=asked_and_answered(version, SessionPlan.from_dict(FOR_SCORE)),
     )
     assert run.summary(elapsed_s=9.0)["accuracy"]["method"] == method
+
+
+def told(run: SessionRun, *, elapsed_s: float) -> Any:
+    """The predicted score after one more right answer."""
+    asked, _ = run.choose(elapsed_s=elapsed_s)
+    closed = {one.step: Closing(outcome="scored", score=1.0, attempts=1) for one in asked}
+    closed = {step: run.close(step, closing) for step, closing in closed.items()}
+    return run.step_forward(closed=closed, asked=(), elapsed_s=elapsed_s).summary["accuracy"]
+
+
+async def test_each_step_tells_its_score_while_its_worker_has_time_to_spare(
+    version: LoadedVersion,
+) -> None:
+    now = 0.0
+
+    def clock() -> float:  # whoever looks at it twice has taken a second
+        nonlocal now
+        now += 1.0
+        return now
+
+    plan = SessionPlan.from_dict({"stopping": {"se": None, "max_items": 40}})
+    test = version.adaptive_test(plan.design)
+    idle = SpareTime(share=1.0, most_s=1.0, clock=clock)
+    run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=idle)
+    scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
+    values = [score["value"] for score in scores if score is not None]  # few answers tell none
+    assert len(values) > 6
+    assert values == sorted(set(values)), "grows with each right answer"
+
+    busy = SpareTime(share=0.0, most_s=1.0, clock=clock)
+    run = SessionRun(test=test, plan=plan, version=version, seed=4, spare=busy)
+    scores = [told(run, elapsed_s=0.01 * step) for step in range(12)]
+    assert told(run, elapsed_s=1.9) == scores[-1]
+    assert told(run, elapsed_s=2.0) != scores[-1]
 
 
 async def test_without_curves_and_in_the_published_preset_prediction_stays_p_irt(

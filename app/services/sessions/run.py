@@ -46,10 +46,12 @@ from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, window_of
 from app.services.sessions.profile import profile_of
 from app.services.sessions.repeats import Answering
+from app.services.sessions.spare_time import SpareTime
 from app.services.sessions.standing import standing_of
 
-#: A prediction on the way is renewed this often, seconds: it costs as much as the rest of a step.
-PREDICTION_INTERVAL_S = 2.0
+#: A prediction on the way is this old at most when a step is told, seconds, even where its worker
+#: has no time to spare: on a large bank it costs more than the rest of a step.
+OLDEST_PREDICTION_S = 2.0
 #: Above this many items the whole-bank prediction is left for the end of the test: it costs a pass
 #: over the bank.
 LIVE_PREDICTION_MAX_ITEMS = 10_000
@@ -66,7 +68,9 @@ class SessionRun:
         version: LoadedVersion,
         seed: int,
         administrations: Sequence[Administration] = (),
+        spare: SpareTime | None = None,
     ) -> None:
+        self._spare = spare or SpareTime()
         self._plan = plan
         self._design = plan.design
         self._test = test
@@ -222,11 +226,13 @@ class SessionRun:
     def summary(self, *, elapsed_s: float, final: bool = False) -> dict[str, Any]:
         """The figures of `GET /v1/sessions/{id}` as of now, JSON-able."""
         estimate = self._test.estimate(self._state)
-        if final or elapsed_s - self._predicted_at_s >= PREDICTION_INTERVAL_S:
-            self._accuracy = self._predicted(final=final)
-            target = self._design.selection.target
-            self._profile = profile_of(self._version, self._test, self._state, target)
-            self._standing = self._stands(target, final=final)
+        is_old = elapsed_s - self._predicted_at_s >= OLDEST_PREDICTION_S
+        if final or is_old or self._spare.is_left():
+            with self._spare.spent():
+                self._accuracy = self._predicted(final=final)
+                target = self._design.selection.target
+                self._profile = profile_of(self._version, self._test, self._state, target)
+                self._standing = self._stands(target, final=final)
             self._predicted_at_s = elapsed_s
         figures: dict[str, Any] = {
             "estimate": {
@@ -409,6 +415,7 @@ async def open_run(
     *,
     version: LoadedVersion | None = None,
     plan: SessionPlan | None = None,
+    spare: SpareTime | None = None,
 ) -> SessionRun:
     """A session as far as its answers go.
 
@@ -418,6 +425,7 @@ async def open_run(
         administrations: Items that it has asked, in any order.
         version: Its bank version as it asks it, where the caller has that.
         plan: Its plan, where the caller has that.
+        spare: Of the worker that runs it; absent: its own.
 
     Raises:
         InvalidInputError: Its design cannot be built on its bank version.
@@ -433,6 +441,7 @@ async def open_run(
         version=version,
         seed=session.seed,
         administrations=administrations,
+        spare=spare,
     )
 
 

@@ -36,6 +36,7 @@ from app.services.sessions.in_flight import InFlight
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.rescoring import RESCORE, Rescoring
 from app.services.sessions.run import SessionRun, open_run
+from app.services.sessions.spare_time import SpareTime
 from app.storage.database import Database
 from app.storage.repositories.sessions import SessionRepository
 from app.storage.unit_of_work import UnitOfWork
@@ -123,6 +124,7 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         self._endpoints = endpoints
         self._networks = networks
         self._steps = StepWriter(leasing.database)
+        self._spare = SpareTime()
 
     @override
     def _leases(self, uow: UnitOfWork) -> SessionRepository:
@@ -197,7 +199,9 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         endpoint = await self._endpoints.ready(record.endpoint_id)
         async with self._database.reading() as uow:
             administrations = await uow.sessions.administrations(record.id)
-        run = await open_run(self._versions, record, administrations, version=version, plan=plan)
+        run = await open_run(
+            self._versions, record, administrations, version=version, plan=plan, spare=self._spare
+        )
         return LiveSession(
             record=record,
             run=run,
