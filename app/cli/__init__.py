@@ -20,7 +20,7 @@ COMMANDS = {
     "leaderboard": "Show the latest results on a bank.",
     "gates": "List and show decisions that were made.",
     "endpoints": "Save, list, show, probe and delete endpoints.",
-    "calibrations": "List, show, watch, cancel and delete calibrations.",
+    "calibrations": "Start, list, show, watch, publish, cancel and delete calibrations.",
     "open": "Open a page of the server in a browser.",
     "login": "Remember a server and the key for it.",
     "logout": "Forget them.",
@@ -57,7 +57,7 @@ _ALONE = {
 
 
 #: Whose first word names the command, which the audit trail tells.
-_GROUPS = frozenset({"keys", "projects", "banks", "response-sets", "sessions"})
+_GROUPS = frozenset({"keys", "projects", "banks", "response-sets", "sessions", "calibrations"})
 
 
 def build(wanted: str | None, command: str | None = None) -> typer.Typer:

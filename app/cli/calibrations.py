@@ -1,19 +1,206 @@
-"""`sextant calibrations`: those that run, or ran, on what is stored."""
+"""`sextant calibrations`: begun on recorded answers, looked at, made versions of."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
 
 from app.cli.client import ApiClient
-from app.cli.connection import FAILED, asked, run_to_the_end, stored
+from app.cli.connection import (
+    FAILED,
+    asked,
+    connected,
+    ended_with_us,
+    given,
+    run_to_the_end,
+    stored,
+)
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.logins import target
+from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
 from app.cli.tables import number, show_facts, show_table, when
+from app.errors import InvalidInputError
 
-app = typer.Typer(no_args_is_help=True, help="List, show, watch, cancel and delete calibrations.")
+app = typer.Typer(
+    no_args_is_help=True, help="Start, list, show, watch, publish, cancel and delete calibrations."
+)
 
 Id = Annotated[str, typer.Argument(help="Id of a calibration.")]
+#: What leaves items and examinees out.
+_FILTERS = (
+    "least_sd",
+    "greatest_mean",
+    "least_mean",
+    "least_point_biserial",
+    "least_percentile",
+)
+_OPTIONS = {
+    "/response_set": "RESPONSES",
+    "/model": "--model",
+    "/dimensions": "--dimensions",
+    "/partition_size": "--partition-size",
+    "/negative_slopes": "--negative-slopes",
+    "/seed": "--seed",
+    "/link": "--link-to",
+    "/bank": "--bank",
+    "/notes": "--notes",
+    "/keep": "--keep",
+    "/allow": "--allow",
+    "/unparsed_policy": "--unparsed",
+    "/allow_unconverged": "--allow-unconverged",
+    "/carry_over": "--carry-over",
+}
+
+
+@app.command()
+@fail_clearly
+def start(
+    responses: Annotated[
+        str, typer.Argument(help="Response set, by name or id; see `sextant response-sets`.")
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option(help="1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."),
+    ] = None,
+    dimensions: Annotated[
+        int | None,
+        typer.Option(
+            help="Of the models mirt and nested; by default what parallel analysis finds."
+        ),
+    ] = None,
+    partition_size: Annotated[
+        int | None,
+        typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
+    ] = None,
+    filters: Annotated[
+        bool, typer.Option(help="Leave out items and examinees that say little.")
+    ] = True,
+    priors: Annotated[
+        bool, typer.Option(help="Weak priors, their spread learned; without: maximum likelihood.")
+    ] = True,
+    negative_slopes: Annotated[
+        bool | None,
+        typer.Option(
+            "--negative-slopes/--positive-slopes",
+            help="Let items fall with ability; by default if some do, which no filter has removed.",
+        ),
+    ] = None,
+    report_card: Annotated[
+        bool,
+        typer.Option(
+            help="Test examinees on banks calibrated without them; takes several times as long."
+        ),
+    ] = True,
+    link_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BANK",
+            help="Name or id of the bank, or id of the version, on whose scale the items are to "
+            "land.",
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Deals the items to parts.")] = None,
+    bank: Annotated[
+        str | None,
+        typer.Option(
+            help="Publish it as the next version of this bank; a new name makes a new bank."
+        ),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option(help="Watch it until it ends, which Ctrl-C brings about.")
+    ] = True,
+    server: ServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Calibrate recorded answers that are stored; without a server, with a worker of our own."""
+
+    async def run() -> dict[str, Any]:
+        async with connected(server, server_key, bank=None, changes_banks=True) as client:
+            link = None if link_to is None else {"bank_version_id": await _version(client, link_to)}
+            body = given(
+                response_set=responses,
+                model=model,
+                dimensions=dimensions,
+                partition_size=partition_size,
+                priors=priors,
+                negative_slopes=negative_slopes,
+                report_card=report_card,
+                filters=None if filters else dict.fromkeys(_FILTERS),
+                link=link,
+                seed=seed,
+                publish=None if bank is None else {"bank": bank},
+            )
+            made = await client.post("/v1/calibrations", body, options=_OPTIONS)
+            if not wait:
+                return made
+            err.say(made["id"])
+            async with ended_with_us(client, "calibrations", made["id"]):
+                return await _followed(client, made["id"])
+
+    if not wait and target(server, server_key) is None:
+        raise InvalidInputError("--no-wait needs a server, whose worker goes on without us.")
+    _told(run_to_the_end(run), json, fails=wait)
+
+
+@app.command()
+@fail_clearly
+def publish(
+    calibration: Id,
+    bank: Annotated[
+        str, typer.Option(help="Bank that gets the version; a new name makes a new bank.")
+    ],
+    notes: Annotated[str, typer.Option(help="Kept with the version.")] = "",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Key of an item not to quarantine; may be given repeatedly."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(help="Lint code that does not quarantine, such as misfit; repeatable."),
+    ] = None,
+    unparsed: Annotated[
+        Literal["wrong", "missing"] | None,
+        typer.Option(
+            help="How answers that nobody could read counted; by default as the response set says."
+        ),
+    ] = None,
+    allow_unconverged: Annotated[
+        bool, typer.Option("--allow-unconverged", help="Even though it did not converge.")
+    ] = False,
+    carry_over: Annotated[
+        bool,
+        typer.Option(
+            "--carry-over",
+            help="Items that only the version it is linked to has keep their parameters.",
+        ),
+    ] = False,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+    json: SameAsJsonOption = None,
+) -> None:
+    """Make a bank version of a completed calibration."""
+    body = given(
+        bank=bank,
+        notes=notes or None,
+        keep=keep or None,
+        allow=allow or None,
+        unparsed_policy=unparsed,
+        allow_unconverged=allow_unconverged or None,
+        carry_over=carry_over or None,
+    )
+
+    async def make(client: ApiClient) -> dict[str, Any]:
+        return await client.post(f"{_path(calibration)}:publish", body, options=_OPTIONS)
+
+    version = asked(server, server_key, make)
+    write_json(json, version)
+    if json != "-":
+        states = version["lint"]["items"]
+        out.say(
+            f"version {version['number']} of {bank}: {states['active']} active, "
+            f"{states['quarantined']} quarantined, {states['pretest']} in pretest  {version['id']}"
+        )
 
 
 @app.command("list")
@@ -72,20 +259,9 @@ def watch(
 
     async def look() -> dict[str, Any]:
         async with stored(server, server_key) as client:
-            told = ""
-            async for kind, data in client.events(f"{_path(calibration)}/events"):
-                line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
-                if line != told:
-                    err.say(line)
-                told = line
-            return await client.get(_path(calibration))
+            return await _followed(client, calibration)
 
-    found = run_to_the_end(look)
-    if json != "-":
-        _show(found)
-    write_json(json, found)
-    if found["status"] != "completed":
-        raise typer.Exit(FAILED)
+    _told(run_to_the_end(look), json, fails=True)
 
 
 @app.command()
@@ -110,6 +286,33 @@ def delete(
     """Delete an ended calibration that no bank version was made of."""
     asked(server, server_key, lambda client: client.delete(_path(calibration)))
     out.say(f"Deleted {calibration}.")
+
+
+async def _followed(client: ApiClient, calibration: str) -> dict[str, Any]:
+    """A calibration once it has ended; its phases are said on the way."""
+    told = ""
+    async for kind, data in client.events(f"{_path(calibration)}/events"):
+        line = str(data.get("phase", kind.partition(".")[2])).replace("_", " ")
+        if line != told:
+            err.say(line)
+        told = line
+    return await client.get(_path(calibration))
+
+
+async def _version(client: ApiClient, name: str) -> str:
+    """The version that is meant: one by its id, or the latest of a bank."""
+    if name.startswith("bkv_"):
+        return name
+    found = await client.get(f"/v1/banks/{quote(name, safe='')}/versions/latest")
+    return str(found["id"])
+
+
+def _told(found: dict[str, Any], json: str | None, *, fails: bool) -> None:
+    if json != "-":
+        _show(found)
+    write_json(json, found)
+    if fails and found["status"] != "completed":
+        raise typer.Exit(FAILED)
 
 
 def _show(found: dict[str, Any]) -> None:

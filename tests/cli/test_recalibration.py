@@ -1,4 +1,4 @@
-"""`sextant banks drift` and `recalibrate` as the shell calls them."""
+"""`sextant banks drift`, `recalibrate` and `sextant calibrations` as the shell calls them."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.cli import banks
+from app.cli import banks, calibrations
 from app.settings import Settings
 from app.storage.database import Database
 from tests.services.sessions import opened
@@ -36,7 +36,7 @@ def run(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> R
     return lambda *words: CliRunner().invoke(banks.app, [*map(str, words)])
 
 
-def test_drift_is_shown_and_the_next_version_made(run: Run, tmp_path: Path) -> None:
+def test_drift_is_shown_and_versions_are_made(run: Run, tmp_path: Path) -> None:
     report = tmp_path / "drift.json"
     shown = run("drift", "living", "--responses", "live", "--json", report)
     assert shown.exit_code == 0, shown.output
@@ -58,3 +58,21 @@ def test_drift_is_shown_and_the_next_version_made(run: Run, tmp_path: Path) -> N
     wrong = run("drift", "living", "--responses", "nothing")
     assert wrong.exit_code == 2
     assert "nothing" in wrong.stderr
+
+    # What is stored is also calibrated by itself.
+    def sextant(*words: str) -> Result:
+        return CliRunner().invoke(calibrations.app, words)
+
+    made = sextant("start", "live", "--model", "1pl", "--no-report-card", "--bank", "anew")
+    assert made.exit_code == 0, made.output
+    assert "completed" in made.stdout
+    found = json.loads(sextant("list", "--json", "-").stdout)["data"][0]
+    assert found["bank_version_id"] in made.stdout
+    assert found["settings"]["filters"]["greatest_mean"] == 0.95
+
+    again = sextant("publish", found["id"], "--bank", "anew", "--json", "-")
+    assert json.loads(again.stdout)["number"] == 2, again.output
+    linked = sextant("start", "live", "--link-to", "nothing")
+    assert "There is no bank 'nothing'" in linked.stderr
+    assert "--model: expected '1pl'" in sextant("start", "live", "--model", "9pl").stderr
+    assert "--no-wait needs a server" in sextant("start", "live", "--no-wait").stderr
