@@ -10,6 +10,7 @@ on the large one, and Postgres tells what an item took: statements, commits, wri
 Takes some 10 GB below DIR, which is emptied at the end.
 """
 
+# ruff: noqa: E402 (the tests are no package that is installed: the path below leads to them)
 import argparse
 import asyncio
 import contextlib
@@ -33,16 +34,16 @@ import psycopg
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from app.observability import configure_logging  # noqa: E402
-from app.records.endpoints import EndpointSettings  # noqa: E402
-from app.services.api_keys import ApiKeyService  # noqa: E402
-from app.services.endpoints.specs import EndpointSpec  # noqa: E402
-from app.settings import Settings  # noqa: E402
-from app.storage.database import Database  # noqa: E402
-from app.storage.embedded import EmbeddedPostgres  # noqa: E402
-from app.storage.migrate import upgrade  # noqa: E402
-from app.worker.loop import running_worker  # noqa: E402
-from tests.services.sessions import opened, spec, until  # noqa: E402
+from app.observability import configure_logging
+from app.records.endpoints import EndpointSettings
+from app.services.api_keys import ApiKeyService
+from app.services.endpoints.specs import EndpointSpec
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.embedded import EmbeddedPostgres
+from app.storage.migrate import upgrade
+from app.worker.loop import running_worker
+from tests.services.sessions import opened, spec, until
 
 #: Sessions that are really run, and items of each: what all others are copies of.
 ORIGINALS, ITEMS = 25, 40

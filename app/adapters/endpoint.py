@@ -121,7 +121,8 @@ class JsonEndpoint:
         if "choices" not in body and (complaint := complaint_in(body, reply.status)):
             # An error dressed up as a success counts as a fault unless it names its status.
             status = complaint.status if complaint.status >= 400 else 502
-            raise self.failure(reply, replace(self._redacted(complaint), status=status))
+            found = replace(self._redacted(complaint), status=status, within=reply.status)
+            raise self.failure(reply, found)
         try:
             return cast(dict[str, Any], self._without_keys(body))
         except RecursionError as exc:

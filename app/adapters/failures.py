@@ -49,6 +49,7 @@ class Complaint:
         param: The request parameter it objects to, if it names one.
         is_html: A web page came instead of JSON.
         estimated_s: Seconds until a loading model is expected to answer.
+        within: Status of the success that it came as; None: the reply failed by itself.
     """
 
     status: int
@@ -57,6 +58,7 @@ class Complaint:
     param: str | None = None
     is_html: bool = False
     estimated_s: float | None = None
+    within: int | None = None
 
     @property
     def is_content_filter(self) -> bool:
@@ -149,6 +151,8 @@ def classify(
     """
     status = complaint.status
     said = f"{where} answered {status}"
+    if complaint.within is not None:
+        said = f"{where} answered {complaint.within} with an error in its body"
     if complaint.words:
         said += f": {shorten(complaint.words)}"
     retry_after_s = read_retry_after(headers)

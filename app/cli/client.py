@@ -287,7 +287,8 @@ def _object(answer: httpx2.Response) -> dict[str, Any] | None:
 def _require_finite(value: object, pointer: str) -> None:
     """JSON has neither nan nor inf, which the shell's options take for numbers."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidInputError(f"{pointer}: expected a finite number, got {value}.")
+        problem = FieldProblem(pointer, f"expected a finite number, got {value}")
+        raise ApiError(f"{pointer}: {problem.detail}.", problems=[problem])
     if isinstance(value, dict):
         for name, entry in value.items():
             _require_finite(entry, f"{pointer}/{name}")

@@ -112,7 +112,9 @@ def check_head(bank: dict[str, Any], version: dict[str, Any], name: str) -> None
         _Head.model_validate({"bank": bank, "version": version})
     except ValidationError as exc:
         problems = [
-            FieldProblem("/".join(map(str, ("", *fault["loc"]))), fault["msg"])
+            FieldProblem(
+                "/".join(map(str, ("", *fault["loc"]))), fault["msg"].removeprefix("Value error, ")
+            )
             for fault in exc.errors(include_url=False, include_input=False)
         ]
         first = problems[0]

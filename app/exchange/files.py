@@ -3,7 +3,7 @@
 import gzip
 import io
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, BinaryIO
 
@@ -24,6 +24,10 @@ FREE_BYTES = 16 * 2**20
 #: Of a bank file.
 MAX_ITEMS = 1_000_000
 
+SEPARATED = "Cells are separated by commas."
+
+#: Of tables that other programs export.
+_OTHER_SEPARATORS = ";\t|"
 _GZIP = b"\x1f\x8b"
 _BUFFER = 1 << 20
 _LONGEST_DETAIL = 400
@@ -58,6 +62,13 @@ class Problems:
             many = "1 fault" if self.count == 1 else f"{self.count} faults, the first"
             first = self.kept[0]
             raise kind(f"{name}: {many}: {first.pointer}: {first.detail}.", problems=self.kept)
+
+
+def comma_hint(header: Sequence[str]) -> str:
+    """A sentence for the header of a CSV that is one cell of several; else nothing."""
+    if len(header) == 1 and any(separator in header[0] for separator in _OTHER_SEPARATORS):
+        return f" {SEPARATED}"
+    return ""
 
 
 def shortened(text: str) -> str:

@@ -34,7 +34,7 @@ from functools import partial
 from typing import Any, BinaryIO, Literal, NoReturn, cast
 
 from app.errors import FieldProblem, FileFormatError, InvalidInputError
-from app.exchange.files import Problems, shortened
+from app.exchange.files import Problems, comma_hint, shortened
 from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
 
 ItemFormat = Literal["jsonl", "csv"]
@@ -245,7 +245,8 @@ def _check_header(header: list[str], name: str) -> None:
         problems.add(f"{name}:1", "expected a column `key` or `id`, got neither")
     if problems.count:
         raise FileFormatError(
-            f"{name}: wrong columns. First: {problems.kept[0].detail}.", problems=problems.kept
+            f"{name}: wrong columns. First: {problems.kept[0].detail}.{comma_hint(header)}",
+            problems=problems.kept,
         )
 
 

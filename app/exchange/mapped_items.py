@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
-from app.exchange.files import Problems, as_text
+from app.exchange.files import Problems, as_text, comma_hint
 from app.exchange.item_record import FIELDS, ItemRecord, parse_item
 from app.exchange.items import MAX_FILE_BYTES, MAX_ROW_BYTES, fields_of_cells
 
@@ -108,6 +108,8 @@ def _rows(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
     csv.field_size_limit(MAX_ROW_BYTES)
     reader = csv.DictReader(io.StringIO(as_text(content, name)), strict=True)
     try:
+        if hint := comma_hint(reader.fieldnames or ()):
+            raise FileFormatError(f"{name}: found one column, {reader.fieldnames!r:.200}.{hint}")
         for cells in reader:
             yield {key: cell for key, cell in cells.items() if key is not None and cell}
     except csv.Error as error:

@@ -29,7 +29,7 @@ import numpy as np
 from app.engine.bank import DEFAULT_SCALE, FloatArray, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.errors import FieldProblem, FileFormatError, ItemBankError
-from app.exchange.files import MAX_ITEMS, Problems, as_text, read_bytes
+from app.exchange.files import MAX_ITEMS, SEPARATED, Problems, as_text, read_bytes
 from app.exchange.py_irt_parameters import read_py_irt_parameters
 from app.exchange.slopes import (
     bank_of_slopes,
@@ -262,7 +262,7 @@ def _advice(columns: Sequence[str]) -> str:
     if any(column.startswith("logit") for column in columns):
         return " Write asymptotes as probabilities, not logits (mirt: without printSE)."
     if len(columns) == 0:
-        return " Cells are separated by commas."
+        return f" {SEPARATED}"
     return ""
 
 

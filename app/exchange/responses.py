@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from app.engine.bank import FloatArray, IntArray
 from app.engine.responses import ResponseTable
 from app.errors import FileFormatError
-from app.exchange.files import MAX_CELLS, SCORE_RANGE, Problems
+from app.exchange.files import MAX_CELLS, SCORE_RANGE, Problems, comma_hint
 from app.exchange.table_batches import NAMES, TEXT, TableFile, floats_of, names_of
 
 _LONG_ROLES = (
@@ -343,7 +343,7 @@ def _check_header(header: Sequence[str], name: str) -> None:
     if len(header) < 2:
         raise FileFormatError(
             f"{name}: expected a first column of examinees and a column for each item, or"
-            f" examinee,item,score; found {','.join(header)!r:.200}."
+            f" examinee,item,score; found {','.join(header)!r:.200}.{comma_hint(header)}"
         )
     problems = Problems()
     for _, text in _repeated(header):

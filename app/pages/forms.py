@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.api.errors import pointer_of
+from app.api.sentences import sentence
 from app.errors import FieldProblem, InvalidInputError, SextantError
 
 _MOST_FAULTS = 10
@@ -50,11 +51,8 @@ def faults_in(error: ValidationError | SextantError) -> Faults:
     if isinstance(error, SextantError):
         several = error.problems if len(error.problems) > 1 else ()
         return Faults(error.detail, several[:_MOST_FAULTS])
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    problems = [
-        FieldProblem(pointer_of(fault["loc"]), fault["msg"].removeprefix("Value error, "))
-        for fault in found
-    ]
+    found = error.errors(include_url=False)
+    problems = [FieldProblem(pointer_of(fault["loc"]), sentence(fault)) for fault in found]
     if len(problems) == 1:
         one = problems[0]
         place = one.pointer.strip("/").replace("/", ", ").replace("_", " ")

@@ -14,6 +14,7 @@ from typing_extensions import override
 from app.api.errors import headers_of, status_of
 from app.api.presence import require_presence
 from app.api.rates import let_in
+from app.api.sentences import sentence
 from app.api.turns import turn_of
 from app.deps import services
 from app.errors import SextantError, UnauthenticatedError
@@ -130,8 +131,9 @@ def _nothing_like(error: RequestValidationError) -> tuple[int, str]:
     name = str(names[0] if names else "").removesuffix("_id").replace("_", " ")
     if where == "path":
         return 404, f"There is no {name} {given!r}."
-    message = str(one["msg"]).removeprefix("Value error, ")
-    return 422, f"{name} in the address: {message}, got {given!r}."
+    told = sentence(one)
+    came = "" if ", got " in told else f", got {given!r}"
+    return 422, f"{name} in the address: {told}{came}."
 
 
 async def fault(request: Request, status: int, detail: str) -> Response:

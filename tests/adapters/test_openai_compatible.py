@@ -239,7 +239,7 @@ async def test_both_forms_of_completion_logprobs_are_tolerated(
         (529, {"error": {"message": "Overloaded"}}, EndpointFaultError, "Overloaded"),
         (200, {"error": {"message": "upstream died", "code": 502}}, EndpointFaultError, "died"),
         (200, {"error": {"message": "slow down", "code": 429}}, RateLimitedError, "slow down"),
-        (200, {"error": "it broke"}, EndpointFaultError, "it broke"),
+        (200, {"error": "it broke"}, EndpointFaultError, "200 with an error in its body: it broke"),
         (200, {"choices": None}, MalformedAnswerError, "no choices"),
         (200, {"choices": {"0": {}}}, MalformedAnswerError, "no choices"),
         (200, {"choices": ["B"]}, MalformedAnswerError, "no choices"),

@@ -54,7 +54,7 @@ def test_the_exit_code_says_go_no_go_or_inconclusive(
         (("--threshold", "1", "--session", "ses_1", "--server", "http://127.0.0.1:9"), "reached"),
         (
             ("--threshold", "nan", "--session", "ses_1", "--server", "http://127.0.0.1:9"),
-            "/threshold: expected a finite number, got nan",
+            "Error: --threshold: expected a finite number, got nan",
         ),
         (
             ("--threshold", "1", "--session", "ses_1", "--json", "no/where.json"),

@@ -9,6 +9,7 @@ from pyarrow import parquet
 
 from app.errors import FileFormatError, InvalidInputError
 from app.exchange.item_record import ItemRecord
+from app.exchange.items import read_items
 from app.exchange.mapped_items import field_map, read_mapped
 
 SUMS = [
@@ -57,6 +58,14 @@ def test_cells_are_read_as_those_of_item_files() -> None:
     (record,) = read(table, "prompt=q,choices=options,target=right,key=number")
     assert (record.key, record.content.prompt) == ("7", "Which, then?")
     assert (record.content.choices, record.content.target) == (("red", "blue"), ("blue",))
+
+
+def test_a_table_of_another_separator_is_told_of_commas() -> None:
+    table = b"q;right\nWhich?;red\n"
+    with pytest.raises(FileFormatError, match="Cells are separated by commas"):
+        read(table, "prompt=q")
+    with pytest.raises(FileFormatError, match="Cells are separated by commas"):
+        read_items(table, name="items.csv")
 
 
 @pytest.mark.parametrize(

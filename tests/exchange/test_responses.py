@@ -106,6 +106,7 @@ def test_faults_are_listed_with_file_row_and_column(
     [
         (b"", "got an empty file"),
         (b"model\na\n", "a column for each item"),
+        (b"model;q1\na;1\n", "Cells are separated by commas"),
         (b"model,q1\n", "at least one score"),
         (b"model,q1\na,\n", "at least one score"),
         (b"PAR1 and nothing else", "Parquet"),

@@ -1,15 +1,13 @@
 """Pages over HTTP, and the browser that looks at them."""
 
 import asyncio
-import shutil
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import pytest
 import uvicorn
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Page
 
 from app.main import ApiServer, create_app
 from app.settings import Settings
@@ -35,20 +33,6 @@ class Watched:
                 else self.told.append(request.url)
             ),
         )
-
-
-@pytest.fixture
-async def chromium() -> AsyncIterator[Browser]:
-    """The system's Chromium, without a window."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if found is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=found, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield browser
-        await browser.close()
 
 
 @asynccontextmanager

@@ -1,9 +1,12 @@
 """Pages in this process, as a browser without scripts sees them."""
 
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from fastapi import FastAPI
+from playwright.async_api import Browser as Chromium
+from playwright.async_api import async_playwright
 
 from app.deps import ScopeName
 from app.storage.database import Database
@@ -16,7 +19,6 @@ from tests.api.conftest import (  # noqa: F401 (fixtures of the API are those of
     logs,
 )
 from tests.pages.browser import Browser, logged_in
-from tests.pages.chromium import chromium  # noqa: F401
 
 NewBrowser = Callable[..., Awaitable[Browser]]
 
@@ -33,3 +35,17 @@ async def browser_with(app: FastAPI, database: Database) -> AsyncIterator[NewBro
     yield make
     for browser in browsers:
         await browser.aclose()
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Chromium]:
+    """The system's Chromium, without a window."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("no Chromium on this machine: apt-get install chromium")
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=found, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        await browser.close()
