@@ -160,8 +160,8 @@ class ProjectService:
                 is to be erased, something is under way or others measure on its banks.
         """
         async with self._database.unit_of_work() as uow:
-            await uow.removals.unused()
             found = await uow.projects.find(project, for_update=True)
+            await uow.removals.unused()
             if erases and found.id != DEFAULT_PROJECT:
                 keeping = await uow.removals.keeping_project(found.id)
                 if keeping:

@@ -9,7 +9,7 @@ under these conditions before, tells whose it is; without that it is refused.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Boolean, ColumnElement, String, bindparam, event
+from sqlalchemy import Boolean, ColumnElement, String, bindparam, event, text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.orm import InstrumentedAttribute, ORMExecuteState, Session, with_loader_criteria
 from sqlalchemy.orm.interfaces import CriteriaOption
@@ -19,6 +19,7 @@ from sqlalchemy.sql.visitors import InternalTraversal
 from typing_extensions import override
 
 from app.acting import seen_project
+from app.errors import NotFoundError
 from app.storage.rows.banks import BankRow, BankVersionRow, ItemRow, VersionItemRow
 from app.storage.rows.calibrations import (
     AnswerSheetRow,
@@ -176,14 +177,34 @@ _READING: Final = _Together("reading", [*_ALIKE, *_bank_conditions(shared=True)]
 _WRITING: Final = _Together("writing", [*_ALIKE, *_bank_conditions(shared=False)])
 
 
+_HOLD: Final = text("SELECT id FROM projects WHERE id = :id FOR KEY SHARE").execution_options(
+    **of_opened("the present project")
+)
+_HELD: Final = "project_held"
+_LOCKED_AFTER_IT: Final = (*_OWNED, BankRow, ItemRow, BankVersionRow)
+
+
 class ScopedSession(Session):
     """A session whose statements find the rows of the present project alone."""
 
 
+def _hold_project(session: Session, seen: str) -> None:
+    """Keep the present project from being erased until the transaction ends.
+
+    Rows of a project point at it, so what adds one waits for whoever erases it, who wants all the
+    others. Whoever holds one of these holds the project before that, and neither waits for the
+    other in a circle.
+    """
+    if session.info.get(_HELD) != seen:
+        if session.execute(_HOLD, {"id": seen}).one_or_none() is None:
+            raise NotFoundError("project", seen)
+        session.info[_HELD] = seen
+
+
 @event.listens_for(ScopedSession, "do_orm_execute")
 def _scope(state: ORMExecuteState) -> None:
-    options = state.execution_options
-    if seen_project() is None or state.is_insert or "for_all" in options:
+    options, seen = state.execution_options, seen_project()
+    if seen is None or state.is_insert or "for_all" in options:
         return
     if not state.is_orm_statement:
         if "of_opened" not in options:
@@ -192,6 +213,8 @@ def _scope(state: ORMExecuteState) -> None:
             )
         return
     locked = getattr(state.statement, "_for_update_arg", None)
+    if locked is not None and state.bind_mapper and state.bind_mapper.class_ in _LOCKED_AFTER_IT:
+        _hold_project(state.session, seen)
     locks_all = locked is not None and not locked.key_share and locked.of is None
     changes = (state.is_update or state.is_delete or locks_all) and "for_users" not in options
     state.statement = state.statement.options(_WRITING if changes else _READING)

@@ -39,7 +39,10 @@ from app.storage.scoping import of_opened
 class UnitOfWork:
     """One transaction: commits on clean exit, rolls back on any error.
 
-    No call to another machine belongs inside: it holds a connection and its locks.
+    No call to another machine belongs inside: it holds a connection and its locks. Whoever locks
+    rows of several kinds does so in one order, and of one kind by id, so that no two wait for each
+    other: project (`app.storage.scoping` sees to that), bank, ranking, session, endpoint,
+    calibration, response set.
 
     Raises:
         AlreadyExistsError: A name or key is taken.

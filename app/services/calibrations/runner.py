@@ -140,6 +140,8 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         """Store what came out, and with it the version that was asked for, or why there is none."""
 
         async def published(uow: UnitOfWork) -> None:
+            if publication is not None:
+                await uow.banks.hold(publication.bank)
             await self._complete(uow, record, fruit)
             if publication is not None:
                 done = await uow.calibrations.get(record.id)

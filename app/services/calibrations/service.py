@@ -324,6 +324,7 @@ class CalibrationService:
         """
         try:
             async with self._database.unit_of_work() as uow:
+                await uow.banks.hold(publication.bank)
                 record = await uow.calibrations.get(calibration_id, for_update=True)
                 fitted = _completed(record, await uow.calibrations.fitted(calibration_id))
                 made = await self.publish_within(uow, record, fitted, publication)
@@ -339,7 +340,7 @@ class CalibrationService:
         fitted: FittedItems,
         publication: Publication,
     ) -> BankVersion:
-        """The same of a completed calibration within the caller's transaction, which locks it."""
+        """The same of a completed one within the caller's transaction, which holds bank and it."""
         result = record.result or {}
         if not result["converged"] and not publication.allow_unconverged:
             raise InvalidStateError(

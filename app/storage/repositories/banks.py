@@ -1,5 +1,6 @@
 """Banks: their settings. Their items and versions have repositories of their own."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -83,6 +84,14 @@ class BankRepository:
             raise NotFoundError("bank", id_or_name)
         bank, version_id = row
         return read_bank(bank), version_id
+
+    async def hold(self, id_or_name: str) -> None:
+        """Lock a bank, if there is one, until the transaction ends.
+
+        For whoever goes on to a calibration that is published in it: as does who removes it.
+        """
+        with contextlib.suppress(NotFoundError):
+            await self.find(id_or_name, for_update=True)
 
     async def list_page(self, request: PageRequest) -> Page[Bank]:
         """One page of banks."""

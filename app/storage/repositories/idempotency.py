@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, ScalarSelect, delete, func, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    ScalarSelect,
+    delete,
+    func,
+    literal_column,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -153,8 +162,15 @@ class IdempotencyRepository:
 
     async def purge(self) -> int:
         """Delete what is older than a day; returns how many."""
+        place = tuple_(IdempotencyRow.principal, IdempotencyRow.key)
+        expired = (
+            select(IdempotencyRow.principal, IdempotencyRow.key)
+            .where(_expired())
+            .order_by(IdempotencyRow.principal, IdempotencyRow.key)
+            .with_for_update()
+        )
         purged = await self._db.scalars(
-            delete(IdempotencyRow).where(_expired()).returning(IdempotencyRow.key)
+            delete(IdempotencyRow).where(place.in_(expired)).returning(IdempotencyRow.key)
         )
         return len(purged.all())
 

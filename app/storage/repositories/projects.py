@@ -35,8 +35,9 @@ _COUNTS = text(
 ).execution_options(**of_opened("the project"))
 
 
+#: A project is held before what is in it, as by all who lock more than one row.
 _OLD = """
-    JOIN projects p ON p.id = o.project_id
+    JOIN (SELECT id, retention FROM projects FOR KEY SHARE) p ON p.id = o.project_id
         AND o.finished_at < now() - (p.retention ->> '{}')::int * interval '1 day'
 """
 #: In this order. With the texts goes what quotes them. Events go but for the last, which says that
@@ -161,7 +162,12 @@ class ProjectRepository:
             PreconditionFailedError: It has changed since.
             AlreadyExistsError: The new name is taken (from the unit of work).
         """
-        project = await self.find(project_id, for_update=True)
+        project = await self.find(project_id)
+        # Whoever makes something in it, or removes what is old, need not wait for this, nor this
+        # for them.
+        row = select(ProjectRow.id).where(ProjectRow.id == project.id)
+        await self._db.execute(row.with_for_update(key_share=True))
+        project = await self.find(project.id)
         require_revision(f"Project {project.name!r}", project.revision, revision)
         values = dict(changes)
         for name in ("limits", "retention"):

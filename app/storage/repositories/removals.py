@@ -54,19 +54,25 @@ _UNUSED_BANKS = _statement(
     "what nobody uses any more",
 )
 #: Those without a name came with a session.
-_UNUSED_ENDPOINTS, _UNUSED_OF_THESE = (
+_HIDDEN = "(e.archived_at IS NOT NULL OR e.name IS NULL)"
+_NOT_ASKED = "NOT EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id)"
+_MAYBE_UNUSED, _MAYBE_UNUSED_OF_THESE = (
     _statement(
-        f"""
-        WITH hidden AS MATERIALIZED (
-            SELECT e.id FROM endpoints e WHERE (e.archived_at IS NOT NULL OR e.name IS NULL)
-                AND NOT EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id) {which}
-        )
-        DELETE FROM endpoints e USING hidden WHERE e.id = hidden.id
-            AND NOT EXISTS (SELECT FROM sessions s WHERE {_MARKS_FOR})
-        """,  # noqa: S608 (constants)
+        f"SELECT e.id FROM endpoints e WHERE {_HIDDEN} AND {which} ORDER BY e.id FOR UPDATE OF e",  # noqa: S608 (constants)
         "what nobody uses any more",
     )
-    for which in ("", "AND e.id = ANY(:ids)")
+    for which in (_NOT_ASKED, "e.id = ANY(:ids)")
+)
+#: Once they are locked: no session is made with them meanwhile, and whoever removed one is done.
+_DROP_UNUSED = _statement(
+    f"""
+    WITH hidden AS MATERIALIZED (
+        SELECT e.id FROM endpoints e WHERE e.id = ANY(:ids) AND {_NOT_ASKED}
+    )
+    DELETE FROM endpoints e USING hidden WHERE e.id = hidden.id
+        AND NOT EXISTS (SELECT FROM sessions s WHERE {_MARKS_FOR})
+    """,  # noqa: S608 (constants)
+    "what nobody uses any more",
 )
 _ENDPOINTS_OF = _statement(
     """
@@ -92,18 +98,27 @@ _DROP_BANKS = _statement("DELETE FROM banks WHERE id = ANY(:ids)", "what nobody 
 _DROP_CALIBRATIONS = _statement(
     """
     DELETE FROM calibrations c USING bank_versions own
-    WHERE own.bank_id = :id AND own.extras #>> '{calibration,id}' = c.id AND NOT EXISTS (
+    WHERE own.bank_id = :id AND own.extras #>> '{calibration,id}' = c.id
+        AND c.bank_id = :id  -- looked at again should it be published elsewhere meanwhile
+        AND NOT EXISTS (
         SELECT FROM bank_versions v
         WHERE v.extras #>> '{calibration,id}' = c.id AND v.bank_id <> :id)
     """,
     "the bank",
 )
+_DROP_OF_ANSWERS = """
+    DELETE FROM idempotency_keys k USING (
+        SELECT principal, key FROM idempotency_keys WHERE {}
+        ORDER BY principal, key FOR UPDATE
+    ) gone WHERE (k.principal, k.key) = (gone.principal, gone.key)
+"""
 _DROP_ANSWERS = _statement(
-    """
-    DELETE FROM idempotency_keys WHERE EXISTS (
-        SELECT FROM unnest(CAST(:ids AS text[])) gone
-        WHERE strpos(response_headers ->> 'location', gone) > 0)
-    """,
+    _DROP_OF_ANSWERS.format(
+        """
+        EXISTS (SELECT FROM unnest(CAST(:ids AS text[])) told
+            WHERE strpos(response_headers ->> 'location', told) > 0)
+        """
+    ),
     "the answer that told of it",
 )
 
@@ -130,10 +145,17 @@ _FROM_ELSEWHERE = _statement(
 )
 #: Of a project, in the order in which nothing points at what goes.
 _OF_PROJECT = [
+    # As by whoever counts what calls took.
+    _statement("SELECT pg_advisory_xact_lock(hashtextextended(:id, 0))", "the project"),
+    _statement("DELETE FROM reservations WHERE project_id = :id", "the project"),
     _statement(
         "DELETE FROM spend WHERE owner_id = :id "
         "OR owner_id IN (SELECT id FROM endpoints WHERE project_id = :id)",
         "the project",
+    ),
+    # In the order in which a rotation of the secret key takes them.
+    _statement(
+        "SELECT id FROM endpoints WHERE project_id = :id ORDER BY id FOR UPDATE", "the project"
     ),
     *(
         _statement(f"DELETE FROM {name} WHERE project_id = :id", "the project")  # noqa: S608 (below)
@@ -145,7 +167,7 @@ _OF_PROJECT = [
 ]
 #: Whose answer it is ends with the project: of its own keys, and of those of all projects.
 _DROP_KEYS_ANSWERS = _statement(
-    "DELETE FROM idempotency_keys WHERE split_part(principal, '@', 2) = :id", "the project"
+    _DROP_OF_ANSWERS.format("split_part(principal, '@', 2) = :id"), "the project"
 )
 
 
@@ -191,10 +213,14 @@ class RemovalRepository:
         if found:
             await self._db.execute(_UNPUBLISH, {"ids": list(found)})
             await self._db.execute(_DROP_BANKS, {"ids": list(found)})
+        hidden: Sequence[str] = ()
         if endpoints is None:
-            await self._db.execute(_UNUSED_ENDPOINTS)
+            hidden = (await self._db.scalars(_MAYBE_UNUSED)).all()
         elif endpoints:
-            await self._db.execute(_UNUSED_OF_THESE, {"ids": list(endpoints)})
+            given = {"ids": list(endpoints)}
+            hidden = (await self._db.scalars(_MAYBE_UNUSED_OF_THESE, given)).all()
+        if hidden:
+            await self._db.execute(_DROP_UNUSED, {"ids": list(hidden)})
         ids = [*gone, *found]
         if ids:
             await self._db.execute(_DROP_ANSWERS, {"ids": ids})

@@ -63,7 +63,9 @@ class SecretRepository:
             .limit(_BATCH)
             .execution_options(**FOR_ALL)
         )
-        rows = await self._db.scalars(query.with_for_update() if for_update else query)
+        # Sessions may be made with them meanwhile: nothing changes that these point at.
+        locked = query.with_for_update(key_share=True) if for_update else query
+        rows = await self._db.scalars(locked)
         return [
             SealedEndpoint(
                 id=row.id,

@@ -95,6 +95,8 @@ class SessionRepository(LeasedRepository[SessionRecord]):
                 steps and arrivals, or all awaited.
         """
         await require_room(self._db)
+        if new.parent_id is not None:
+            await self._hold_parent(new.parent_id)
         values = {f.name: getattr(new, f.name) for f in fields(new)}
         values["arrivals"] = sum(item.closing is not None for item in administrations)
         values |= {"summary": summary, "project_id": owner(), "created_by": maker()}
@@ -103,6 +105,18 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         if administrations:
             rows = [taken_over(new.id, item) for item in administrations]
             await self._db.execute(insert(AdministrationRow), rows)
+
+    async def _hold_parent(self, session_id: str) -> None:
+        """Keep the session that another is made of, before the endpoint that both stand on.
+
+        Whoever removes it takes the two in this order.
+
+        Raises:
+            NotFoundError: It is gone.
+        """
+        row = select(SessionRow.id).where(SessionRow.id == session_id)
+        if await self._db.scalar(row.with_for_update(read=True, key_share=True)) is None:
+            raise NotFoundError("session", session_id)
 
     async def get(self, session_id: str, *, for_update: bool = False) -> SessionRecord:
         """One session.

@@ -1,0 +1,231 @@
+"""Rows are locked in one order: whoever waits for one holds none that comes after it.
+
+Each test holds a row itself, has a use case wait for it, and looks which others that one holds.
+Were it the wrong ones, whoever comes the other way would wait for it, and it for them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from cryptography.fernet import Fernet
+from pydantic import SecretStr
+
+from app.acting import DEFAULT_PROJECT, Acting, acting_for
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.errors import NotFoundError
+from app.records.endpoints import EndpointSettings
+from app.services.calibrations.service import Publication
+from app.services.container import Services
+from app.services.endpoints.specs import EndpointSpec
+from app.services.secret_keys import SecretKeys
+from app.settings import Settings
+from app.storage.database import Database
+from app.storage.secrets import SecretBox
+from app.storage.unit_of_work import UnitOfWork
+from tests.services.calibrations import answers, completed, csv_of, imported
+from tests.services.rankings import contest
+from tests.services.sessions import opened, spec
+
+_WAITING = """
+    SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+Use = Callable[[UnitOfWork, str], Awaitable[object]]
+
+
+@pytest.fixture
+async def services(settings: Settings, database: Database) -> AsyncIterator[Services]:
+    async with opened(settings, database) as services:
+        yield services
+
+
+@dataclass
+class Watch:
+    """A connection beside the pool's."""
+
+    connection: psycopg.AsyncConnection[tuple[object, ...]]
+
+    async def is_free(self, table: str, row_id: str) -> bool:
+        """Whether nobody holds a row in any way."""
+        query = f"SELECT id FROM {table} WHERE id = %s FOR UPDATE SKIP LOCKED"
+        found = await self.connection.execute(query.encode(), [row_id])
+        return await found.fetchone() is not None
+
+
+async def waiting(
+    task: asyncio.Future[Any], connection: psycopg.AsyncConnection[tuple[object, ...]]
+) -> None:
+    """Wait until somebody waits for a row, which is to be this task."""
+    async with asyncio.timeout(60):
+        while True:
+            if task.done():
+                await task
+                raise AssertionError("it did not wait")
+            if await (await connection.execute(_WAITING)).fetchone() is not None:
+                return
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def held(
+    services: Services, table: str, row_id: str, use: Awaitable[object]
+) -> AsyncIterator[Watch]:
+    """Hold a row, and have a use wait for it until the block ends; then it goes on."""
+    connect = psycopg.AsyncConnection.connect
+    conninfo = services.database.conninfo
+    async with await connect(conninfo) as holder, await connect(conninfo, autocommit=True) as other:
+        lock = f"SELECT FROM {table} WHERE id = %s FOR UPDATE"
+        await holder.execute(lock.encode(), [row_id])
+        task = asyncio.ensure_future(use)
+        await waiting(task, other)
+        yield Watch(other)
+        await holder.rollback()
+        await task
+
+
+async def made(services: Services) -> dict[str, str]:
+    """One row of each kind that is locked for a change."""
+    manual = await services.sessions.create(spec(mode="manual", endpoint=None))
+    ranking = await services.rankings.create(contest())
+    answered = await imported(services, csv_of(answers(40, 12)))
+    calibration = await services.calibrations.create(answered.id, CalibrationPlan())
+    return {
+        "banks": manual.bank_id,
+        "sessions": manual.id,
+        "rankings": ranking.id,
+        "response_sets": answered.id,
+        "calibrations": calibration.id,
+    }
+
+
+_LOCKS: dict[str, Use] = {
+    "banks": lambda uow, wanted: uow.banks.find(wanted, for_update=True),
+    "sessions": lambda uow, wanted: uow.sessions.get(wanted, for_update=True),
+    "rankings": lambda uow, wanted: uow.rankings.get(wanted, for_update=True),
+    "response_sets": lambda uow, wanted: uow.response_sets.find(wanted, for_update=True),
+    "calibrations": lambda uow, wanted: uow.calibrations.get(wanted, for_update=True),
+}
+
+
+async def test_whoever_changes_something_of_a_project_that_is_erased_waits_before_it_holds_any(
+    services: Services,
+) -> None:
+    """As when a session starts, or somebody joins a ranking, in a project that is erased."""
+    ids = await made(services)
+
+    async def locked(kind: str) -> None:
+        async with services.database.unit_of_work() as uow:
+            await _LOCKS[kind](uow, ids[kind])
+
+    for kind, row_id in ids.items():
+        async with held(services, "projects", DEFAULT_PROJECT, locked(kind)) as watch:
+            assert await watch.is_free(kind, row_id), kind
+
+
+async def test_a_session_that_starts_in_a_project_that_is_erased_does_not_hold_its_bank(
+    services: Services,
+) -> None:
+    version = await services.banks.ensure_demo_bank()
+
+    async def drawn() -> None:
+        async with services.database.unit_of_work() as uow:
+            await uow.versions.draw_pretest(version.id, 1, seed=1, barred=(), need_content=False)
+
+    async with held(services, "projects", DEFAULT_PROJECT, drawn()) as watch:
+        assert await watch.is_free("banks", version.bank_id)
+
+
+async def test_nothing_is_made_of_what_went_with_its_project(services: Services) -> None:
+    with acting_for(Acting("prj_gone")), pytest.raises(NotFoundError, match="project"):
+        async with services.database.unit_of_work() as uow:
+            await uow.banks.find("demo", for_update=True)
+
+
+@pytest.mark.usefixtures("fits_here")
+async def test_a_calibration_that_is_published_again_is_not_held_while_its_bank_is_deleted(
+    services: Services,
+) -> None:
+    record = await completed(services, CalibrationPlan())
+    again = Publication(bank="arc")
+    version = await services.calibrations.publish(record.id, again)
+    publishing = services.calibrations.publish(record.id, again)
+    async with held(services, "banks", version.bank_id, publishing) as watch:
+        assert await watch.is_free("calibrations", record.id)
+
+
+def _with_key(name: str) -> EndpointSpec:
+    return EndpointSpec(
+        settings=EndpointSettings(name=name, kind="scripted", model="simulated"),
+        api_key="sk-1",
+    )
+
+
+async def _in_team(services: Services) -> tuple[str, list[str]]:
+    """A project with two endpoints, the one with the lower id behind the other in its table."""
+    team = await services.projects.create("team")
+    with acting_for(Acting(team.id)):
+        ids = sorted([(await services.endpoints.create(_with_key(name))).id for name in "ab"])
+    async with services.database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        await connection.execute("UPDATE endpoints SET metadata = '{}' WHERE id = %s", [ids[0]])
+    return team.id, ids
+
+
+async def test_a_project_is_erased_in_the_order_in_which_the_secret_is_rotated(
+    services: Services,
+) -> None:
+    team, (first, second) = await _in_team(services)
+    erasing = services.projects.delete(team, 1, erases=True)
+    async with held(services, "endpoints", first, erasing) as watch:
+        assert await watch.is_free("endpoints", second)
+    with pytest.raises(NotFoundError):
+        await services.projects.find(team)
+
+
+async def test_a_secret_is_rotated_while_sessions_are_made_with_it(services: Services) -> None:
+    _, (first, _) = await _in_team(services)
+    async with await psycopg.AsyncConnection.connect(services.database.conninfo) as starting:
+        # What a row that points at it takes.
+        await starting.execute("SELECT FROM endpoints WHERE id = %s FOR KEY SHARE", [first])
+        keys = ",".join(Fernet.generate_key().decode() for _ in "12")
+        done = await asyncio.wait_for(
+            SecretKeys(
+                services.database,
+                SecretBox(services.settings.model_copy(update={"secret_key": SecretStr(keys)})),
+            ).rotate(),
+            timeout=60,
+        )
+    assert len(done.unreadable) == 2  # looked at, though the key is another
+
+
+async def test_a_session_made_of_one_that_is_deleted_does_not_hold_their_endpoint(
+    services: Services,
+) -> None:
+    parent = await services.sessions.create(spec())
+    await services.sessions.cancel(parent.id)
+    copying = services.derived_sessions.extend(parent.id, {}, {})
+    assert parent.endpoint_id is not None
+    async with held(services, "sessions", parent.id, copying) as watch:
+        assert await watch.is_free("endpoints", parent.endpoint_id)
+
+
+async def test_a_session_is_not_made_of_one_that_was_deleted_meanwhile(services: Services) -> None:
+    parent = await services.sessions.create(spec())
+    await services.sessions.cancel(parent.id)
+    async with services.database.unit_of_work() as uow:
+        asked = await uow.removals.endpoints_of(parent.id)
+        await uow.sessions.delete(parent.id)
+        copying = asyncio.ensure_future(services.derived_sessions.extend(parent.id, {}, {}))
+        connect = psycopg.AsyncConnection.connect
+        async with await connect(services.database.conninfo, autocommit=True) as other:
+            await waiting(copying, other)
+        await uow.removals.unused(parent.id, endpoints=asked)
+    with pytest.raises(NotFoundError, match=parent.id):
+        await copying
+    with pytest.raises(NotFoundError):
+        await services.endpoints.get(asked[0], archived=True)
