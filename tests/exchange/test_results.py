@@ -11,6 +11,7 @@ from app.errors import FileFormatError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import files_at
 from app.exchange.results.found import Found, agreement
+from app.exchange.results.lm_eval_items import asked_by
 from app.items import ScorerSpec
 from app.services.responses.imports import AnswerImport, read_draft
 from app.services.responses.results import ResultsImport, read_results
@@ -66,6 +67,23 @@ def test_turns_of_a_chat_are_kept_as_they_were_sent() -> None:
     found = found_in([{**asked, "resps": [["0"]], "acc": None}])
     assert found.items[0]["messages"] == turns
     assert [choice.taken for choice in found.choices if choice.what == "max_tokens"] == ["64"]
+
+
+@pytest.mark.parametrize(
+    ("target", "accepted"),
+    [
+        (str(["O'Brien", 'the "Iron" Duke', "Zoë"]), ("O'Brien", 'the "Iron" Duke', "Zoë")),
+        ('["a", "b"]', ("a", "b")),
+        ("[1, 2]", ("[1, 2]",)),
+        ("[a, b)", ("[a, b)",)),
+        ("[" * 50_000, ("[" * 50_000,)),
+    ],
+)
+def test_accepted_answers_are_read_as_python_wrote_them(
+    target: str, accepted: tuple[str, ...]
+) -> None:
+    arguments = {"gen_args_0": {"arg_0": "Who?", "arg_1": {"until": []}}}
+    assert asked_by({"arguments": arguments, "target": target}).targets == accepted
 
 
 def test_the_options_by_themselves_are_no_options() -> None:

@@ -4,6 +4,7 @@ Each request is `(prompt, settings)` where an answer was written, and `(context,
 where likelihoods were compared, one for each option. Chat models are sent a JSON text of turns.
 """
 
+import ast
 import json
 import math
 import re
@@ -27,6 +28,8 @@ _ONE_TEXT = (
     "it asks how likely one text is, or how the model goes on, and not for one of several options "
     "or an answer in words"
 )
+#: Of a list of accepted answers, as text.
+_MAX_LIST_CHARS = 100_000
 #: What each metric divides the likelihoods of options by.
 BY_METRIC = {"acc": "none", "acc_norm": "characters", "acc_bytes": "bytes"}
 #: Filters that leave an answer as `extract` reads it.
@@ -112,8 +115,9 @@ def asked_by(row: Mapping[str, Any]) -> AskedItem:
         UnusableRowError: It does not say, or nothing that can be sent again as a test.
     """
     requests = _requests(row)
-    targets = _targets(row.get("target"))
-    if all(isinstance(settings, Mapping) for _, settings in requests):
+    is_written = all(isinstance(settings, Mapping) for _, settings in requests)
+    targets = _targets(row.get("target"), of_options=not is_written)
+    if is_written:
         if len(requests) != 1:
             raise UnusableRowError("it was sent several prompts for one answer")
         prompt, settings = requests[0]
@@ -231,17 +235,30 @@ def _common_start(texts: Sequence[str]) -> str:
     return start
 
 
-def _targets(value: object) -> tuple[str, ...]:
-    """Accepted answers; several are written as Python writes a list."""
+def _targets(value: object, *, of_options: bool) -> tuple[str, ...]:
+    """Accepted answers; several are written as Python writes a list.
+
+    A list of numbers names several right options; where an answer was written, it is one answer.
+    """
     if isinstance(value, str) and value.startswith("["):
-        try:
-            value = json.loads(value if '"' in value else value.replace("'", '"'))
-        except (ValueError, RecursionError):
-            return (str(value),)
+        value = _listed(value, of_options=of_options)
     parts = value if isinstance(value, list) else [value]
     return tuple(
         str(part) for part in parts if isinstance(part, str | int | float) and str(part).strip()
     )
+
+
+def _listed(text: str, *, of_options: bool) -> object:
+    """The list that a text writes down, or the text where it is none."""
+    if len(text) > _MAX_LIST_CHARS:
+        return text
+    try:
+        found = ast.literal_eval(text)  # literals alone: it calls nothing and looks up no name
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+    kinds = (str, int) if of_options else str
+    good = isinstance(found, list) and all(isinstance(part, kinds) for part in found)
+    return found if good else text
 
 
 def _stops(value: object) -> tuple[str, ...]:
