@@ -56,6 +56,27 @@ def test_an_option_in_a_blank_is_put_back_there() -> None:
     assert found_in([row(taken)]).style["blank"] == "____"
 
 
+def _gap(doc_id: int, likelier: int, right: bool) -> dict[str, Any]:
+    """As WinoGrande's files have it: the target is the rest of the sentence."""
+    sent = [(f"The cup or box {doc_id}: the {end}", " was big.") for end in ("cup", "box", "jar")]
+    likelihoods = [[[str(-1.0 - (k != likelier)), "False"]] for k in range(3)]
+    fields = {"target": "was big.", "resps": likelihoods, "acc": float(right)}
+    return row(sent, doc_id, **fields)
+
+
+def test_right_options_that_no_target_names_are_told_by_the_marks() -> None:
+    rows = [_gap(0, 2, True), _gap(0, 1, False), _gap(1, 0, False), _gap(1, 2, False)]
+    found = found_in([*rows, _gap(2, 0, False)])
+    assert [item["target"] for item in found.items] == [["jar"], ["box"]]
+    assert list(found.left_out) == ["it has no right answer"]
+    assert "likeliest where the answer was marked right" in found.choices[-1].detail
+    with pytest.raises(FileFormatError, match=r"explains 50% of the recorded marks only"):
+        found_in([_gap(0, 2, True), _gap(0, 1, True)])
+    other = [{**each, "metrics": ["odd"], "odd": each["acc"]} for each in rows]
+    with pytest.raises(FileFormatError, match=r"odd does not tell them: choose a metric"):
+        found_in(other)
+
+
 def test_turns_of_a_chat_are_kept_as_they_were_sent() -> None:
     turns = [
         {"role": "system", "content": "Brief."},

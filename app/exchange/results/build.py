@@ -9,7 +9,7 @@ from app.exchange.item_record import parse_item
 from app.exchange.results.asked_item import AskedItem, common_space
 from app.exchange.results.found import Choice, Found
 from app.exchange.results.lm_eval_items import BY_METRIC
-from app.exchange.results.questions import NORMALISATIONS, RIGHT, Questions
+from app.exchange.results.questions import BY_MARKS, NORMALISATIONS, RIGHT, Questions
 from app.items import ScorerSpec
 
 #: Share of the recorded marks that the likeliest option has to explain.
@@ -198,6 +198,15 @@ class _Builder:
         """The prompt of a bank whose options are compared, and how targets name the right ones."""
         normalise = self._normalise(choices)
         right = {task: rows.right(normalise) for task, rows in self._seen.agreement.items()}
+        if unnamed := [task for task, way in right.items() if way == BY_MARKS]:
+            choices.append(
+                Choice(
+                    what="target",
+                    taken=BY_MARKS,
+                    detail="The files do not name the right options of "
+                    f"{', '.join(unnamed)[:200]}: right is what was likeliest where the answer was marked right.",
+                )
+            )
         items = [item.usual for item in self._seen.items.values()]
         blank = any(item.after for item in items)
         gap = "" if blank else common_space([option for item in items for option in item.options])
@@ -225,6 +234,12 @@ class _Builder:
         rows = sum(each.rows for each in self._seen.agreement.values())
         if not rows:
             return wanted or "none"
+        unnamed = any(each.right("none") == BY_MARKS for each in self._seen.agreement.values())
+        if unnamed and wanted is None:
+            raise FileFormatError(
+                f"The files do not name the right options, and {' and '.join(sorted(by_metric))} "
+                f"does not tell them: choose a metric with --metric ({', '.join(BY_METRIC)})."
+            )
         shares = {
             way: sum(each.share(way) * each.rows for each in self._seen.agreement.values()) / rows
             for way in NORMALISATIONS
@@ -283,7 +298,11 @@ class _Builder:
         for key, item in list(self._seen.items.items()):
             fields = {"key": key, "tags": [item.task], **_content(item.usual, style, cut)}
             if right is not None:
-                fields |= _options(item.usual, style, right.get(item.task, "place"))
+                way = right.get(item.task, "place")
+                marked = None
+                if way == BY_MARKS:
+                    marked = self._seen.right_by_marks(key, style["normalise"])
+                fields |= _options(item.usual, style, way, marked)
             try:
                 record = parse_item(fields)
             except InvalidInputError as error:
@@ -332,9 +351,13 @@ def _content(asked: AskedItem, style: Mapping[str, Any], cut: str | None) -> dic
     return {"prompt": prompt, "target": targets or None}
 
 
-def _options(asked: AskedItem, style: Mapping[str, Any], way: str) -> dict[str, Any]:
+def _options(
+    asked: AskedItem, style: Mapping[str, Any], way: str, marked: str | None
+) -> dict[str, Any]:
     gap = len(style["layout"]["gap"])
     options = [option[gap:] for option in asked.options]
+    if way == BY_MARKS:
+        return {"choices": options, "target": [o for o in options if o.strip() == marked]}
     bare = [option.strip() for option in options] if asked.after else options
     return {"choices": options, "target": [options[i] for i in sorted(RIGHT[way](asked, bare))]}
 

@@ -19,6 +19,10 @@ from app.exchange.results.found import is_right
 from app.items import ScorerSpec
 
 NORMALISATIONS = ("none", "characters", "bytes")
+#: How targets name the right option where they name none: by the marks of those who chose it.
+BY_MARKS = "marks"
+#: Share of a task's rows whose target may name an option by accident, as a sentence that is "1".
+_BY_ACCIDENT = 0.05
 #: Recorded answers that are kept, to be marked again: so many right ones, and as many wrong ones.
 _KEPT_ANSWERS = 100
 
@@ -41,9 +45,16 @@ class ItemSeen:
 
 @dataclass(slots=True)
 class Explained:
-    """How many recorded marks the likeliest option explains, by normalisation and right option."""
+    """How many recorded marks the likeliest option explains, by normalisation and right option.
+
+    Attributes:
+        rows: Rows with a mark and likelihoods.
+        named: Of these, those whose target names an option.
+        hits: Of these, those that are explained.
+    """
 
     rows: int = 0
+    named: int = 0
     hits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def share(self, normalise: str) -> float:
@@ -51,7 +62,9 @@ class Explained:
         return self.hits[normalise, self.right(normalise)] / self.rows if self.rows else 1.0
 
     def right(self, normalise: str) -> str:
-        """How targets name the right option: the way of `RIGHT` that explains more."""
+        """How targets name the right option: the way of `RIGHT` that explains more, if one does."""
+        if self.named <= _BY_ACCIDENT * self.rows:
+            return BY_MARKS
         return max(RIGHT, key=lambda way: self.hits[normalise, way])
 
 
@@ -68,6 +81,36 @@ RIGHT: Mapping[str, Callable[[AskedItem, Sequence[str]], set[int]]] = {
     "place": _by_place,
     "text": _by_text,
 }
+
+
+@dataclass(slots=True)
+class Chosen:
+    """What was likeliest of one item's options, of those marked right and those marked wrong.
+
+    As WinoGrande's files have it: their target is the rest of the sentence, and the row does not
+    say which option is right.
+    """
+
+    options: tuple[str, ...]
+    right: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def answer(self) -> str | None:
+        """The right option, as far as marks tell it.
+
+        It was chosen where an answer was marked right, or all others were where one was not.
+        """
+        if self.right:
+            return self.right.most_common(1)[0][0]
+        left = [option for option in self.options if option not in self.wrong]
+        return left[0] if len(left) == 1 else None
+
+    @property
+    def explained(self) -> int:
+        """Marks that are explained if that one is right."""
+        answer = self.answer
+        return self.right[answer or ""] + self.wrong.total() - self.wrong[answer or ""]
 
 
 class Questions:
@@ -97,6 +140,7 @@ class Questions:
         self.scorers: dict[str, ScorerSpec] = {}
         self.templated = False
         self.agreement: dict[str, Explained] = {}
+        self._chosen: dict[tuple[str, str], Chosen] = {}
         self._kept: dict[bool, list[tuple[str, str, float]]] = {True: [], False: []}
         self._n_seen: Counter[bool] = Counter()
         self._lot = np.random.default_rng(0)
@@ -209,12 +253,25 @@ class Questions:
         bare = [option[gap:].strip() if asked.after else option[gap:] for option in asked.options]
         rows = self.agreement.setdefault(seen.task, Explained())
         rows.rows += 1
+        rows.named += any(right(asked, bare) for right in RIGHT.values())
         for normalise in NORMALISATIONS:
             divisors = lm_eval_items.lengths(compared, normalise)
             values = [value / by for value, by in zip(likely, divisors, strict=True)]
             chosen = values.index(max(values))
             for way, right in RIGHT.items():
                 rows.hits[normalise, way] += float(chosen in right(asked, bare)) == seen.score
+            by_marks = self._chosen.setdefault(
+                (seen.item, normalise), Chosen(tuple(option.strip() for option in bare))
+            )
+            rows.hits[normalise, BY_MARKS] -= by_marks.explained
+            marked = by_marks.right if seen.score == 1.0 else by_marks.wrong
+            marked[bare[chosen].strip()] += 1
+            rows.hits[normalise, BY_MARKS] += by_marks.explained
+
+    def right_by_marks(self, key: str, normalise: str) -> str | None:
+        """The right option of an item, without white space about it, as far as its marks tell."""
+        chosen = self._chosen.get((key, normalise))
+        return None if chosen is None else chosen.answer
 
     def _keep(self, seen: Seen, score: float) -> None:
         # By lot (a reservoir): every so many-th row of a file is always of the same few items.
