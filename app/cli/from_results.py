@@ -217,7 +217,7 @@ def _tell(begun: dict[str, Any]) -> None:
     known = f", {begun['known_questions']:,} known" if begun["known_questions"] else ""
     lines = [
         f"{begun['questions']:,} questions{known}, {begun['models']:,} models, "
-        f"{len(begun['files']):,} files",
+        f"{begun['n_files']:,} files",
         f"asked: {asked['source']}",
     ]
     if marking["agreement"] is not None:
@@ -287,8 +287,8 @@ def _show(
         )
     for line in lines:
         out.say(line)
-    mode = begun["asked"]["mode"]
-    kind = " --kind openai_completions" if mode == "loglikelihood" else ""
+    texts = {choice["what"] for choice in begun["choices"]} & {"chat_template", "prompt_form"}
+    kind = " --kind openai_completions" if texts else ""
     err.print(
         f"Measure a model: sextant run --endpoint URL --model NAME --bank {name}{kind}",
         markup=False,

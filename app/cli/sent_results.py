@@ -134,6 +134,7 @@ def _whole(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "questions": sum(reply["questions"] for reply in replies),
         "known_questions": first["known_questions"],
         "files": list(chain.from_iterable(reply["files"] for reply in replies)),
+        "n_files": sum(reply["n_files"] for reply in replies),
         "incomplete_models": sum(reply["incomplete_models"] for reply in replies),
         "marking": first["marking"],
         "choices": list(choices.values()),

@@ -84,6 +84,8 @@ async def test_written_answers_become_a_bank_that_asks_in_the_recorded_words(
     (choice,) = [choice for choice in found["choices"] if choice["what"] == "filter"]
     assert (choice["taken"], choice["others"]) == ("strict-match", ["flexible-extract"])
     assert choice["option"] == "--filter"
+    assert [c["option"] for c in found["choices"] if c["what"] == "prompt_form"] == ["--kind"]
+    assert found["n_files"] == 24
 
     version = await published(app, client, found["calibration"])
 

@@ -184,6 +184,7 @@ class FromResultsRead(Output):
     known_questions: int = Field(description="Items that it had already.")
     response_set: ResponseSetRead
     files: First[FileReadRead]
+    n_files: int = Field(description="Files that hold answers.")
     models: int
     incomplete_models: int = Field(description="Models that have not answered every question.")
     asked: dict[str, Any] = Field(description="How the answers were obtained.")
@@ -208,6 +209,7 @@ class FromResultsRead(Output):
                 "questions": begun.items.accepted,
                 "known_questions": begun.items.rows_read - begun.items.accepted,
                 "response_set": ResponseSetRead.of(begun.response_set),
+                "n_files": sum(file.rows_read > 0 for file in begun.files),
                 "models": begun.n_models,
                 "incomplete_models": begun.n_incomplete,
                 "marking": {

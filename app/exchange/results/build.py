@@ -171,6 +171,16 @@ class _Builder:
                     "text.",
                 )
             )
+        elif any(item.usual.prompt is not None for item in self._seen.items.values()):
+            told.append(
+                Choice(
+                    what="prompt_form",
+                    taken="text",
+                    option="--kind",
+                    detail="The prompts are texts, as completions take them (--kind "
+                    "openai_completions); to a chat endpoint each goes as one turn.",
+                )
+            )
         limits = {item.usual.max_tokens for item in self._seen.items.values()} - {None}
         if limits:
             most = max(limit for limit in limits if limit is not None)
@@ -204,7 +214,8 @@ class _Builder:
                     what="target",
                     taken=BY_MARKS,
                     detail="The files do not name the right options of "
-                    f"{', '.join(unnamed)[:200]}: right is what was likeliest where the answer was marked right.",
+                    f"{', '.join(unnamed)[:200]}: right is what was likeliest where an answer was "
+                    "marked right.",
                 )
             )
         items = [item.usual for item in self._seen.items.values()]
