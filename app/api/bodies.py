@@ -178,7 +178,9 @@ def parse_json(
     except RecursionError as exc:
         raise HTTPException(400, "The body is nested too deeply.") from exc
     except ValueError as exc:  # JSONDecodeError, UnicodeDecodeError, a number of 5000 digits
-        raise HTTPException(400, f"The body is not JSON: {exc}") from exc
+        # Of numbers of thousands of digits Python goes on about a setting of its own.
+        what = str(exc).partition(";")[0]
+        raise HTTPException(400, f"The body is not JSON: {what}.") from exc
 
 
 def _parsed_in_slices(body: bytes, model: object, pace: Pace) -> Any:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 from fastapi import Path, Query
 
+from app.api.schemas.common import VERSION
+
 BankRef = Annotated[
     str,
     Path(
@@ -16,7 +18,7 @@ BankRef = Annotated[
 VersionRef = Annotated[
     str,
     Path(
-        pattern=r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$",
+        pattern=VERSION,
         description="Number, id, or `latest`.",
         examples=["latest"],
     ),

@@ -1,8 +1,10 @@
 """Faults of requests in the words of the house: what was expected, and what came."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, Final
+
+from app.api.schemas.common import HEADER_NAME, NAME, NAME_IN_URL, VERSION
 
 #: Characters of what came that are told; longer numbers are not.
 _MOST: Final = 60
@@ -20,6 +22,27 @@ _KINDS: Final = {
     "float_type": "a number",
     "bool_parsing": "true or false",
     "bool_type": "true or false",
+    "finite_number": "a finite number",
+}
+#: Of what came the kind is told alone: it may be a secret in the wrong place.
+_SHAPES: Final = {
+    "string_type": "a text",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+}
+_LENGTHS: Final = {
+    "too_short": ("min_length", "at least", "entry", "entries"),
+    "too_long": ("max_length", "at most", "entry", "entries"),
+    "string_too_short": ("min_length", "at least", "character", "characters"),
+    "string_too_long": ("max_length", "at most", "character", "characters"),
+}
+_PATTERNS: Final = {
+    NAME: "a name without control characters, and without blanks at either end",
+    NAME_IN_URL: "a name without / : or control characters, and without blanks at either end",
+    HEADER_NAME: "up to 100 letters, digits and -",
+    VERSION: "latest, or the number or id of a version",
 }
 _ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{\d+\}\$")
 
@@ -27,23 +50,50 @@ _ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{\d+\}\$")
 def sentence(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors in a sentence.
 
-    What came is told where it is a number, a choice or an id, which no secret ever is.
+    What came is told where it is a number, a choice, a name or an id, which no secret ever is.
     """
-    kind, found = str(error["type"]), error.get("ctx", {})
-    expected: str | None = None
+    kind, came = str(error["type"]), error.get("input")
+    if kind in _SHAPES:
+        return f"expected {_SHAPES[kind]}, got {_kind_of(came)}"
+    if kind in _LENGTHS and isinstance(came, Sized):
+        name, bound, one, more = _LENGTHS[kind]
+        n = error["ctx"][name]
+        return f"expected {bound} {n} {one if n == 1 else more}, got {len(came)}"
+    expected = _expected(kind, error.get("ctx", {}))
+    if isinstance(came, int) and came.bit_length() > 4 * _MOST:
+        expected = None  # a number of thousands of digits is refused as text
+    if expected is None:
+        return re.sub(r"^(Value|Assertion) error, ", "", str(error["msg"]))
+    if isinstance(came, str):
+        return f"expected {expected}, got {came[:_MOST]!r}"
+    is_number = isinstance(came, int | float) and not isinstance(came, bool)
+    return f"expected {expected}, got {came if is_number else _kind_of(came)}"
+
+
+def _expected(kind: str, found: Mapping[str, Any]) -> str | None:
     if kind in _BOUNDS:
         name, sign = _BOUNDS[kind]
-        expected = f"a number {sign} {found[name]}"
-    elif kind in ("literal_error", "enum"):
-        expected = str(found["expected"])
-    elif kind in _KINDS:
-        expected = _KINDS[kind]
-    elif kind == "string_pattern_mismatch" and (of := _ID.fullmatch(str(found["pattern"]))):
-        expected = f"an id that begins with {of[1]}"
-    came = error.get("input")
-    if isinstance(came, int) and came.bit_length() > 4 * _MOST:
-        came = None  # a number of thousands of digits is refused as text
-    if expected is None or not isinstance(came, str | int | float):
-        return re.sub(r"^(Value|Assertion) error, ", "", str(error["msg"]))
-    told = came[:_MOST] if isinstance(came, str) else came
-    return f"expected {expected}, got {told!r}"
+        return f"a number {sign} {found[name]}"
+    if kind in ("literal_error", "enum"):
+        return str(found["expected"])
+    if kind == "string_pattern_mismatch":
+        if of := _ID.fullmatch(str(found["pattern"])):
+            return f"an id that begins with {of[1]}"
+        return _PATTERNS.get(str(found["pattern"]))
+    return _KINDS.get(kind)
+
+
+def _kind_of(came: object) -> str:
+    match came:
+        case None:
+            return "null"
+        case bool():
+            return str(came).lower()
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return "an object"

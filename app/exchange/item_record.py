@@ -116,8 +116,7 @@ class _ItemParser:
             difficulty=self._difficulty(),
             row=row,
         )
-        if self._problems.count:
-            raise InvalidInputError("The item has faults.", problems=self._problems.kept)
+        self._problems.raise_any("The item", InvalidInputError)
         return record
 
     def _unknown(self, name: str) -> None:

@@ -34,7 +34,6 @@ _RECYCLE_S = 1800
 _TRUSTED_S = 1.0
 _LAST_USE = "sextant_last_use"
 # `Key (bank_id, key)=(bnk_1, q7) already exists.`
-_IN_PROJECT = "project_id, "
 _DUPLICATE_KEY = re.compile(r"Key \((?P<columns>.*?)\)=\((?P<values>.*)\) already exists")
 
 
@@ -177,9 +176,9 @@ def _duplicate(diag: Diagnostic) -> str:
     what = f"this {diag.constraint_name}"
     if found:
         columns, values = found["columns"], found["values"]
-        # A name is taken in one project; whose it is says nothing to those within.
-        if columns.startswith(_IN_PROJECT):
-            columns, values = columns.removeprefix(_IN_PROJECT), values.partition(", ")[2]
+        # It is taken in one project or bank; which one says nothing to those within.
+        while (first := columns.partition(", "))[2] and first[0].endswith("_id"):
+            columns, values = first[2], values.partition(", ")[2]
         what = f"{columns} = {values}"
     return f"There is already one with {what} in {diag.table_name}."
 

@@ -150,10 +150,23 @@ async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Clien
             {"session_id": "ses_1", "threshold": 0},
             "expected an id that begins with ses_, got 'ses_1'",
         ),
+        (
+            "/v1/banks",
+            {"name": " x"},
+            "expected a name without / : or control characters, "
+            "and without blanks at either end, got ' x'",
+        ),
+        ("/v1/sessions", {"bank": "b", "seed": True}, "expected a whole number, got true"),
+        ("/v1/sessions", {"bank": "b", "metadata": {"n": 5}}, "expected a text, got a number"),
+        ("/v1/sessions", {"bank": "b", "endpoint": "e"}, "expected an object, got a text"),
+        ("/v1/sessions", [], "expected an object, got a list"),
+        ("/v1/api-keys", {"name": "k", "scopes": []}, "expected at least 1 entry, got 0"),
+        ("/v1/banks", {"name": "x" * 201}, "expected at most 200 characters, got 201"),
+        ("/v1/comparisons", {"session_ids": "ses_1"}, "expected a list, got a text"),
     ],
 )
 async def test_a_fault_says_what_was_expected_and_what_came(
-    client: Client, path: str, body: dict[str, Any], detail: str
+    client: Client, path: str, body: Any, detail: str
 ) -> None:
     problem = assert_problem(await client.post(path, json=body), 422, "invalid_input")
     assert [fault["detail"] for fault in problem["errors"]] == [detail]

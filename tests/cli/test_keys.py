@@ -85,7 +85,7 @@ def test_list_shows_every_key_and_its_state_but_no_secret(run: type[_Runner]) ->
     [
         (("revoke", "key_none"), "There is no API key 'key_none'."),
         (("create", "ci", "--expires", "2001-01-01"), "expires_at: expected a time to come"),
-        (("create", ""), "NAME: String should have at least 1 character"),
+        (("create", ""), "NAME: expected at least 1 character, got 0"),
         (("create", "ci", "--scope", "fly"), "Invalid value for '--scope'"),
     ],
 )

@@ -16,6 +16,7 @@ from app.adapters.prompting import (
 from app.api.schemas.common import (
     ABSENT,
     MAX_LISTED,
+    NAME_IN_URL,
     First,
     Input,
     Metadata,
@@ -45,9 +46,7 @@ from app.services.visibility import Sight
 
 BankName = Annotated[
     Text,
-    StringConstraints(
-        max_length=200, pattern=r"^[^\s/:]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
-    ),
+    StringConstraints(max_length=200, pattern=NAME_IN_URL),
     Field(description="Unique; stands in URLs, so without `/` and `:`."),
 ]
 Visibility = Annotated[

@@ -17,18 +17,17 @@ from pydantic import (
 T = TypeVar("T")
 
 
+#: Of names: no control characters, no white space at either end; in URLs without `/` and `:`, too.
+NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$"
+NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
+HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
+VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
+
 #: Any text. Postgres can store every character but NUL.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]
-#: What people call something: no control characters, no white space at either end.
-Name = Annotated[
-    str,
-    StringConstraints(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f])?$",
-    ),
-]
+#: What people call something.
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=NAME)]
 Metadata = Annotated[
     dict[
         Annotated[str, StringConstraints(pattern=r"^[^\x00]{1,64}$")],

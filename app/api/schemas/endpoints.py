@@ -6,7 +6,16 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, SecretStr, StringConstraints
 
-from app.api.schemas.common import ABSENT, Input, Metadata, Name, Output, OwnedRead, Text
+from app.api.schemas.common import (
+    ABSENT,
+    HEADER_NAME,
+    Input,
+    Metadata,
+    Name,
+    Output,
+    OwnedRead,
+    Text,
+)
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.calling import GenerationParams, RetryPolicy
 from app.records.endpoints import Endpoint, EndpointSettings, Limits, Price
@@ -35,7 +44,7 @@ BaseUrl = Annotated[
 ]
 ModelName = Annotated[Text, Field(max_length=500, description="Sent with each call.")]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=8192)]
-HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,100}$")]
+HeaderName = Annotated[str, StringConstraints(pattern=HEADER_NAME)]
 Headers = Annotated[
     dict[HeaderName, Secret],
     Field(max_length=32, description="Sent with each call. Only the names are ever shown."),

@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
-from app.api.schemas.common import MAX_LISTED, First, Input, Metadata, Name, Output, OwnedRead, Text
+from app.api.schemas.common import (
+    MAX_LISTED,
+    NAME_IN_URL,
+    First,
+    Input,
+    Metadata,
+    Name,
+    Output,
+    OwnedRead,
+    Text,
+)
 from app.api.schemas.sent_files import SentContent
 from app.api.schemas.versions import LongText, UnparsedPolicy
 from app.exchange.recorded import Choices, SourceFile
@@ -21,11 +31,7 @@ from app.services.responses.unparsed import policy_of
 
 SetName = Annotated[
     str,
-    StringConstraints(
-        min_length=1,
-        max_length=200,
-        pattern=r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$",
-    ),
+    StringConstraints(min_length=1, max_length=200, pattern=NAME_IN_URL),
     Field(description="Unique; stands in URLs, so without `/` and `:`."),
 ]
 AnswerChoice = Annotated[Text, StringConstraints(min_length=1, max_length=200)]

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import MAX_LISTED, First, Input, Known, Output, Text
+from app.api.schemas.common import MAX_LISTED, VERSION, First, Input, Known, Output, Text
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
@@ -80,7 +80,7 @@ UnparsedPolicy = Annotated[
 
 VersionName = Annotated[
     str,
-    StringConstraints(pattern=r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"),
+    StringConstraints(pattern=VERSION),
     Field(
         description=(
             "Number, id or `latest` of a version whose parameters, scale and findings go over to "
