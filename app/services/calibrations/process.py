@@ -146,11 +146,14 @@ def main() -> None:
     """Fit what comes in, and end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; parent decides
     os.nice(_NICENESS)
-    with os.fdopen(os.dup(1), "w") as replies:
-        os.dup2(2, 1)  # whatever a library prints must not look like a reply
-        work = read(sys.stdin.buffer)
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-        answer(work, replies)
+    try:
+        with os.fdopen(os.dup(1), "w") as replies:
+            os.dup2(2, 1)  # whatever a library prints must not look like a reply
+            work = read(sys.stdin.buffer)
+            threading.Thread(target=_end_with_parent, daemon=True).start()
+            answer(work, replies)
+    except (BrokenPipeError, EOFError):
+        os._exit(1)  # the parent is gone: there is nobody to tell
 
 
 def answer(work: Callable[[Report], Fitted], replies: TextIO) -> None:
@@ -176,8 +179,15 @@ def _arrays(columns: Mapping[str, list[float]]) -> dict[str, FloatArray]:
 
 
 def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
-    """The work that went down."""
-    given = json.loads(stream.readline())
+    """The work that went down.
+
+    Raises:
+        EOFError: Not all of it came: the parent is gone.
+    """
+    first = stream.readline()
+    if not first.endswith(b"\n"):
+        raise EOFError
+    given = json.loads(first)
     shape = len(given["examinees"]), len(given["items"])
     target = given["target"] and ItemBank.from_intercepts(**given["target"])
     errors = given["target_se"]
@@ -189,7 +199,10 @@ def read(stream: BinaryIO) -> Callable[[Report], Fitted]:
     )
     calibrator = CALIBRATORS[plan.model]
     size = np.dtype(calibrator.dtype).itemsize * shape[0] * shape[1]
-    scores = np.frombuffer(stream.read(size), calibrator.dtype).reshape(shape)
+    sent = stream.read(size)
+    if len(sent) < size:
+        raise EOFError
+    scores = np.frombuffer(sent, calibrator.dtype).reshape(shape)
     matrix = calibrator.matrix(scores, examinees=given["examinees"], items=given["items"])
     if given["part"] is not None:
         return partial(fit_part, matrix, plan, given["part"])
