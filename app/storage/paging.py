@@ -15,6 +15,8 @@ T = TypeVar("T")
 
 #: Characters of the texts of one page, where these may be long.
 MOST_CHARS = 8_000_000
+#: So many of them are fetched and decoded in one go, while which nothing else of this process runs.
+_AT_ONCE = 1_000_000
 #: So many entries are looked at before it is guessed how many more fit.
 _FIRST = 16
 
@@ -65,7 +67,8 @@ async def within_size(
             found.append(row)
         if len(rows) < at_once:
             return Page(tuple(found), has_more=False)
-        like_these = (MOST_CHARS - chars) * len(found) // max(chars, 1)
+        room = min(MOST_CHARS - chars, _AT_ONCE)
+        like_these = room * len(found) // max(chars, 1)
         at_once = max(1, min(limit + 1 - len(found), like_these))
 
 

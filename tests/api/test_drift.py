@@ -3,6 +3,7 @@
 import pytest
 from fastapi import FastAPI
 
+from app.api.schemas.drift import DriftRead
 from tests.api.conftest import Client
 from tests.services.calibrations import driven
 from tests.services.test_recalibration import world
@@ -10,7 +11,10 @@ from tests.services.test_recalibration import world
 pytestmark = pytest.mark.usefixtures("fits_here")
 
 
-async def test_drift_is_judged_by_the_answers_of_a_set(client: Client, app: FastAPI) -> None:
+async def test_drift_is_judged_by_the_answers_of_a_set(
+    client: Client, app: FastAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.api.schemas.drift._AT_ONCE", 4)
     await world(app.state.services, n=800)
     url = "/v1/banks/living/versions/latest/drift"
     response = await client.get(url, params={"response_set": "live", "limit": 10})
@@ -19,6 +23,7 @@ async def test_drift_is_judged_by_the_answers_of_a_set(client: Client, app: Fast
     drift = response.json()
     assert drift["scale"] == "old"
     assert len(drift["data"]) == 10
+    DriftRead.model_validate(drift)
     assert drift["figures"]["easier"] == sum(item["possibly_leaked"] for item in drift["data"]) > 0
     assert drift["data"][0]["z"] > 3
     assert "has become easier" in drift["data"][0]["explanation"]

@@ -16,7 +16,7 @@ from app.api.presence import entered_while_connected
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
 from app.api.schemas.common import ListRead
-from app.api.schemas.drift import DriftRead
+from app.api.schemas.drift import DriftRead, drift_json
 from app.api.schemas.forms import FormCreate, FormRead
 from app.api.schemas.joins import JoinRead
 from app.api.schemas.recalibrations import RecalibrationRead
@@ -213,6 +213,7 @@ async def get_report(
 @router.get(
     "/{bank}/versions/{version}/drift",
     dependencies=[caller("read")],
+    response_model=DriftRead,
     responses=errors(CalibrationError),
 )
 async def get_drift(
@@ -228,7 +229,7 @@ async def get_drift(
         ),
     ],
     limit: Annotated[int, Query(ge=1, le=100_000, description="Items to list.")] = 100,
-) -> DriftRead:
+) -> Response:
     """Which items are no longer what they were, judged by new answers: drift, and possible leaks.
 
     Each item's curve is compared with what the new answers ask for, given the abilities that all
@@ -236,7 +237,7 @@ async def get_drift(
     signal needs items that did not leak.
     """
     look = await drifts.look(bank, version, response_set)
-    return await asyncio.to_thread(DriftRead.of, look, limit=limit)
+    return StreamingResponse(drift_json(look, limit=limit), media_type="application/json")
 
 
 @router.get(
