@@ -6,7 +6,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from app.exchange.recorded import (
     text_of,
 )
 from app.exchange.results.asked_item import Seen
+from app.exchange.results.inspect_items import with_plan
 from app.items import Outcome
 
 MAX_ENTRY_BYTES = 64 * 2**20
@@ -42,6 +43,8 @@ _LOCAL_HEADER_BYTES = 30
 _NO_ANSWER = "N"
 _LETTERS = {"C": 1.0, "I": 0.0, "P": 0.5, _NO_ANSWER: 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+#: What a log says of a run that came to its end; all else are runs that did not.
+_FINISHED = "success"
 _CUT_OFF = frozenset({"max_tokens", "model_length"})
 
 
@@ -56,10 +59,15 @@ def read_inspect_json(
     with open_text(source.file) as stream:
         document = JsonText(stream.read(MAX_DOCUMENT_BYTES + 1), source.name)
     log: _Log | None = None
+    status: Any = None
     row = 0
     for key, value in document.members(streamed="samples"):
-        if key == "eval":
-            log = _log(value, choices, source, saw)
+        if key == "status":
+            status = value
+        elif key == "eval":
+            log = _log(value, choices, source, saw, status)
+        elif key == "plan" and log is not None:
+            log = replace(log, header=with_plan(log.header, value))
         elif key == "samples" and isinstance(value, dict):
             if log is None:
                 raise FileFormatError(f"{source.name}: expected `eval` before `samples`.")
@@ -88,8 +96,9 @@ def read_inspect_eval(
                 f"{source.name}: expected header.json or _journal/start.json, found neither."
             )
         header = archive.json(start)
-        eval_of = header.get("eval") if isinstance(header, dict) else None
-        log = _log(eval_of, choices, source, saw)
+        known = header if isinstance(header, dict) else {}
+        log = _log(known.get("eval"), choices, source, saw, known.get("status", "started"))
+        log = replace(log, header=with_plan(log.header, known.get("plan")))
         for row, sample in enumerate(_samples(archive), start=1):
             if isinstance(sample, dict):
                 yield from log.answers(sample, row)
@@ -119,6 +128,7 @@ class _Log:
     source: Source
     header: Mapping[str, Any]
     saw: Saw | None
+    status: str
 
     def answers(self, sample: Mapping[str, Any], row: int) -> Iterator[Recorded | LeftOut]:
         if not self.choices.takes(self.task):
@@ -180,9 +190,9 @@ class _Log:
         usual = () if self.choices.take_first else None
         return choose("scorer", values, self.choices.scorers, place, usual)
 
-    @staticmethod
-    def _unscored(row: int) -> LeftOut:
-        return LeftOut(row, "not_scored", "the sample has no scores")
+    def _unscored(self, row: int) -> LeftOut:
+        ended = "" if self.status == _FINISHED else f"; the run is not finished ({self.status})"
+        return LeftOut(row, "not_scored", f"the sample has no scores{ended}")
 
     def _score(self, value: Any, row: int) -> float | LeftOut:
         if isinstance(value, str):
@@ -203,7 +213,7 @@ class _Log:
         return score_or_reason(value, row, self.choices)
 
 
-def _log(header: Any, choices: Choices, source: Source, saw: Saw | None) -> _Log:
+def _log(header: Any, choices: Choices, source: Source, saw: Saw | None, status: object) -> _Log:
     name = source.name
     if not isinstance(header, Mapping):
         raise FileFormatError(f"{name}: expected an inspect log, its `eval` is no object.")
@@ -214,6 +224,7 @@ def _log(header: Any, choices: Choices, source: Source, saw: Saw | None) -> _Log
         source=source,
         header=header,
         saw=saw,
+        status=status if isinstance(status, str) else _FINISHED,
     )
 
 
@@ -257,7 +268,10 @@ class _Archive:
         try:
             self._archive = zipfile.ZipFile(stream)
         except (zipfile.BadZipFile, OSError, ValueError) as exc:
-            raise FileFormatError(f"{name}: expected a ZIP archive: {exc}.") from exc
+            raise FileFormatError(
+                f"{name}: expected a whole ZIP archive, got one without its end: a run that was "
+                f"cut off, or a copy that is not whole ({exc})."
+            ) from exc
         entries = self._archive.infolist()
         if len(entries) > MAX_ENTRIES:
             raise FileFormatError(

@@ -359,7 +359,7 @@ def test_a_crashed_run_is_read_from_its_journal() -> None:
         (archive({"header.json": [1]}), "`eval` is no object"),
         (archive({"header.json": HEADER}, broken=True), "header.json: broken entry"),
         (archive({"header.json": HEADER}, zstd=["header.json"], broken=True), "wrong checksum"),
-        (SourceFile.of_bytes("log.eval", b"PK\x03\x04garbage"), "expected a ZIP archive"),
+        (SourceFile.of_bytes("log.eval", b"PK\x03\x04garbage"), "expected a whole ZIP archive"),
         (SourceFile.of_bytes("l.json", b'{"eval": {"task": "t", "model": "m"}, "sam'), "JSON"),
         (
             SourceFile.of_bytes("l.json", b'{"version": 2, "samples": [{}], "eval": {"task": 1}}'),

@@ -239,3 +239,50 @@ def test_real_files_give_their_prompts_byte_for_byte(shared_data: Path) -> None:
             assert [[gap + o for o in item["choices"]] for item in found.items] == options
             right = [r["doc"]["choices"]["label"].index(r["doc"]["answerKey"]) for r in rows]
             assert [item["choices"].index(item["target"][0]) for item in found.items] == right
+
+
+def _inspect_log(status: str, samples: Sequence[Mapping[str, Any]]) -> SourceFile:
+    """As inspect writes it: settings of task and command stand with the plan."""
+    log = {
+        "version": 2,
+        "status": status,
+        "eval": {"task": "sums", "model": "mock/m", "model_generate_config": {"top_p": 0.9}},
+        "plan": {"config": {"max_tokens": 64, "temperature": 0.5, "stop_seqs": ["\n\n"]}},
+        "samples": samples,
+    }
+    return SourceFile.of_bytes("log.json", json.dumps(log).encode())
+
+
+def _sample(number: int, **fields: Any) -> dict[str, Any]:
+    asked = {"role": "user", "content": f"{number} + 1?"}
+    answer = {"role": "assistant", "content": "2", "model": "mock/m"}
+    return {
+        "id": number,
+        "epoch": 1,
+        "target": str(number + 1),
+        "messages": [asked, answer],
+        "output": {"completion": "2"},
+        "scores": {"match": {"value": "C" if number == 1 else "I"}},
+        **fields,
+    }
+
+
+def test_an_inspect_log_says_in_its_plan_how_answers_were_drawn() -> None:
+    found = found_of([_inspect_log("success", [_sample(1), _sample(2)])])
+    assert (found.asked["max_tokens"], found.asked["temperature"]) == (64, 0.5)
+    assert found.style["stop"] == ["\n\n"]
+
+
+def test_a_run_that_failed_is_told_from_files_without_questions() -> None:
+    failed = [_sample(1, scores={}, error={"message": "away"}), _sample(2, scores={})]
+    with pytest.raises(FileFormatError) as fault:
+        found_of([_inspect_log("error", failed)])
+    assert (
+        "None of the 2 recorded answers was marked (1 ended in an error; 1 not_scored, first "
+        in (fault.value.detail)
+    )
+    assert "log.json:2: the sample has no scores; the run is not finished (error))" in (
+        fault.value.detail
+    )
+    some = found_of([_inspect_log("cancelled", [_sample(1), *failed[1:]])])
+    assert [item["key"] for item in some.items] == ["sums/1"]

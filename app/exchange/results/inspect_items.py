@@ -30,7 +30,9 @@ def asked_by(row: Mapping[str, Any], header: Mapping[str, Any]) -> AskedItem:
     """
     turns = row.get("messages")
     if not isinstance(turns, list) or not turns:
-        raise UnusableRowError("it has no `messages`, which say what was asked")
+        raise UnusableRowError(
+            "it has no `messages`, which say what was asked: as a run leaves it that was cut off"
+        )
     before = _before_the_answer(turns)
     attached = row.get("attachments")
     if isinstance(attached, Mapping):
@@ -56,6 +58,15 @@ def drawn(header: Mapping[str, Any]) -> dict[str, Any]:
 def _stops(header: Mapping[str, Any]) -> tuple[str, ...]:
     marks = _config(header).get("stop_seqs")
     return tuple(m for m in marks if isinstance(m, str) and m) if isinstance(marks, list) else ()
+
+
+def with_plan(header: Mapping[str, Any], plan: object) -> Mapping[str, Any]:
+    """The header of a log with the settings that its plan made of those of task and command."""
+    config = plan.get("config") if isinstance(plan, Mapping) else None
+    if not isinstance(config, Mapping):
+        return header
+    said = {name: value for name, value in config.items() if value is not None}
+    return {**header, "model_generate_config": {**_config(header), **said}}
 
 
 def _config(header: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
-from app.errors import InvalidInputError
+from app.errors import FileFormatError, InvalidInputError
+from app.exchange.response_files import ResponseFormat
 from app.exchange.results.build import items_of
 from app.exchange.results.found import Found
 from app.exchange.results.questions import Questions
+from app.items import Outcome
 from app.services.responses.imports import AnswerImport, Draft, read_draft
 
 
@@ -42,6 +44,7 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
             f"Expected prompts of one of the {len(draft.examinees)} models ({named}, ...), got "
             f"{request.prompts_of!r}."
         )
+    _require_marked(questions, draft)
     found = items_of(questions, draft.other_filters, target_after=request.target_after)
     draft.keep({item["key"] for item in found.items})
     if not request.numbered:
@@ -49,3 +52,23 @@ def read_results(request: ResultsImport) -> tuple[Draft, Found]:
     names = questions.numbers()
     draft.columns = {names[key]: column for key, column in draft.columns.items()}
     return draft, found.renamed(names)
+
+
+def _require_marked(questions: Questions, draft: Draft) -> None:
+    """See to it that files which say what was asked have an answer that was marked.
+
+    Raises:
+        FileFormatError: None has, as in logs of runs that failed.
+    """
+    told = (ResponseFormat.LM_EVAL, ResponseFormat.INSPECT)
+    n_rows = sum(file.rows_read for file in draft.files if file.file_format in told)
+    if questions.items or questions.unusable or not n_rows:
+        return
+    errors = sum(sheet.counts()[Outcome.ERROR.value] for sheet in draft.sheets.values())
+    reasons = [f"{errors} ended in an error"] if errors else []
+    reasons += [f"{s.count} {s.reason}, first {s.places[0]}" for s in draft.skipped()]
+    raise FileFormatError(
+        f"None of the {n_rows} recorded answers was marked ({'; '.join(reasons)}): questions are "
+        "made of runs that got as far as marks. Have the tool finish the run (`inspect "
+        "eval-retry LOG`), or leave its files out."
+    )
