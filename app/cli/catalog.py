@@ -193,7 +193,7 @@ def _checked(group: str, file: Mapping[str, str]) -> str:
 
 
 class _Progress:
-    """One line on stderr for each file and phase."""
+    """One line on stderr for each phase, and for each quarter of a file."""
 
     def __init__(self) -> None:
         self._told: set[object] = set()
@@ -202,13 +202,12 @@ class _Progress:
         phase, file, done = progress["phase"], progress.get("file"), progress.get("bytes")
         if phase == "fetching" and file is None:
             return
-        what = phase
+        what, quarter = phase, None
         if file is not None:
             whole = progress.get("of_bytes")
             quarter = 4 * (done or 0) // whole if whole else None
             what = f"{phase} {file}: {(done or 0) / 1e6:.1f} MB"
             what += f" of {whole / 1e6:.1f}" if whole else ""
-            if (file, quarter) in self._told:
-                return
-            self._told.add((file, quarter))
-        err.say(what)
+        if (phase, file, quarter) not in self._told:
+            self._told.add((phase, file, quarter))
+            err.say(what)

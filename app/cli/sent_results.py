@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from app.cli.console import err
 from app.errors import FileFormatError
-from app.exchange.recorded import SourceFile, open_text
+from app.exchange.recorded import Source, SourceFile, open_text
 from app.exchange.response_files import ResponseFormat, sources_of
 
 #: Packed bytes of a part, which base64 makes a third more: a request has 16 MB.
@@ -86,20 +86,31 @@ def _beside(beside: Any) -> list[SourceFile]:
 
 
 def _pieces(file: SourceFile, file_format: ResponseFormat) -> Iterator[Sent]:
-    """The file, or its lines in pieces that fit."""
+    """The file; or its lines, or the samples of its log, in pieces that fit."""
     if file_format is ResponseFormat.LM_EVAL:
         with open_text(file) as lines:
             while piece := lines.readlines(_PIECE):
                 yield _sent(file.name, b"".join(piece))
         return
     whole = _packed(_content(file))
-    if len(whole) > _PART:
+    if len(whole) > _PART and file_format is ResponseFormat.INSPECT:
+        from app.exchange.inspect_pieces import inspect_pieces
+
+        for log in inspect_pieces(Source(file), _PIECE):
+            yield _whole_piece(file, log)
+        return
+    yield _whole_piece(file, whole)
+
+
+def _whole_piece(file: SourceFile, content: bytes) -> Sent:
+    packed = _packed(content)
+    if len(packed) > _PART:
         raise FileFormatError(
-            f"{file.name}: is {len(whole):,} bytes when packed, and a request to a server holds "
-            f"{_PART:,}. Run the same command without --server, with the server's DATABASE_URL; or "
-            "have the tool write smaller logs, inspect with --limit 1-500, --limit 501-1000, ..."
+            f"{file.name}: is {len(packed):,} bytes when packed, or has answers of that size, "
+            f"and a request to a server holds {_PART:,}. Run the same command without --server, "
+            "with the server's DATABASE_URL."
         )
-    yield _sent(file.name, whole)
+    return _sent(file.name, packed)
 
 
 def _content(file: SourceFile) -> bytes:

@@ -38,6 +38,7 @@ MAX_ENTRIES = 200_000
 #: Is shown a sample that is taken.
 Saw = Callable[[Seen], None]
 
+_ZIP = b"PK\x03\x04"
 _ZSTD = 93
 _LOCAL_HEADER_BYTES = 30
 _NO_ANSWER = "N"
@@ -48,62 +49,66 @@ _FINISHED = "success"
 _CUT_OFF = frozenset({"max_tokens", "model_length"})
 
 
-def read_inspect_json(
+def read_inspect(
     source: Source, choices: Choices, saw: Saw | None = None
 ) -> Iterator[Recorded | LeftOut]:
-    """Answers of a `.json` log; one sample at a time is decoded, and shown to `saw`.
+    """Answers of a log; one sample at a time is decoded, and shown to `saw`.
 
     Raises:
-        FileFormatError: Not such a log; several scorers and none chosen.
+        FileFormatError: Not such a log, an entry that is broken or too large; several scorers and
+            none chosen.
     """
-    with open_text(source.file) as stream:
-        document = JsonText(stream.read(MAX_DOCUMENT_BYTES + 1), source.name)
     log: _Log | None = None
     status: Any = None
     row = 0
-    for key, value in document.members(streamed="samples"):
+    for key, value in log_members(source):
         if key == "status":
             status = value
         elif key == "eval":
             log = _log(value, choices, source, saw, status)
         elif key == "plan" and log is not None:
             log = replace(log, header=with_plan(log.header, value))
-        elif key == "samples" and isinstance(value, dict):
+        elif key == "samples" and value is not None:
             if log is None:
                 raise FileFormatError(f"{source.name}: expected `eval` before `samples`.")
             row += 1
-            yield from log.answers(value, row)
+            if isinstance(value, dict):
+                yield from log.answers(value, row)
+            else:
+                yield LeftOut(row, "unreadable", "expected a sample")
     if log is None:
         raise FileFormatError(f"{source.name}: expected an inspect log, found no `eval`.")
 
 
-def read_inspect_eval(
-    source: Source, choices: Choices, saw: Saw | None = None
-) -> Iterator[Recorded | LeftOut]:
-    """Answers of an `.eval` log; `saw` is shown each sample.
+def log_members(source: Source) -> Iterator[tuple[str, Any]]:
+    """What a log says, by name; `samples` as often as there are some, one by one, behind the rest.
 
-    A crashed run has no `header.json`; its journal stands in.
+    An archive of a crashed run has no `header.json`; its journal stands in.
 
     Raises:
-        FileFormatError: Not such a log, an entry that is broken or too large; several scorers and
-            none chosen.
+        FileFormatError: Not such a log, an entry that is broken or too large.
     """
     with source.file.open() as stream:
-        archive = _Archive(stream, source.name)
-        start = next((n for n in ("header.json", "_journal/start.json") if n in archive.names), "")
-        if not start:
-            raise FileFormatError(
-                f"{source.name}: expected header.json or _journal/start.json, found neither."
-            )
-        header = archive.json(start)
-        known = header if isinstance(header, dict) else {}
-        log = _log(known.get("eval"), choices, source, saw, known.get("status", "started"))
-        log = replace(log, header=with_plan(log.header, known.get("plan")))
-        for row, sample in enumerate(_samples(archive), start=1):
-            if isinstance(sample, dict):
-                yield from log.answers(sample, row)
-            else:
-                yield LeftOut(row, "unreadable", "expected a sample")
+        is_archive = stream.read(len(_ZIP)) == _ZIP
+        if is_archive:
+            yield from _members_of_archive(_Archive(stream, source.name), source.name)
+    if not is_archive:
+        with open_text(source.file) as text:
+            document = JsonText(text.read(MAX_DOCUMENT_BYTES + 1), source.name)
+        yield from document.members(streamed="samples")
+
+
+def _members_of_archive(archive: "_Archive", name: str) -> Iterator[tuple[str, Any]]:
+    start = next((n for n in ("header.json", "_journal/start.json") if n in archive.names), "")
+    if not start:
+        raise FileFormatError(
+            f"{name}: expected header.json or _journal/start.json, found neither."
+        )
+    header = archive.json(start)
+    known = header if isinstance(header, dict) else {"eval": header}
+    yield from ({"status": "started"} | known).items()
+    for sample in _samples(archive):
+        yield "samples", sample
 
 
 def _samples(archive: "_Archive") -> Iterator[Any]:

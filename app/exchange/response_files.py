@@ -191,12 +191,9 @@ def read_answers(
         case ResponseFormat.PY_IRT:
             yield from read_py_irt(source, choices)
         case ResponseFormat.INSPECT:
-            from app.exchange.inspect_logs import read_inspect_eval, read_inspect_json
+            from app.exchange.inspect_logs import read_inspect
 
-            with source.file.open() as stream:
-                is_archive = stream.read(4) == _ZIP
-            reader = read_inspect_eval if is_archive else read_inspect_json
-            yield from reader(source, choices, saw)
+            yield from read_inspect(source, choices, saw)
         case ResponseFormat.TABLE:
             from app.exchange.responses import read_parts
 

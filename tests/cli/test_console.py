@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.table import Table
 
-from app.cli import console, tables
+from app.cli import catalog, console, tables
 from app.errors import FieldProblem, InvalidInputError
 
 
@@ -71,3 +71,13 @@ def test_a_terminal_breaks_sentences_between_words_and_no_address(
         address,
         "tells",
     ]
+
+
+def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = catalog._Progress()
+    for phase in ("fetching", "joining", "joining", "writing", "writing"):
+        progress.tell({"phase": phase})
+    for done in (1, 2, 30, 99):
+        progress.tell({"phase": "fetching", "file": "f", "bytes": done, "of_bytes": 100})
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]

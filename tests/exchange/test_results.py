@@ -1,12 +1,16 @@
 """What recorded results say was asked, and the items that are made of it."""
 
+import gzip
 import json
+import random
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app.cli import sent_results
 from app.errors import FileFormatError
 from app.exchange.recorded import Choices, SourceFile
 from app.exchange.response_files import files_at
@@ -286,3 +290,45 @@ def test_a_run_that_failed_is_told_from_files_without_questions() -> None:
     )
     some = found_of([_inspect_log("cancelled", [_sample(1), *failed[1:]])])
     assert [item["key"] for item in some.items] == ["sums/1"]
+
+
+def test_a_log_too_large_for_one_request_goes_in_pieces_that_say_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    samples = [
+        {
+            "id": n,
+            "epoch": 1,
+            "target": "4",
+            "messages": [
+                {"role": "user", "content": "attachment://a" if n else "2 + 2?"},
+                {"role": "assistant", "content": "4", "model": "mock/m"},
+            ],
+            "attachments": {"a": "3 + 1?", "b": "of an event"},
+            "output": {"completion": "4"},
+            "scores": {"match": {"value": "I" if n % 3 else "C"}},
+            "events": [random.Random(n).randbytes(4000).hex()],
+        }
+        for n in range(30)
+    ]
+    log = {
+        "status": "success",
+        "eval": {"task": "t", "model": "mock/m"},
+        "plan": {"config": {"max_tokens": 8}},
+        "samples": samples,
+    }
+    whole = SourceFile.of_bytes("logs/one.json", json.dumps(log).encode())
+    monkeypatch.setattr(sent_results, "_PART", 8000)
+    monkeypatch.setattr(sent_results, "_PIECE", 3000)
+    parts = [file for part in sent_results._parts([whole]) for file in part]
+    assert len(parts) > 2
+    texts = [gzip.decompress(b64decode(part["content_base64"])) for part in parts]
+    assert not any(b"events" in text or b"of an event" in text for text in texts)
+
+    def read(files: list[SourceFile]) -> tuple[Any, ...]:
+        request = ResultsImport(answers=AnswerImport(files=files, choices=Choices(take_first=True)))
+        draft, found = read_results(request)
+        return found.items, found.asked, [sheet.counts() for sheet in draft.sheets.values()]
+
+    pieces = [SourceFile.of_bytes(f"{n}/one.json", text) for n, text in enumerate(texts)]
+    assert read(pieces) == read([whole])

@@ -12,7 +12,8 @@ from app.exchange.results.asked_item import (
 from app.exchange.results.lm_eval_items import turns_of
 from app.items import ScorerSpec
 
-_ATTACHED = "attachment://"
+#: Before the name of an attachment that holds a turn's text.
+ATTACHED = "attachment://"
 #: As inspect's `choice` and `answer` read an answer.
 _ANSWER = {
     "letter": r"(?i)ANSWER\s*:\s*([A-Za-z])(?:[^\w]|\n|$)",
@@ -98,9 +99,9 @@ def _is_written(turn: Mapping[str, Any]) -> bool:
 def _resolved(turn: Any, attached: Mapping[str, Any]) -> Any:
     """A turn with its text, where that stands elsewhere in the sample."""
     content = turn.get("content") if isinstance(turn, Mapping) else None
-    if not isinstance(content, str) or not content.startswith(_ATTACHED):
+    if not isinstance(content, str) or not content.startswith(ATTACHED):
         return turn
-    text = attached.get(content.removeprefix(_ATTACHED))
+    text = attached.get(content.removeprefix(ATTACHED))
     if not isinstance(text, str):
         raise UnusableRowError("its prompt is an attachment that is not there")
     return {**turn, "content": text}
