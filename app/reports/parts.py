@@ -38,6 +38,11 @@ def table(
     return el("div", table, class_="wide", role="region", aria_label=caption, tabindex=0)
 
 
+def in_numbers(*tables: Node) -> Markup:
+    """What pictures show, folded away below them."""
+    return el("details", el("summary", "The same in numbers"), *tables)
+
+
 def capped(shown: int, total: int, what: str) -> Markup | None:
     """Says that a table does not show all, where it does not."""
     if total <= shown:

@@ -24,6 +24,7 @@ p { margin: .5rem 0; }
 .short li { margin: .3rem 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
   gap: 1rem 1.5rem; margin: 1rem 0; }
+details > summary { cursor: pointer; color: var(--one); }
 figure { margin: 0; min-width: 0; break-inside: avoid; }
 figcaption, .note { color: var(--soft); font-size: .9rem; overflow-wrap: anywhere; }
 figcaption b { color: var(--ink); }

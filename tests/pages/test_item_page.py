@@ -67,7 +67,12 @@ async def test_recorded_answers_and_drift(
     assert f"{right} right" in text
     table = re.findall(r'class="name">(?:<bdi>)?model-(\d+)<.*?<td>(right|wrong)</td>', shown)
     assert len(table) == 100  # the first, as its heading says
-    assert "The first 100, model by model" in text
+    assert "Page 1 of them, model by model" in text
+    assert f'href="/banks/{bank}/versions/1/items/q3?page=2" rel="next"' in shown
+    rest = (await browser.get(f"{path}?page=2")).text
+    Page(rest)
+    table += re.findall(r'class="name">(?:<bdi>)?model-(\d+)<.*?<td>(right|wrong)</td>', rest)
+    assert len(dict(table)) == _EXAMINEES
     by_name = dict(zip(map(str, recorded.matrix.examinees), marks, strict=True))
     assert all((by_name[name] == 1) == (told == "right") for name, told in table)
     assert "No test of this version has asked it." in text

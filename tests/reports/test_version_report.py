@@ -224,6 +224,8 @@ def test_the_page_is_whole_safe_and_accessible(fields: dict[str, Any]) -> None:
             assert attributes["aria-label"]
     assert tags.count("svg") == tags.count("desc") > 5
     assert tags.count("table") == tags.count("caption")
+    for part in text.split("<section")[1:]:
+        assert ("<svg" in part) == ("The same in numbers" in part)
     assert "nan" not in re.sub(r"[a-z]nan|nan[a-z]", "", text.lower())
 
 

@@ -26,10 +26,11 @@ from app.storage.paging import PageRequest
 router = make_router()
 
 _LISTED = 50
-#: Answers that the page of an item shows.
+#: Answers that the page of an item shows at once; its curve stands beside the latest.
 _ANSWERS = 200
-#: Recorded answers behind the calibration that it shows one by one.
+#: Recorded answers behind the calibration that it shows at once.
 _RECORDED = 100
+PageNumber = Annotated[int, Query(ge=1, le=100_000, alias="page")]
 ItemId = Annotated[str, Path(min_length=1, max_length=64)]
 After = Annotated[str | None, Query(pattern=r"^[a-z]+_[0-9a-z]+$", max_length=64)]
 Word = Annotated[str | None, Query(max_length=512)]
@@ -54,7 +55,8 @@ async def bank_page(
     shown = BankRead.of(await banks.get_bank(bank), visit.sight)
     found = await versions.list_page(bank, PageRequest(limit=_LISTED))
     rows = [VersionRead.read(version) for version in found.items]
-    return await page(request, "bank.html", bank=shown, versions=rows)
+    numbers = {version.id: version.number for version in rows}
+    return await page(request, "bank.html", bank=shown, versions=rows, numbers=numbers)
 
 
 @router.get("/banks/{bank}/versions/{version}")
@@ -92,7 +94,7 @@ async def item_list(
     tag: Word = None,
     flag: Word = None,
     text: Annotated[str | None, Query(max_length=200)] = None,
-    number: Annotated[int, Query(ge=1, le=100_000, alias="page")] = 1,
+    number: PageNumber = 1,
 ) -> Response:
     """The items of a version: sorted, filtered, a page at a time."""
     visit.require("read")
@@ -126,6 +128,7 @@ async def item_page(
     request: Request,
     visit: Visit,
     opened: AllServices,
+    number: PageNumber = 1,
 ) -> Response:
     """One item: its text, its curve beside what tests saw, and all answers to it."""
     visit.require("read")
@@ -136,14 +139,21 @@ async def item_page(
     row = next((row for row in items.rows if row.item.item_id == stored.id), None)
     if row is None:
         raise NotFoundError("item in this version:", item)
-    answers = await opened.item_uses.answers(found.id, row.item.position, limit=_ANSWERS)
-    chart = await asyncio.to_thread(item_chart, loaded, row.item.position, answers)
+    answers = latest = await opened.item_uses.answers(found.id, row.item.position, limit=_ANSWERS)
+    if number > 1:
+        answers = await opened.item_uses.answers(
+            found.id, row.item.position, limit=_ANSWERS, skip=_ANSWERS * (number - 1)
+        )
+    chart = await asyncio.to_thread(item_chart, loaded, row.item.position, latest)
     recorded = None
     if found.calibration is not None:
         with contextlib.suppress(NotFoundError):  # of a lent bank: answers are its lender's
             calibration = await opened.calibrations.get(found.calibration["id"])
             recorded = await opened.response_sets.answers_to(
-                calibration.response_set_id, row.item.key, limit=_RECORDED
+                calibration.response_set_id,
+                row.item.key,
+                limit=_RECORDED,
+                skip=_RECORDED * (number - 1),
             )
     return await page(
         request,
@@ -155,8 +165,13 @@ async def item_page(
         parameters=_parameters(row.item),
         n_tests=items.n_tests,
         answers=answers,
-        held=await asyncio.to_thread(held, loaded, row.item.position, answers),
+        held=await asyncio.to_thread(held, loaded, row.item.position, latest),
         recorded=recorded,
+        number=number,
+        pages=max(
+            -(-(row.use.asked if row.use else 0) // _ANSWERS),
+            -(-(recorded.total if recorded else 0) // _RECORDED),
+        ),
         chart=chart,
         flag_words=FLAG_WORDS,
     )

@@ -1,13 +1,14 @@
 """The report of a bank version as a page."""
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 from app.reports.charts import Line, histogram, line_chart
 from app.reports.document import document
 from app.reports.joins import join_sentence
 from app.reports.markup import Markup, Node, el, join
-from app.reports.parts import capped, reasons, section, signed, table
+from app.reports.parts import capped, in_numbers, percent, reasons, section, signed, table
 from app.reports.version.build import FLAGGED
 from app.reports.version.card import simulated_tests
 from app.reports.version.facts import PRECISION_THETAS, VersionReport
@@ -15,6 +16,8 @@ from app.reports.version.fit import fit_of_model
 from app.reports.version.words import FLAG_WORDS, summary
 
 _ABILITY = "ability (theta)"
+#: Logits between the rows of a table of curves.
+_ROW_WIDTH = 0.5
 
 
 def render(report: VersionReport) -> str:
@@ -101,6 +104,20 @@ def _precision(report: VersionReport) -> Markup:
             "standard errors of the result, 19 times out of 20.",
         ),
         el("div", el("figure", information), el("figure", errors), class_="pair"),
+        in_numbers(
+            _curve_table(
+                "Information and standard error by ability",
+                report,
+                {
+                    "information": [f"{value:.2f}" for value in curves.information],
+                    "standard error, all questions": [f"{value:.2f}" for value in curves.se],
+                    **{
+                        f"best {n} questions": [f"{value:.2f}" for value in curves.se_of_best[n]]
+                        for n in chosen
+                    },
+                },
+            )
+        ),
         el("h3", "Length of a test and what it leaves open"),
         el(
             "p",
@@ -154,7 +171,35 @@ def _targeting(report: VersionReport) -> Markup:
             "hold all that lies beyond.",
         ),
         el("div", el("figure", chart), el("figure", score), class_="pair"),
+        in_numbers(
+            table(
+                "Models and questions by ability and difficulty",
+                ["from", "to", "models", "questions"],
+                [
+                    [signed(left, 2), signed(right, 2), percent(share / sum(shape), 1), f"{n:,}"]
+                    for (left, right), share, n in zip(
+                        pairwise(edges), shape, report.difficulties, strict=True
+                    )
+                ],
+            ),
+            _curve_table(
+                "Expected score by ability",
+                report,
+                {"expected score": [percent(value, 1) for value in report.curves.expected_score]},
+            ),
+        ),
     )
+
+
+def _curve_table(caption: str, report: VersionReport, columns: dict[str, Sequence[str]]) -> Markup:
+    """Columns over the abilities of the curves, at even distances."""
+    theta = report.curves.theta
+    every = max(1, round(_ROW_WIDTH / (theta[1] - theta[0])))
+    rows = [
+        [signed(theta[at], 1), *(values[at] for values in columns.values())]
+        for at in range(0, len(theta), every)
+    ]
+    return table(caption, ["ability", *columns], rows)
 
 
 def _flags(report: VersionReport) -> Markup:
@@ -230,6 +275,18 @@ def _examples(report: VersionReport) -> Markup:
             ".",
         ),
         el("div", *figures, class_="pair"),
+        in_numbers(
+            _curve_table(
+                f"{shown.capitalize()} by ability",
+                report,
+                {
+                    item.key: [f"{value:.2f}" for value in item.probability]
+                    for item in report.examples
+                },
+            )
+        )
+        if report.examples
+        else None,
     )
 
 

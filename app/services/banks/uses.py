@@ -15,7 +15,9 @@ class ItemUses:
         async with self._database.reading() as uow:
             return await uow.item_uses.tests(version_id), await uow.item_uses.of_version(version_id)
 
-    async def answers(self, version_id: str, position: int, *, limit: int) -> list[ItemAnswer]:
-        """The latest answers to the item at a position."""
+    async def answers(
+        self, version_id: str, position: int, *, limit: int, skip: int = 0
+    ) -> list[ItemAnswer]:
+        """The latest answers to the item at a position, behind the first `skip`."""
         async with self._database.reading() as uow:
-            return await uow.item_uses.answers(version_id, position, limit)
+            return await uow.item_uses.answers(version_id, position, limit, skip)

@@ -47,7 +47,7 @@ class RecordedAnswers:
 
 
 async def answers_to(
-    database: Database, set_id: str, key: str, *, limit: int
+    database: Database, set_id: str, key: str, *, limit: int, skip: int = 0
 ) -> RecordedAnswers | None:
     """What a response set holds of an item; None where it does not have the item.
 
@@ -56,6 +56,7 @@ async def answers_to(
         set_id: Of the set.
         key: Of the item.
         limit: Answers that are told one by one.
+        skip: Answers before them.
 
     Raises:
         NotFoundError: No such set.
@@ -66,7 +67,9 @@ async def answers_to(
         if counted is None:
             return None
         position, counts = counted
-        sheets = await uow.response_sets.sheets_with(found.id, position, but=NOT_RUN, limit=limit)
+        sheets = await uow.response_sets.sheets_with(
+            found.id, position, but=NOT_RUN, limit=limit, skip=skip
+        )
     told = {
         _WORDS.get(code) or _OUTCOMES[code].value: n
         for code, n in sorted(counts.items())

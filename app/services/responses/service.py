@@ -192,14 +192,14 @@ class ResponseSetService:
         return await asyncio.to_thread((await self.trials(await self.get(response_set))).table)
 
     async def answers_to(
-        self, response_set: str, key: str, *, limit: int
+        self, response_set: str, key: str, *, limit: int, skip: int = 0
     ) -> RecordedAnswers | None:
         """What a set holds of an item; None where it does not have the item.
 
         Raises:
             NotFoundError: No such set.
         """
-        return await answers_to(self._database, response_set, key, limit=limit)
+        return await answers_to(self._database, response_set, key, limit=limit, skip=skip)
 
     async def trials(self, found: ResponseSet) -> Trials:
         """Every answer of a set as it is now, repeated ones apart.

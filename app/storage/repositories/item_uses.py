@@ -38,8 +38,13 @@ class ItemUseRepository:
         )
         return {row.position: made_of(ItemUse, row) for row in await self._db.execute(query)}
 
-    async def answers(self, version_id: str, position: int, limit: int) -> list[ItemAnswer]:
-        """The latest answers to an item, with the ability that each test ended with."""
+    async def answers(
+        self, version_id: str, position: int, limit: int, skip: int
+    ) -> list[ItemAnswer]:
+        """The latest answers to an item, with the ability that each test ended with.
+
+        They begin behind the first `skip`.
+        """
         given = AdministrationRow
         theta = SessionRow.summary["estimate"]["theta"].astext.cast(Float)
         query = (
@@ -61,6 +66,7 @@ class ItemUseRepository:
                 given.arrival.is_not(None),
             )
             .order_by(SessionRow.id.desc())
+            .offset(skip)
             .limit(limit)
         )
         return [made_of(ItemAnswer, row) for row in await self._db.execute(query)]

@@ -156,14 +156,15 @@ class ResponseSetRepository:
         return position, {int(at): n for at, n in counted if at is not None}
 
     async def sheets_with(
-        self, set_id: str, position: int, *, but: int, limit: int
+        self, set_id: str, position: int, *, but: int, limit: int, skip: int
     ) -> list[StoredSheet]:
-        """The first sheets that have an answer to the item at a position, `but` those of a code."""
+        """Sheets that have an answer to the item at a position, `but` those of a code, in order."""
         sheet = AnswerSheetRow
         query = (
             select(sheet.examinee, sheet.trial, sheet.codes, sheet.fractions)
             .where(sheet.set_id == set_id, _code_at(position) != but)
             .order_by(sheet.position, sheet.trial)
+            .offset(skip)
             .limit(limit)
         )
         return [StoredSheet(*row) for row in await self._db.execute(query)]
