@@ -1,6 +1,7 @@
 """Pages in a real browser: a test from the log-in to its result by keyboard alone, and each page
 looked at for faults of access, of layout, and of what it loads."""
 
+import asyncio
 import json
 from importlib.resources import files
 from typing import Any
@@ -15,12 +16,15 @@ from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
 from tests.demo_bank import install_demo_bank
+from tests.exchange.lm_eval_files import folders
 from tests.pages.chromium import Watched, served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fits_here")]
 
 _WIDTHS = (320, 768, 1440)
 _PAGE_BYTES = 250_000
+#: Pages of a bank, behind its address.
+_OF_A_BANK = ("", "/versions/1", "/versions/1/items", "/leaderboard")
 #: Enough of a page that anybody sees: no way out of a table that scrolls by itself.
 _CUT = """[...document.querySelectorAll('main *')].filter(one =>
     one.getBoundingClientRect().right > innerWidth + 1 && !one.closest('.wide, svg, .u-wrap')
@@ -53,8 +57,8 @@ async def test_a_test_by_keyboard_and_every_page_for_everybody(
     async with served(settings, database) as base:
         watched = Watched(base)
         path = await _by_keyboard(chromium, watched, secret)
-        hostile = await _hostile(base, secret, path[-30:])
-        await _for_everybody(chromium, watched, secret, path, hostile)
+        others = await _hostile(base, secret, path[-30:]) + await _made(base, secret)
+        await _for_everybody(chromium, watched, secret, path, others)
     assert watched.told == []
 
 
@@ -127,8 +131,41 @@ async def _hostile(base: str, secret: str, done: str) -> list[str]:
     ]
 
 
+async def _made(base: str, secret: str) -> list[str]:
+    """Pages of a bank whose parameters are guessed, and of one that was made from results."""
+    lines = [{"key": f"q{n}", "prompt": f"{n} + {n}?", "target": str(2 * n)} for n in range(8)]
+    items = {"name": "items.jsonl", "content": "\n".join(map(json.dumps, lines))}
+    files = [{"name": name, "content": text} for name, text in folders(24, 16).items()]
+    headers = {"Authorization": f"Bearer {secret}"}
+    async with httpx2.AsyncClient(base_url=f"{base}/v1", headers=headers, timeout=60) as client:
+
+        async def ended(path: str, body: object, at: str) -> dict[str, Any]:
+            made = await client.post(path, json=body)
+            assert made.is_success, made.text
+            found: dict[str, Any] = made.json()
+            found = found.get("calibration", found)
+            while found["finished_at"] is None:
+                await asyncio.sleep(0.1)
+                found = (await client.get(f"{at}/{found['id']}")).json()
+            assert found["status"] == "completed", found
+            return found
+
+        await client.post("/banks", json={"name": "guessed", "default_scorer": {"name": "exact"}})
+        await client.post("/banks/guessed/imports", json={"items": items, "provisional": True})
+        scripted = {"kind": "scripted", "model": "m", "options": {"theta": 1.0}}
+        asked = {"bank": "guessed", "endpoint": scripted}
+        test = await ended("/sessions", asked, "/sessions")
+        body = {"name": "results", "files": files, "model": "1pl", "report_card": False}
+        calibration = await ended("/banks:from-results", body, "/calibrations")
+        assert calibration["bank_version_id"], calibration
+    return [
+        *(f"/sessions/{test['id']}", f"/calibrations/{calibration['id']}"),
+        *(f"/banks/{bank}{what}" for bank in ("guessed", "results") for what in _OF_A_BANK),
+    ]
+
+
 async def _for_everybody(
-    browser: Browser, watched: Watched, secret: str, path: str, hostile: list[str]
+    browser: Browser, watched: Watched, secret: str, path: str, others: list[str]
 ) -> None:
     """Every page by day and by night: faults that axe finds, what is cut, how much is loaded."""
     axe = files("axe_playwright_python").joinpath("axe.min.js").read_text()
@@ -150,7 +187,7 @@ async def _for_everybody(
         *("/banks", f"/compare?first={path[-30:]}", version, f"{version}/items?sort=b", str(item)),
         *(f"{version.partition('/versions')[0]}/leaderboard", "/rankings", "/gates"),
         *("/calibrations", "/endpoints", "/keys", "/projects", "/rankings/new", "/compare"),
-        *("/docs", "/docs/sessions", "/login", *hostile),
+        *("/docs", "/docs/sessions", "/login", *others),
     )
     assert set(pages) >= _fixed_pages()
     faults: list[tuple[Any, ...]] = []
