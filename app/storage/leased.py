@@ -1,11 +1,23 @@
 """Work under a lease: one worker runs it, until it ends or the lease runs out or is taken away."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Select, case, func, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    all_,
+    bindparam,
+    case,
+    func,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.errors import InvalidStateError, LeaseLostError
@@ -116,7 +128,13 @@ class LeasedRepository(ABC, Generic[R]):
         )
 
     async def stalled(
-        self, *, grace: timedelta, lease: timedelta, counts: bool = True, limit: int = 100
+        self,
+        *,
+        grace: timedelta,
+        lease: timedelta,
+        counts: bool = True,
+        besides: Collection[str] = (),
+        limit: int = 100,
     ) -> list[str]:
         """What has not ended and nobody runs: its lease, or its wait in the queue, ran out.
 
@@ -128,6 +146,7 @@ class LeasedRepository(ABC, Generic[R]):
             grace: How long ago that must be.
             lease: How long a claim holds.
             counts: False where leases may have run out because the database was away.
+            besides: Ids of what waits for its turn with whoever asks: it is not lost.
             limit: Most at once.
         """
         row = self.row
@@ -135,6 +154,8 @@ class LeasedRepository(ABC, Generic[R]):
             select(row.id)
             .where(
                 row.status.in_(self.claimable),
+                row.finished_at.is_(None),  # as an index has it that is as short as this list
+                row.id != all_(bindparam("besides", type_=ARRAY(Text()))),
                 self._is_over(func.coalesce(row.lease_expires_at, row.created_at) + grace, lease),
                 *self._ready(),
             )
@@ -142,7 +163,7 @@ class LeasedRepository(ABC, Generic[R]):
             .limit(limit)
             .with_for_update(skip_locked=True)
         )
-        ids = list(await self._db.scalars(due))
+        ids = list(await self._db.scalars(due, {"besides": list(besides)}))
         was_run = (row.status == "running") & row.worker_id.is_not(None)
         values: dict[str, Any] = {
             "status": "queued",

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -29,6 +29,7 @@ from app.services.leased import Alone, LeasedRunner, Leasing
 from app.services.rankings.runner import RankingRunner
 from app.services.sessions.runner import Networks, SessionRunner
 from app.settings import Settings
+from app.storage.leased import LeasedRepository
 from app.worker.alone import run_alone
 from app.worker.purging import keep_purging
 from app.worker.queue import (
@@ -151,16 +152,19 @@ async def work(services: Services) -> None:
 
 async def _work(services: Services, alone: Alone) -> None:
     async with open_runners(services, alone=alone) as runners, asyncio.TaskGroup() as tasks:
-        n_sessions = services.settings.worker_concurrency
-        tasks.create_task(_take_jobs(services, SESSION, runners.sessions, n_sessions))
-        tasks.create_task(_take_jobs(services, RANKING, runners.rankings, _RANKINGS))
-        tasks.create_task(_take_jobs(services, CALIBRATION, runners.calibrations, _CALIBRATIONS))
-        tasks.create_task(_take_jobs(services, INSTALLATION, runners.installations, _INSTALLATIONS))
+        turns = {
+            SESSION: _turns(runners.sessions, services.settings.worker_concurrency),
+            RANKING: _turns(runners.rankings, _RANKINGS),
+            CALIBRATION: _turns(runners.calibrations, _CALIBRATIONS),
+            INSTALLATION: _turns(runners.installations, _INSTALLATIONS),
+        }
+        for kind, of_kind in turns.items():
+            tasks.create_task(_take_jobs(services, kind, of_kind))
         tasks.create_task(runners.sessions.keep_leases())
         tasks.create_task(runners.rankings.keep_leases())
         tasks.create_task(runners.calibrations.keep_leases())
         tasks.create_task(runners.installations.keep_leases())
-        tasks.create_task(_rescue(services, JobQueue(services.database)))
+        tasks.create_task(_rescue(services, JobQueue(services.database), turns))
         tasks.create_task(keep_purging(services))
 
 
@@ -168,17 +172,17 @@ def _guard(settings: Settings, *, allow_private: bool) -> AddressGuard:
     return AddressGuard(allow_private=allow_private, allowed_networks=settings.allowed_networks)
 
 
-async def _take_jobs(
-    services: Services, kind: JobKind, runner: LeasedRunner[Any], concurrency: int
-) -> None:
-    """Keep a procrastinate worker up: it ends, without an error, when Postgres goes away."""
-    pause, longest = _RESTART_S
-
+def _turns(runner: LeasedRunner[Any], alone: int) -> Turns:
     async def owner_of(resource_id: str) -> Owner | None:
         found = await runner.owner_of(resource_id)
         return None if found is None else Owner(*found)
 
-    turns = Turns(concurrency, run=runner.run, owner_of=owner_of)
+    return Turns(alone, run=runner.run, owner_of=owner_of)
+
+
+async def _take_jobs(services: Services, kind: JobKind, turns: Turns) -> None:
+    """Keep a procrastinate worker up: it ends, without an error, when Postgres goes away."""
+    pause, longest = _RESTART_S
     while True:
         try:
             app = queue_app(services.database)
@@ -190,7 +194,7 @@ async def _take_jobs(
                 await app.run_worker_async(
                     queues=[kind.queue],
                     # One calibration takes all that there is.
-                    concurrency=turns.places if concurrency > 1 else 1,
+                    concurrency=turns.places if turns.alone > 1 else 1,
                     fetch_job_polling_interval=_POLL_S,
                     install_signal_handlers=False,
                     # The jobs only wait for what goes on without them.
@@ -232,8 +236,8 @@ def _stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def _rescue(services: Services, queue: JobQueue) -> None:
-    """Queue again what a lost worker ran."""
+async def _rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, Turns]) -> None:
+    """Queue again what a lost worker ran, or had in line; what is in line here is not lost."""
     settings = services.settings
     grace, lease = timedelta(seconds=settings.heartbeat_s), timedelta(seconds=settings.lease_s)
     #: Leases that ran out while the database was away say nothing about who held them.
@@ -243,10 +247,17 @@ async def _rescue(services: Services, queue: JobQueue) -> None:
         try:
             async with services.database.unit_of_work() as uow:
                 counts = time.monotonic() >= counts_from
-                stalled = await uow.sessions.stalled(grace=grace, lease=lease, counts=counts)
-                stalled += await uow.rankings.stalled(grace=grace, lease=lease, counts=counts)
-                stalled += await uow.calibrations.stalled(grace=grace, lease=lease, counts=counts)
-                stalled += await uow.installations.stalled(grace=grace, lease=lease, counts=counts)
+                leased: dict[JobKind, LeasedRepository[Any]] = {
+                    SESSION: uow.sessions,
+                    RANKING: uow.rankings,
+                    CALIBRATION: uow.calibrations,
+                    INSTALLATION: uow.installations,
+                }
+                stalled: list[str] = []
+                for kind, rows in leased.items():
+                    stalled += await rows.stalled(
+                        grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
+                    )
             for resource_id in stalled:
                 logger.info("rescued", id=resource_id)
                 await queue.enqueue_again(resource_id)

@@ -50,7 +50,7 @@ _EARLIER = """
         SELECT FROM sessions s JOIN sessions me ON me.id = %(id)s
             AND s.project_id = me.project_id AND s.created_by IS NOT DISTINCT FROM me.created_by
         WHERE s.finished_at IS NULL AND s.status IN ('queued', 'running', 'waiting')
-            AND s.id < me.id LIMIT 1000
+            AND s.id < me.id LIMIT 100
     ) AS earlier
 """
 

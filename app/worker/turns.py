@@ -39,6 +39,7 @@ class Turns:
         run: Callable[[str], Awaitable[None]],
         owner_of: Callable[[str], Awaitable[Owner | None]],
     ) -> None:
+        self.alone = alone
         #: Of all owners together.
         self.places = math.ceil(math.ceil(alone / _SHARE) / _SHARE)
         self._run = run
@@ -46,6 +47,11 @@ class Turns:
         self._projects: Counter[str] = Counter()
         self._owners: Counter[Owner] = Counter()
         self._waiting: dict[Owner, dict[str, None]] = {}
+
+    @property
+    def waiting(self) -> list[str]:
+        """What waits here for its turn."""
+        return [resource_id for line in self._waiting.values() for resource_id in line]
 
     async def run(self, resource_id: str) -> None:
         """Run work now, and then what waits for its place; or have it wait."""

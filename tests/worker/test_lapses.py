@@ -166,3 +166,11 @@ async def test_a_lease_of_a_clock_that_went_back_is_over(services: Services) -> 
     async with services.database.unit_of_work() as uow:
         assert session_id in await uow.sessions.stalled(grace=GRACE, lease=LEASE)
         assert await uow.sessions.claim(session_id, worker_id="other", lease=LEASE)
+
+
+async def test_what_is_in_line_where_it_is_looked_for_is_not_lost(services: Services) -> None:
+    waiting, lost = [await _created(services) for _ in range(2)]
+    async with services.database.unit_of_work() as uow:
+        assert await uow.sessions.stalled(grace=GRACE, lease=LEASE, besides=[waiting]) == [lost]
+    async with services.database.unit_of_work() as uow:  # another worker has not got it in line
+        assert waiting in await uow.sessions.stalled(grace=GRACE, lease=LEASE)

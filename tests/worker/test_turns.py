@@ -41,6 +41,7 @@ async def test_one_key_runs_as_much_as_is_set_and_all_others_begin_at_once() -> 
     await work.asked("a one", 10_000)
     assert work.running == {"a one": 128}
     assert sum(not job.done() for job in work.jobs) == 128  # what waits holds no place in the queue
+    assert work.turns.waiting == [f"a one {n}" for n in range(128, 10_000)]
     for owner in ("a two", "b one", "c one", "d one", "b two"):
         await work.asked(owner, 1)
         assert work.running[owner] == 1
