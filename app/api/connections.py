@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Final
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.api.secure import SECURE
+
 #: Seconds within which the head of a request has to be there.
 HEAD_S = 10.0
 #: Bytes of a head, and of all that is no body, at most.
@@ -24,11 +26,25 @@ HEAD_BYTES: Final = 64 * 1024
 MOST_HEADERS: Final = 256
 #: Seconds that an answer may wait for its reader: within them some 50 kB have to be taken.
 WRITE_S = 30.0
-_REFUSAL: Final = b"Too many connections are open from this address.\n"
-_REFUSED: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\nconnection: close\r\n"
-    b"content-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\n\r\n%s"
-    % (len(_REFUSAL), _REFUSAL)
+
+
+def _answer(status: str, text: str, **headers: str) -> bytes:
+    """What is said on a connection that no request is taken from, which ends with it."""
+    told = {
+        **{name.replace("_", "-"): value for name, value in headers.items()},
+        "connection": "close",
+        "content-type": "text/plain; charset=utf-8",
+        "content-length": str(len(text)),
+        **SECURE,
+    }
+    head = "".join(f"{name.lower()}: {value}\r\n" for name, value in told.items())
+    return f"HTTP/1.1 {status}\r\n{head}\r\n{text}".encode("ascii")
+
+
+_REFUSED: Final = _answer(
+    "503 Service Unavailable",
+    "Too many connections are open from this address.\n",
+    retry_after="5",
 )
 
 
@@ -88,6 +104,11 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.abort()
         elif self._head_since is None and not self._under_way:
             self._head_since = monotonic()  # the next request on the same connection begins
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        self.transport.write(_answer("400 Bad Request", msg))
+        self.transport.close()
 
     @override
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -16,6 +16,7 @@ from structlog.contextvars import bound_contextvars, unbind_contextvars
 
 from app.acting import NOBODY, Deed, acting_for, doing
 from app.api.errors import HTTP_CODES, internal_error_response, problem_response
+from app.api.secure import SECURE
 from app.api.turns import entered
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
@@ -27,15 +28,6 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _log = structlog.get_logger(__name__)
 
 
-#: On every answer that does not say otherwise: browsers guess no types, show nothing in frames of
-#: other sites, load nothing for what is not a page, and tell nobody where they come from.
-_SECURE = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-}
 #: Of a request that came through a proxy, each on its own.
 _FORWARDED = frozenset(
     {"forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"}
@@ -65,7 +57,7 @@ class RequestContext:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-Id"] = request_id
-                for name, value in _SECURE.items():
+                for name, value in SECURE.items():
                     headers.setdefault(name, value)
             await send(message)
 

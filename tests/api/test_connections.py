@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from app.api import connections
 from app.api.connections import BoundedConnection, end_stuck
+from app.api.secure import SECURE
 from tests.test_confined import until
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -80,6 +81,12 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
+def is_secure(answer: bytes) -> bool:
+    """Whether an answer tells browsers what every one does."""
+    lines = answer.partition(b"\r\n\r\n")[0].decode().split("\r\n")
+    return {f"{name.lower()}: {value}" for name, value in SECURE.items()} <= set(lines)
+
+
 ASKS = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -129,7 +136,9 @@ async def test_what_is_no_body_may_not_grow_without_end(place: Place, begin: byt
 async def test_headers_are_counted(place: Place) -> None:
     many = b"".join(b"X-%d: y\r\n" % n for n in range(300))
     reader, _ = await place.connect(b"GET / HTTP/1.1\r\n" + many + b"\r\n")
-    assert (await ended(reader)).startswith(b"HTTP/1.1 400 ")
+    told = await ended(reader)
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert is_secure(told)
 
 
 async def test_an_answer_that_nobody_reads_is_given_up(place: Place) -> None:
@@ -145,7 +154,9 @@ async def test_of_one_address_so_many_are_let_in_and_the_others_told(
     monkeypatch.setattr(connections, "HEAD_S", 60.0)
     held = [await place.connect() for _ in range(20)]
     refused, _ = await place.connect()
-    assert (await ended(refused)).startswith(b"HTTP/1.1 503 ")
+    told = await ended(refused)
+    assert told.startswith(b"HTTP/1.1 503 ")
+    assert is_secure(told)
     monkeypatch.setattr(Strict, "proxies", (ip_network("127.0.0.0/8"),))
     through, _ = await place.connect(ASKS)
     assert (await through.readline()).startswith(b"HTTP/1.1 200 ")
