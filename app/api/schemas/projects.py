@@ -83,7 +83,7 @@ class ProjectRead(Output):
     object: Literal["project"] = "project"
     name: str
     description: str
-    limits: dict[str, float | None]
+    limits: dict[str, int | float | None]
     retention: dict[str, int | None]
     revision: int
     created_at: datetime

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.errors import InvalidStateError, NotFoundError
 from app.items import ItemContent
 from app.records.banks import Item, ItemOutline, NewItem
+from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page, within_size
 from app.storage.repositories.bank_rows import content_json, read_item, read_scorer, scorer_json
@@ -63,12 +64,14 @@ class ItemRepository:
             StorageFullError: The project stores as much as it may.
         """
         await require_space(self._db)
+        note_change(self._db, bank_id)
         await insert_many(self._db, _ADD_ITEMS, (_stored(bank_id, item) for item in items))
 
     async def fill(self, bank_id: str, items: Sequence[NewItem]) -> None:
         """Give items of a bank their texts that had none; the bank counts as changed."""
         if not items:
             return
+        note_change(self._db, bank_id)
         await insert_many(self._db, _FILL_ITEMS, (_stored(bank_id, item) for item in items))
         await self._db.execute(_NOTE_CONTENT, {"bank_id": bank_id})
         await self._db.execute(
@@ -207,6 +210,7 @@ class ItemRepository:
         return {bank_id: counts.get(bank_id, 0) for bank_id in bank_ids}
 
     async def _changeable(self, bank_id: str, item_id: str, revision: int) -> None:
+        note_change(self._db, bank_id)
         item = await self.find(bank_id, item_id, for_update=True)
         holder = (
             select(BankVersionRow.number)

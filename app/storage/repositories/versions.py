@@ -20,6 +20,7 @@ from app.records.banks import (
     VersionColumns,
     VersionItem,
 )
+from app.storage.auditing import note_change
 from app.storage.bulk import STREAMED, insert_many
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.bank_rows import (
@@ -58,6 +59,7 @@ class VersionRepository:
         """Store a version with its items."""
         values = {f.name: getattr(version, f.name) for f in fields(version)}
         extras = {name: values.pop(name) for name in VERSION_EXTRAS}
+        note_change(self._db, version.bank_id)
         self._db.add(BankVersionRow(**values, extras=extras))
         await self._db.flush()
         # The columns need numbers; a slope of 0 tells nothing, as befits an item in pretest.
