@@ -95,6 +95,26 @@ def test_too_few_draws_say_nothing(curves: ScoreCurves) -> None:
     assert told.hi - told.lo == pytest.approx(1 - 4 / N_ITEMS)
 
 
+def test_where_a_test_in_use_stood_is_not_forgotten_for_many_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    curves, n_read = ScoreCurves(np.ones((1, 400)), np.zeros(400)), 0
+    read = ScoreCurves._one_more
+
+    def counted(*of: Any) -> Any:
+        nonlocal n_read
+        n_read += 1
+        return read(*of)
+
+    monkeypatch.setattr(ScoreCurves, "_one_more", counted)
+    in_use = np.arange(3), np.ones(3)
+    first = curves.locate(*in_use)
+    for other in range(10, 400):
+        curves.locate(np.array([other]), np.ones(1))
+        assert curves.locate(*in_use) is first
+    assert n_read == 3 + 390
+
+
 def test_an_examinee_far_above_those_calibrated_is_not_drawn_back(curves: ScoreCurves) -> None:
     records = drawn_records(np.full(30, 2.8), 5)
     test = score_test(curves, WEIGHTS, 40, EVERY)

@@ -148,8 +148,11 @@ class ScoreCurves:
         count = items.size
         found: Located | None = None
         while found is None and count:
-            found = self._located.get((items[:count].tobytes(), scores[:count].tobytes()))
-            count -= found is None
+            known = items[:count].tobytes(), scores[:count].tobytes()
+            if (found := self._located.pop(known, None)) is None:
+                count -= 1
+            else:
+                self._located[known] = found
         if found is None:
             found = Located(np.zeros(len(self.slopes)), np.diag(1.0 / self.precision))
         for last in range(count + 1, items.size + 1):
