@@ -69,6 +69,15 @@ async def test_what_is_installed_already_stays_as_it_is(services: Services, tmp_
     again, result = await services.catalog.install_now("small", lambda _: None, folder)
     assert result["was_there"]
     assert again.id == first.id
+    entry = tmp_path / "catalog" / "small.toml"
+    for changed in ("seed = 43", 'prompt = "Q: {q}"'):
+        name = changed.partition(" ")[0]
+        lines = entry.read_text().splitlines()
+        kept = [changed if line.startswith(f"{name} =") else line for line in lines]
+        entry.write_text("\n".join(kept))
+        with pytest.raises(ConflictError, match="not what the catalogue would install"):
+            await services.catalog.install_now("small", lambda _: None, folder)
+        entry.write_text("\n".join(lines))
 
 
 async def test_another_bank_of_that_name_is_not_touched(services: Services, tmp_path: Path) -> None:

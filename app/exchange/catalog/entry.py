@@ -4,9 +4,11 @@ One file an entry. A group of files (`questions`, `parameters`, `few_shot`, `ans
 places where the same content can be had; the first that can be reached is taken.
 """
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -267,6 +269,18 @@ class Entry(_Part):
     answers: Files | None = None
     asked: Asked
 
+    @property
+    def form_hash(self) -> str:
+        """SHA-256 of what makes other items, or asks them otherwise; not of where files lie."""
+        form = {
+            "split": (self.questions.split, self.questions.rows),
+            "join": self.join.model_dump(mode="json", exclude={"evidence"}, exclude_defaults=True),
+            "item": self.item.model_dump(mode="json", exclude_defaults=True),
+            "asked": self.asked.model_dump(mode="json", exclude={"source"}, exclude_defaults=True),
+            "shots": self.few_shot and self.few_shot.number,
+        }
+        return sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()
+
     def groups(self) -> Iterator[tuple[str, Files, bool]]:
         """Name, files and whether they are needed, of each group that has any."""
         yield "questions", self.questions, True
@@ -314,7 +328,8 @@ def read_entry(content: bytes, name: str) -> Entry:
         ]
         first = problems[0]
         raise InvalidInputError(
-            f"{name} is no entry of a catalogue: {first.pointer or '/'}: {first.detail}.",
+            f"{name} is no entry of a catalogue: {first.pointer or '/'}: "
+            f"{first.detail.removesuffix('.')}.",
             problems=problems,
         ) from None
 

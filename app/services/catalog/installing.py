@@ -114,7 +114,7 @@ async def write(
         version = await banks.publish(uow, prepared.spec, prepared.request)
         return version, _result(version, prepared.facts, was_there=False)
     latest = (await uow.versions.latest([bank.id])).get(bank.id)
-    if latest is None or _same(latest.knowledge) != _same(prepared.request.knowledge):
+    if latest is None or not _same(latest.knowledge, prepared.request.knowledge):
         raise ConflictError(
             f"There is a bank {name!r} already, and its latest version is not what the catalogue "
             "would install: give that bank another name, or delete it."
@@ -122,14 +122,21 @@ async def write(
     return latest, _result(latest, latest.knowledge[INSTALLED], was_there=True)
 
 
-def _same(knowledge: Mapping[str, Any]) -> object:
-    """What tells whether two versions were installed from the same files."""
-    installed = knowledge.get(INSTALLED)
-    return installed and {
-        group: file["sha256"]
-        for group, file in installed["files"].items()
-        if group in ("questions", "parameters")
-    }
+def _same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether two versions were installed from the same files, joined and asked in the same way."""
+    one, other = before.get(INSTALLED), now[INSTALLED]
+    if one is None:
+        return False
+    files = [
+        {
+            group: file["sha256"]
+            for group, file in facts["files"].items()
+            if group in ("questions", "parameters")
+        }
+        for facts in (one, other)
+    ]
+    # Versions of before it was kept have none.
+    return files[0] == files[1] and one.get("form", other["form"]) == other["form"]
 
 
 def _asked(entry: Entry) -> dict[str, Any]:
@@ -173,6 +180,7 @@ def _facts(entry: Entry, files: FoundFiles, made: Joined) -> dict[str, Any]:
         examples["why"] = files.missing["few_shot"]
     return {
         "entry": entry.name,
+        "form": entry.form_hash,
         "files": {group: file.to_dict() for group, file in files.found.items()},
         "rows": made.n_rows,
         "split": entry.questions.split,
