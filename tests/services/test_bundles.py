@@ -12,6 +12,7 @@ import pytest
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.lint import Finding
+from app.engine.multidimensional.knowledge import packed
 from app.errors import FileFormatError, InvalidInputError, InvalidStateError, NotFoundError
 from app.exchange.bundles import line
 from app.exchange.item_record import parse_item
@@ -160,6 +161,38 @@ async def test_a_bundle_that_was_hashed_again_says_nothing_that_no_bank_may_say(
         content += line({"sha256": hashlib.sha256(content).hexdigest()})
         with pytest.raises(FileFormatError, match="not written by an export: /" + "/".join(place)):
             await services.bundles.import_file(SentFile("whole.jsonl", content))
+
+
+async def test_what_a_bundle_knows_is_tried_before_it_is_stored(services: Services) -> None:
+    await made(services)
+    documents = [json.loads(text) for text in (await bundle_of(services)).splitlines()][:-1]
+    await emptied(services)
+    curves = {
+        "items": ["sum", "choice"],
+        "abilities": 1,
+        "slopes": packed(np.ones(2)),
+        "intercept": packed(np.zeros(2)),
+        "dispersion": 1.0,
+        "errors": {"all": {"within": 0.1, "above": 0.1, "below": 0.1}},
+        "population": [-1.0, 1.0],
+    }
+    for name, value in [
+        ("population", "abc"),
+        ("intercept", packed(np.zeros(30_000_000))),
+        ("slopes", packed(np.zeros(3))),
+        ("abilities", 10**9),
+        ("dispersion", None),
+        (None, None),
+    ]:
+        documents[2]["version"]["knowledge"]["curves"] = curves | ({name: value} if name else {})
+        content = b"".join(map(line, documents))
+        content += line({"sha256": hashlib.sha256(content).hexdigest()})
+        if name is None:
+            await services.bundles.import_file(SentFile("whole.jsonl", content))
+        else:
+            with pytest.raises(FileFormatError, match="what it knows of the version") as fault:
+                await services.bundles.import_file(SentFile("whole.jsonl", content))
+            assert "\n" not in fault.value.detail
 
 
 async def test_a_bundle_edited_by_hand_is_refused_in_one_sentence(services: Services) -> None:

@@ -40,9 +40,11 @@ def curves_of(bank: ItemBank, knowledge: Mapping[str, Any]) -> LearnedCurves | N
     at = None if stored is None else positions(stored["items"], bank)
     if stored is None or at is None:
         return None
-    slopes = unpacked(stored["slopes"]).reshape(int(stored["abilities"]), -1)[:, at]
+    n = len(stored["items"])
+    slopes = unpacked(stored["slopes"], int(stored["abilities"]), n)[:, at]
+    intercept = unpacked(stored["intercept"], n)[at]
     return LearnedCurves(
-        curves=ScoreCurves(slopes, unpacked(stored["intercept"])[at], float(stored["dispersion"])),
+        curves=ScoreCurves(slopes, intercept, float(stored["dispersion"])),
         errors={name: ModelError.from_dict(said) for name, said in stored["errors"].items()},
-        population=tuple(stored.get("population", ())),
+        population=tuple(map(float, stored.get("population", ()))),
     )

@@ -8,6 +8,7 @@ are named, because a version may leave some out or order them in its own way.
 """
 
 import base64
+import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,9 @@ from app.engine.prediction.score_model import ScoreModel, Target, Widths, most_f
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 
 ABILITIES, PREDICTION = "abilities", "prediction"
+
+#: Numbers of one array: a hundred for each of 200,000 items.
+_MOST_NUMBERS = 20_000_000
 
 
 def abilities_to_dict(abilities: MultidimensionalModel, item_ids: Sequence[str]) -> dict[str, Any]:
@@ -64,10 +68,11 @@ def with_abilities(bank: ItemBank, knowledge: Mapping[str, Any]) -> ItemBank:
     at = None if stored is None else positions(stored["items"], bank)
     if stored is None or at is None:
         return bank
-    k = int(stored["dimensions"])
-    loadings = unpacked(stored["loadings"]).reshape(-1, k)[at]
+    n = len(stored["items"])
+    loadings = unpacked(stored["loadings"], n, int(stored["dimensions"]))[at]
+    a = unpacked(stored["a"], n)[at]
     abilities = MultidimensionalModel(
-        Loadings(unpacked(stored["a"])[at], bank.intercept, loadings, bool(stored["nested"])),
+        Loadings(a, bank.intercept, loadings, bool(stored["nested"])),
         Population(
             np.array(stored["population"]["mean"]), np.array(stored["population"]["covariance"])
         ),
@@ -100,16 +105,17 @@ def targets_of(
     at = None if stored is None else positions(stored["items"], bank)
     if stored is None or at is None:
         return {}
+    n = len(stored["items"])
     model = ScoreModel(
-        unpacked(stored["mean"])[at],
-        unpacked(stored["factors"]).reshape(-1, len(stored["items"]))[:, at],
-        unpacked(stored["noise"])[at],
+        unpacked(stored["mean"], n)[at],
+        unpacked(stored["factors"], -1, n)[:, at],
+        unpacked(stored["noise"], n)[at],
     )
     known = sorted({tag for item in tags for tag in item} - {WHOLE_BANK})
     targets = {}
     for name in (WHOLE_BANK, *known):
         said = stored["targets"].get(name) or stored["targets"][WHOLE_BANK]
-        widths = Widths(tuple(said["counts"]), tuple(said["half"]))
+        widths = Widths(tuple(map(int, said["counts"])), tuple(map(float, said["half"])))
         targets[name] = Target(model, target_weights(bank, {name: 1.0}, tags), widths)
     return targets
 
@@ -133,6 +139,18 @@ def packed(values: FloatArray) -> str:
     return base64.b64encode(zlib.compress(values.astype("<f4").tobytes())).decode()
 
 
-def unpacked(text: str) -> FloatArray:
-    """The numbers of such a text, shape (n,)."""
-    return np.frombuffer(zlib.decompress(base64.b64decode(text)), "<f4").astype(np.float64)
+def unpacked(text: str, *shape: int) -> FloatArray:
+    """The array of such a text.
+
+    Args:
+        text: Who wrote it may have meant to fill the memory of whoever reads it.
+        shape: Of the array; the first may be -1, as many as there are.
+
+    Raises:
+        ValueError: It is another, or far too large.
+    """
+    most = 4 * (_MOST_NUMBERS if shape[0] < 0 else min(math.prod(shape), _MOST_NUMBERS))
+    numbers = zlib.decompressobj().decompress(base64.b64decode(text), most + 1)
+    if len(numbers) > most:
+        raise ValueError(f"an array is larger than {shape}")
+    return np.frombuffer(numbers, "<f4").astype(np.float64).reshape(shape)

@@ -1,23 +1,30 @@
 """Banks as one file, from one database to another."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, BinaryIO
+
+import numpy as np
+from pydantic import ValidationError
 
 from app.acting import seeing
 from app.calibration.logistic.beliefs import ItemBeliefs
 from app.confined import Limits, confinement
+from app.engine.bank import ItemBank, ItemIndex
+from app.engine.design.design import Design
 from app.engine.lint import OF_ANSWERS, Finding
 from app.engine.multidimensional.curve_knowledge import curves_of
-from app.engine.multidimensional.knowledge import targets_of, with_abilities
-from app.engine.prediction.correction import VersionLearning
+from app.engine.multidimensional.knowledge import with_abilities
+from app.engine.state import Response
 from app.errors import FileFormatError, InvalidInputError, InvalidStateError
 from app.exchange.bank_files import item_line
 from app.exchange.bundles import SUFFIX, item_of, line, read_bundle, sealed
 from app.items import ItemContent, ScorerSpec
 from app.records.banks import OPEN, Bank, BankVersion, Item, VersionItem
 from app.records.provisional import PROVISIONAL, Provisional
+from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import parameters_hash
 from app.services.banks.export import BankFile
 from app.services.banks.imports import BankImport, item_fields, parameters_of
@@ -117,7 +124,9 @@ class Bundles:
             subject=file.name,
             advice="is it a bundle",
         ) as (value, output):
-            spec, request = _import_of(value["bank"], value["version"], output, file.name)
+            spec, request = await asyncio.to_thread(
+                _import_of, value["bank"], value["version"], map(json.loads, output), file.name
+            )
         if name is not None:
             spec = replace(spec, name=name)
         return await self._banks.import_bank(spec, request)
@@ -138,12 +147,19 @@ class Bundles:
 def read_sent_bundle(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:
     """Runs in the child: items are written as lines, the rest is the value."""
     bundle = read_bundle(attachments[0], name)
+    _, request = _import_of(bundle.bank, bundle.version, bundle.items, name)
+    _require_usable(request, bundle.version, name)
     for fields in bundle.items:
         output.write(line(fields))
     return {"bank": dict(bundle.bank), "version": dict(bundle.version)}
 
 
-def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[BankSpec, BankImport]:
+def _import_of(
+    bank: Mapping[str, Any],
+    version: Mapping[str, Any],
+    items: Iterable[Mapping[str, Any]],
+    name: str,
+) -> tuple[BankSpec, BankImport]:
     try:
         if unknown := bank.keys() - {*_SETTINGS, *_SETTINGS_TOO}:
             raise FileFormatError(
@@ -157,9 +173,7 @@ def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[Ba
         knowledge = dict(version["knowledge"])
         if version["origin"]:
             knowledge[ORIGIN] = version["origin"]
-        records = [
-            item_of(fields, row, name) for row, fields in enumerate(map(json.loads, output), 4)
-        ]
+        records = [item_of(fields, row, name) for row, fields in enumerate(items, 4)]
         request = BankImport(
             items=records,
             as_they_are=True,
@@ -174,20 +188,31 @@ def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[Ba
         )
     except (KeyError, TypeError, AttributeError) as exc:
         raise FileFormatError(f"{name} is no bundle: {exc!r:.200} is missing or another.") from None
-    table = parameters_of(request)
+    return spec, request
+
+
+def _require_usable(request: BankImport, version: Mapping[str, Any], name: str) -> None:
+    """Try what sessions and reports will want of a version, before anything of it is stored.
+
+    Takes what memory and time the file asks for: in a confined process alone.
+    """
+    knowledge, table = request.knowledge, parameters_of(request)
     if table is None:
-        raise InvalidInputError(f"{name} has no parameters.")
+        raise FileFormatError(f"{name} has no parameters.")
     try:
         whole = with_abilities(table, knowledge)
         found = parameters_hash(whole, version["response_model"], version["scale"])
-        # What sessions will want of it, tried before anything is stored.
-        VersionLearning.from_dict(knowledge)
-        targets_of(whole, knowledge, tuple(record.tags for record in records if record.parameters))
-        curves_of(whole, knowledge)
+        _try_test(whole, knowledge, [one.tags for one in request.items if one.parameters])
         made_elsewhere(knowledge, whole.item_ids)
         card_of(knowledge)
         if Provisional.of(knowledge) is not None:
             ItemBeliefs.from_dict(knowledge[PROVISIONAL]["beliefs"])
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        place = "/".join(map(str, first["loc"]))
+        raise FileFormatError(
+            f"{name}: what it knows of the version: /{place}: {first['msg']}."
+        ) from None
     except InvalidInputError as exc:
         raise FileFormatError(f"{name}: what it knows of the version: {exc.detail}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
@@ -199,7 +224,19 @@ def _import_of(bank: Any, version: Any, output: BinaryIO, name: str) -> tuple[Ba
             f"{name}: the parameters have the hash {found}, and not {version['parameters_hash']}, "
             "which the bundle says: it was not written by an export."
         )
-    return spec, request
+
+
+def _try_test(bank: ItemBank, knowledge: Mapping[str, Any], tags: Sequence[Sequence[str]]) -> None:
+    """Take the beginning of a test, right and wrong, and place who gave such answers."""
+    everything = np.ones(bank.n_items, dtype=np.bool_)
+    materials = Materials(bank=bank, active=everything, tags=tags, knowledge=knowledge)
+    test, curves = materials.test(Design.from_dict({})), curves_of(bank, knowledge)
+    for score in (0.0, 1.0):
+        state = test.replay([Response(ItemIndex(0), score)])
+        test.estimate(state)
+        test.predict(state)
+        if curves is not None and curves.placing is not None:
+            curves.placing.of(state.responses)
 
 
 def _settings(bank: Bank) -> dict[str, Any]:
