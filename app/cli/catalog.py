@@ -176,7 +176,9 @@ def _examples(examples: Mapping[str, Any]) -> str:
         "rows_without_parameters": "rows of the split that have no parameters, and are no items",
         "none": "none",
     }[examples["origin"]]
-    count = "" if examples["origin"] == "none" else f"{examples['number']} examples: "
+    number, wanted = examples["number"], examples["wanted"]
+    of = f" of {wanted} wanted" if number < wanted else ""
+    count = "" if examples["origin"] == "none" else f"{number} examples{of}: "
     why = f" ({examples['why']})" if examples.get("why") else ""
     return f"{count}{origin}{why}"
 

@@ -122,6 +122,7 @@ class TestEntry:
             ('file = "test.jsonl"', 'url = "https://me:pw@data.example/t"', "without a user"),
             (", seed = 42", "", "seed"),
             ("|strip", "|shout", "one of the filters"),
+            ('mode = "generate"', 'mode = "loglikelihood"', "item has no choices"),
             ("licence", "license", "/licence: Field required"),
             ("[", "[[", "expected TOML"),
         ],

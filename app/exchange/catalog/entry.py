@@ -269,6 +269,12 @@ class Entry(_Part):
     answers: Files | None = None
     asked: Asked
 
+    @pydantic_model_validator(mode="after")
+    def _askable(self) -> Self:
+        if self.asked.mode == "loglikelihood" and self.item.choices is None:
+            raise ValueError("asked.mode `loglikelihood` compares options: item has no choices")
+        return self
+
     @property
     def form_hash(self) -> str:
         """SHA-256 of what makes other items, or asks them otherwise; not of where files lie."""
