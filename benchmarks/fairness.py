@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx2
 
 from app.cli.server import serving
+from app.observability import configure_logging
 from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 
@@ -28,6 +29,7 @@ async def first_item(client: httpx2.AsyncClient, session: str) -> None:
 
 async def main(n_sessions: int, scratch: Path) -> None:
     settings = Settings(data_dir=scratch / "data", port=0, log_level="error")
+    configure_logging(settings)
     async with serving(settings) as server:
         keys = ApiKeyService(server.services.database)
         clients = []
