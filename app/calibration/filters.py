@@ -4,6 +4,7 @@ The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Ev
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, TypeVar
@@ -15,6 +16,8 @@ from app.engine.models.base import FloatArray
 from app.errors import CalibrationError, InvalidInputError
 
 Table = TypeVar("Table")
+#: Share of the items that may be left out, and by how much the mean score may move, without a word.
+_FEW, _NEAR = 0.05, 0.01
 
 
 class DropReason(StrEnum):
@@ -94,12 +97,14 @@ class Filtered(Generic[Table]):
         examinees: Dropped examinees.
         constants: Item -> the one score everybody got; such an item adds a known constant to a
             predicted score.
+        warnings: What leaving them out means for what is told of the rest.
     """
 
     matrix: Table
     items: tuple[Dropped, ...]
     examinees: tuple[Dropped, ...]
     constants: dict[str, float]
+    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[DropReason, int]:
@@ -136,8 +141,44 @@ def apply_filters(
         ]
         kept = kept.select(examinees=~silent)
     return Filtered(
-        matrix=kept, items=tuple(items), examinees=tuple(examinees), constants=constants
+        matrix=kept,
+        items=tuple(items),
+        examinees=tuple(examinees),
+        constants=constants,
+        warnings=not_the_whole(matrix.select(examinees=rows).item_means(), columns, constants),
     )
+
+
+def not_the_whole(
+    item_means: FloatArray, kept: BoolArray, constants: Mapping[str, float]
+) -> tuple[str, ...]:
+    """A warning where scores on the items that are left are not those on all.
+
+    Those that go badly with the rest, or that hardly anybody fails, are no random sample: a score
+    predicted on the others may be far from that of the whole benchmark.
+
+    Args:
+        item_means: Mean score of each item, shape (n_items,), NaN where it has none.
+        kept: Whether it is left, shape (n_items,).
+        constants: Items that everybody answers alike, which no setting keeps.
+    """
+    known = ~np.isnan(item_means)
+    n, left_out = int(known.sum()), int((known & ~kept).sum())
+    if not left_out or not kept.any():
+        return ()
+    whole, rest = float(item_means[known].mean()), float(item_means[kept].mean())
+    if left_out <= _FEW * n and abs(whole - rest) < _NEAR:
+        return ()
+    said = (
+        f"Scores predicted on this bank are of {n - left_out:,} items, not of all {n:,}: those "
+        f"calibrated score {whole:.1%} on all and {rest:.1%} on these."
+    )
+    if left_out > len(constants):
+        said += (
+            " To predict more of the whole, switch the filters off (--no-filters; over REST "
+            "each of `filters` null)."
+        )
+    return (said,)
 
 
 def point_biserials(matrix: ScoreMatrix) -> FloatArray:

@@ -157,6 +157,7 @@ def command(
         fitted = fit(filtered.matrix, plan, report)
         if plan.report_card:
             fitted = with_card(filtered.matrix, plan, fitted, report, clock=time.perf_counter)
+    fitted = fitted.warned(filtered.warnings)
     theta_scale = DEFAULT_SCALE if plan.target is None else plan.target.scale
     bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns, scale=theta_scale)
     _write_bank(out, with_abilities(bank, fitted.knowledge))

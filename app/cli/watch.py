@@ -9,7 +9,7 @@ from app.cli.client import ApiClient
 from app.cli.console import err, out
 from app.cli.progress import Progress, cost
 from app.cli.tables import number
-from app.reports.figures import counted_wrong, interval_note, unmarked
+from app.reports.figures import counted_wrong, interval_note, uncounted, unmarked
 
 
 async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def report(session: dict[str, Any]) -> None:
     if accuracy is not None:
         table.add_row(
             "predicted score",
-            f"{accuracy['value']:.1%} of {_target(accuracy.get('target'))} "
+            f"{accuracy['value']:.1%} of {_scored_on(accuracy, session['bank'])} "
             f"(95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%}"
             + (
                 f"; its lower end has room for the {accuracy['nonresponse']:.0%} without a mark)"
@@ -92,6 +92,8 @@ def report(session: dict[str, Any]) -> None:
         table.add_row(
             "", f"{never} quarantined items are never asked; the whole bank's score counts them"
         )
+    if accuracy is not None and (not_counted := uncounted(session["bank"]["n_uncalibrated"])):
+        table.add_row("", not_counted)
     for name, text in _profile(session["profile"]):
         table.add_row(name, text)
     table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")
@@ -151,6 +153,13 @@ def _profile(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
         )
         for ability in profile["abilities"]
     ]
+
+
+def _scored_on(accuracy: dict[str, Any], bank: dict[str, Any]) -> str:
+    """What a predicted score is of."""
+    if accuracy.get("target") is None and bank["n_uncalibrated"]:
+        return f"the bank's {bank['n_items'] + bank['n_never_asked']:,} calibrated questions"
+    return _target(accuracy.get("target"))
 
 
 def _target(shares: dict[str, float] | None) -> str:

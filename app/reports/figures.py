@@ -31,6 +31,21 @@ def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:
     return {name: n for name, n in left_out.items() if n}
 
 
+def uncounted(n_uncalibrated: int) -> str | None:
+    """What is to be said where a bank has questions that its predicted score leaves out.
+
+    Args:
+        n_uncalibrated: Questions of the version without parameters.
+    """
+    if not n_uncalibrated:
+        return None
+    more = "1 more question" if n_uncalibrated == 1 else f"{n_uncalibrated:,} more questions"
+    return (
+        f"The bank has {more} without parameters, which are new or were left out when it was "
+        "calibrated: the predicted score says nothing of them."
+    )
+
+
 def unparsed_caution(policy: str, when_calibrated: str | None) -> str | None:
     """What is to be said where a test counts unreadable answers otherwise than its bank's."""
     if when_calibrated in (None, policy):

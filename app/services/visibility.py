@@ -48,6 +48,7 @@ _TOLD_PROVENANCE = frozenset(
         "uncertainty",
         "n_items",
         "n_never_asked",
+        "n_uncalibrated",
         "reachable_se",
         "unparsed_when_calibrated",
         "prompt_template_hash",

@@ -45,6 +45,22 @@ def test_constant_items_are_kept_aside_with_their_constant() -> None:
     assert apply_filters(_with_odd_items()).constants == {"always": 1.0, "never": 0.0}
 
 
+def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
+    """Of six items two are left; the shares are means over items."""
+    matrix = _with_odd_items()
+    means = matrix.item_means()
+    (warning,) = apply_filters(matrix).warnings
+    assert "are of 2 items, not of all 6" in warning
+    assert f"{means.mean():.1%} on all and {means[4:].mean():.1%} on these" in warning
+    assert "switch the filters off" in warning
+    # Nothing keeps what everybody answers alike, so that no setting is advised.
+    (warning,) = apply_filters(_with_odd_items(), FilterSettings.none()).warnings
+    assert "are of 4 items, not of all 6" in warning
+    assert "filters" not in warning
+    assert apply_filters(matrix.select(items=np.array([0, 0, 0, 1, 1, 1]) > 0)).warnings
+    assert not apply_filters(matrix.select(items=np.array([0, 0, 0, 0, 1, 1]) > 0)).warnings
+
+
 def test_counts_add_up_to_what_is_missing() -> None:
     matrix = _with_odd_items()
     filtered = apply_filters(matrix)

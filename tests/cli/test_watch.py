@@ -20,7 +20,7 @@ SESSION: dict[str, Any] = {
     "progress": {"items": 20, "scored": 20, "in_flight": 0},
     "outcomes": {"scored": 20, "unparsed": 0, "refused": 0, "error": 0, "truncated": 0},
     "usage": {"calls": 20, "tokens_in": 1, "tokens_out": 1, "usd": 0.0, "seconds": 1.0},
-    "bank": {"n_items": 360, "n_never_asked": 0, "provisional": False},
+    "bank": {"n_items": 360, "n_never_asked": 0, "n_uncalibrated": 0, "provisional": False},
     "status": "completed",
     "pretest": None,
     "person_fit": None,
@@ -105,7 +105,12 @@ def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
     usual = said(capsys)
     assert "quarantined" not in usual
     assert "rests on" not in usual
+    assert "60.0% of the whole bank" in usual
+    assert "without parameters" not in usual
     assert "3 quarantined items are never asked" in said(capsys, bank={"n_never_asked": 3})
+    left_out = said(capsys, bank={"n_never_asked": 3, "n_uncalibrated": 40})
+    assert "60.0% of the bank's 363 calibrated questions" in left_out
+    assert "40 more questions without parameters" in left_out
     report(copy.deepcopy(SESSION) | {"status": "failed"})
     text = " ".join(capsys.readouterr().out.split())
     assert "The test failed: what follows rests on the answers that came until then" in text

@@ -165,6 +165,11 @@ def test_the_summary_speaks_plainly() -> None:
     assert "quarantined" not in said
     wider = " ".join(summary(binary(n_never_asked=2)))
     assert "That counts 2 quarantined questions, too, which no test asks" in wider
+    assert "without parameters" not in wider
+    narrower = " ".join(summary(binary(n_uncalibrated=1)))
+    assert "On the bank's 60 calibrated questions it is expected to score" in narrower
+    assert "has 1 more question without parameters" in narrower
+    assert "whole bank" not in narrower
 
 
 def test_models_below_are_counted_among_those_calibrated_on() -> None:

@@ -11,6 +11,7 @@ from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
 from app.items import Outcome
+from app.records.gates import GateSpec
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
@@ -56,6 +57,19 @@ async def answered(
             answer = ManualAnswer(step_token=awaited.step_token, outcome=Outcome(pretest_outcome))
         record = await services.manual_sessions.answer(record.id, answer)
     return record
+
+
+async def test_a_gate_says_of_what_its_score_tells_nothing(services: Services) -> None:
+    session = await answered(services, await services.sessions.create(manual(n_pretest=0)))
+    version = await services.versions.load(session.bank_version_id)
+    assert session.provenance["n_uncalibrated"] == len(version.pretest) > 0
+
+    about_score = GateSpec(metric="score", threshold=0.5)
+    said = (await services.gates.create(about_score, session.id)).detail
+    assert f"{len(version.pretest)} more questions without parameters" in said
+    about_theta = GateSpec(metric="theta", threshold=0.5)
+    said = (await services.gates.create(about_theta, session.id)).detail
+    assert "without parameters" not in said
 
 
 async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: Services) -> None:

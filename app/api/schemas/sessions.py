@@ -205,6 +205,10 @@ class SessionBank(Output):
         description="Quarantined items: no test asks them, and the predicted score of the whole "
         "bank counts them by what the others tell."
     )
+    n_uncalibrated: int = Field(
+        description="Questions without parameters, new or left out when the bank was calibrated: "
+        "the predicted score says nothing of them."
+    )
     scale: str
     provisional: bool
     uncertainty: str | None = Field(
@@ -293,6 +297,7 @@ class SessionRead(OwnedRead):
                     "version_id": record.bank_version_id,
                     "n_items": provenance["n_items"],
                     "n_never_asked": provenance.get("n_never_asked", 0),
+                    "n_uncalibrated": provenance.get("n_uncalibrated", 0),
                     "scale": provenance["scale"],
                     "provisional": provenance["provisional"],
                     "uncertainty": provenance.get("uncertainty"),

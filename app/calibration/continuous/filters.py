@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 
-from app.calibration.filters import Dropped, DropReason, Filtered, FilterSettings
+from app.calibration.filters import Dropped, DropReason, Filtered, FilterSettings, not_the_whole
 from app.calibration.matrix import BoolArray
 from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
@@ -56,6 +56,7 @@ def filter_continuous(
         items=tuple(items),
         examinees=tuple(examinees),
         constants=constants,
+        warnings=not_the_whole(_mean(table.scores[rows], axis=0), columns, constants),
     )
 
 

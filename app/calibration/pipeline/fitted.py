@@ -33,6 +33,13 @@ class Fitted(NamedTuple):
     abilities: ExamineeAbilities | None = None
     """Of the examinees, where a report card was asked for."""
 
+    def warned(self, warnings: Sequence[str]) -> "Fitted":
+        """With more to be said of it, before what it says itself."""
+        if not warnings:
+            return self
+        told = [*warnings, *self.figures["warnings"]]
+        return self._replace(figures={**self.figures, "warnings": told})
+
 
 def replaced(bank: ItemBank, items: Sequence[str], found: ItemParameters) -> ItemBank:
     """The bank with new parameters; items that those left out alone tell about stay as they are."""

@@ -17,6 +17,7 @@ class SessionIdentity:
         uncertainty: How uncertain the items' parameters were, in words; None where they are none.
         n_items: Items that tests may ask.
         n_never_asked: Quarantined ones; the score of the whole bank counts them all the same.
+        n_uncalibrated: Questions of the bank without parameters; no score counts them.
         n_calibrated_on: Models that the bank was calibrated on; None where nobody knows.
         relation: What it is of `parent_id`: `extend`, `replay` or `rescore`.
         design: As stored with the session.
@@ -39,6 +40,7 @@ class SessionIdentity:
     uncertainty: str | None = None
     n_items: int
     n_never_asked: int = 0
+    n_uncalibrated: int = 0
     n_calibrated_on: int | None = None
     parameters_hash: str | None = None
     parent_id: str | None = None

@@ -49,13 +49,9 @@ def _in_short(report: SessionReport) -> Markup:
     score = report.score
     figure = None
     if score is not None:
-        figure = el(
-            "p",
-            percent(score.value),
-            " ",
-            el("small", f"predicted score on {scored_on(score)}, {interval(score.lo, score.hi)}"),
-            class_="big",
-        )
+        said = f"predicted score on {scored_on(score, report.identity)}"
+        small = el("small", f"{said}, {interval(score.lo, score.hi)}")
+        figure = el("p", percent(score.value), " ", small, class_="big")
     sentences = [el("li", sentence) for sentence in summary(report)]
     return section("In short", figure, el("ul", *sentences, class_="short"))
 

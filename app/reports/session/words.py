@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.engine.prediction.targets import WHOLE_BANK
-from app.reports.figures import counted_wrong, unmarked
+from app.reports.figures import counted_wrong, uncounted, unmarked
 from app.reports.parts import count, percent
-from app.reports.session.facts import Score, SessionReport, TaskResult
+from app.reports.session.facts import Score, SessionIdentity, SessionReport, TaskResult
 
 #: Why tests stop, in words.
 STOP_WORDS: Mapping[str, str] = {
@@ -77,9 +77,10 @@ def _result(report: SessionReport) -> list[str]:
         reason = report.estimate.get("reason")
         return [f"There is no score. {reason}" if reason else "There is no score yet."]
     return [
-        f"On {scored_on(score)} it is expected to score {percent(score.value)} "
+        f"On {scored_on(score, report.identity)} it is expected to score {percent(score.value)} "
         f"({interval(score.lo, score.hi)}).",
         *_never_asked(report, score),
+        *_uncounted(report),
         *_compared(report, score),
     ]
 
@@ -93,6 +94,11 @@ def _never_asked(report: SessionReport, score: Score) -> list[str]:
         f"That counts {count(n, 'quarantined question')}, too, which no test asks: what is "
         "expected of them follows from the others."
     ]
+
+
+def _uncounted(report: SessionReport) -> list[str]:
+    told = uncounted(report.identity.n_uncalibrated)
+    return [] if told is None else [told]
 
 
 def _compared(report: SessionReport, score: Score) -> list[str]:
@@ -174,9 +180,12 @@ def _effort(report: SessionReport) -> list[str]:
     return said
 
 
-def scored_on(score: Score) -> str:
+def scored_on(score: Score, identity: SessionIdentity) -> str:
     """What a score is of, in words."""
     if not score.of:
+        if identity.n_uncalibrated:
+            counted = identity.n_items + identity.n_never_asked
+            return f"the bank's {counted:,} calibrated questions"
         return "the whole bank"
     if len(score.of) == 1:
         return f"the task {next(iter(score.of))}"

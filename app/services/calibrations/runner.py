@@ -111,6 +111,7 @@ class CalibrationRunner(LeasedRunner[CalibrationRecord]):
         if parts:
             require_same_answers(parts, await asyncio.to_thread(digest_of, filtered.matrix))
         fitted = await fit_in_process(filtered.matrix, plan, report, parts=parts)
+        fitted = fitted.warned(filtered.warnings)
         result = {
             "response_set_revision": given.response_set.revision,
             **fitted.figures,

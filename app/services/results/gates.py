@@ -12,6 +12,7 @@ from app.engine.prediction.targets import WHOLE_BANK
 from app.errors import FieldProblem, InvalidInputError
 from app.records.gates import GateRecord, GateSpec
 from app.records.sessions import ENDED, SessionRecord
+from app.reports.figures import uncounted
 from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
 from app.services.results.ways import unlike_calibrated
@@ -197,7 +198,7 @@ async def _decided(record: GateRecord, uow: UnitOfWork) -> Gate:
         session=session,
         value=value,
         result=decision,
-        detail=said + _cautioned(result, session),
+        detail=said + _cautioned(record, result, session),
         extrapolation=result.extrapolation,
     )
 
@@ -230,8 +231,13 @@ async def _extensions(session: SessionRecord, uow: UnitOfWork) -> int:
     return found
 
 
-def _cautioned(result: Result, session: SessionRecord) -> str:
-    cautions = ((result.extrapolation or {}).get("caution"), unlike_calibrated(session))
+def _cautioned(record: GateRecord, result: Result, session: SessionRecord) -> str:
+    is_score, left_out = record.metric == "score", session.provenance.get("n_uncalibrated", 0)
+    cautions = (
+        (result.extrapolation or {}).get("caution"),
+        unlike_calibrated(session),
+        uncounted(left_out) if is_score else None,
+    )
     return "".join(f" {caution}" for caution in cautions if caution is not None)
 
 

@@ -123,6 +123,7 @@ def provenance_of(
         **_uncertainty(version),
         "n_items": int(version.active.sum()),
         "n_never_asked": int((~version.active).sum()),
+        "n_uncalibrated": len(version.pretest),
         "asking": version.asking(),
         "asked": _asked(version, endpoint) if endpoint else {},
         "asked_when_calibrated": dict(version.asked_when_calibrated),

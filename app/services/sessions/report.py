@@ -112,6 +112,7 @@ def _identity(record: SessionRecord, version: BankVersion) -> SessionIdentity:
         uncertainty=provenance.get("uncertainty"),
         n_items=provenance["n_items"],
         n_never_asked=provenance.get("n_never_asked", 0),
+        n_uncalibrated=provenance.get("n_uncalibrated", 0),
         n_calibrated_on=calibration.get("n_examinees"),
         parameters_hash=version.parameters_hash,
         code_version=provenance.get("code_version"),
