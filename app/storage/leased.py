@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, ClassVar, Generic, TypeVar
 
 from sqlalchemy import (
@@ -33,6 +34,12 @@ MAX_LAPSES = 3
 
 
 R = TypeVar("R", bound=LeasedRecord)
+
+
+@cache
+def _owner(row: type[LeasedRow]) -> Select[str, str | None]:
+    """Built once, for that costs more than sending it."""
+    return select(row.project_id, row.created_by).where(row.id == bindparam("wanted"))
 
 
 class LeasedRepository(ABC, Generic[R]):
@@ -105,8 +112,7 @@ class LeasedRepository(ABC, Generic[R]):
 
     async def owner_of(self, resource_id: str) -> tuple[str, str | None] | None:
         """Project and API key that something belongs to; None where it is gone."""
-        query = select(self.row.project_id, self.row.created_by).where(self.row.id == resource_id)
-        found = (await self._db.execute(query)).one_or_none()
+        found = (await self._db.execute(_owner(self.row), {"wanted": resource_id})).one_or_none()
         return None if found is None else (found.project_id, found.created_by)
 
     async def renew(self, leases: Mapping[str, int], *, lease: timedelta) -> set[str]:

@@ -6,6 +6,7 @@ by the lease in its table, so a job that is lost, doubled or woken too late does
 
 import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 import procrastinate
 import psycopg
@@ -35,10 +36,18 @@ _KIND_OF = {"ses": SESSION, "cal": CALIBRATION, "rnk": RANKING, "ins": INSTALLAT
 _POOL_SIZE = 6
 
 
+async def _one_by_one(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Each of the queue's own statements is a transaction: it needs no BEGIN and COMMIT."""
+    await connection.set_autocommit(True)
+
+
 def queue_app(database: Database) -> procrastinate.App:
     """A procrastinate app on Sextant's database."""
     connector = procrastinate.PsycopgConnector(
-        conninfo=database.conninfo, min_size=1, max_size=_POOL_SIZE
+        conninfo=database.conninfo,
+        min_size=1,
+        max_size=_POOL_SIZE,
+        configure=_one_by_one,
     )
     return procrastinate.App(connector=connector)
 
