@@ -102,6 +102,7 @@ class BankVersion:
         calibration: Where the parameters were estimated here: id, fit, and other figures.
         knowledge: What was learned beyond the items' parameters, by part; tests on the version use
             it.
+        created_by: The API key that made it; None: the command line, or nobody noted it.
     """
 
     id: str
@@ -118,6 +119,7 @@ class BankVersion:
     has_content: bool
     calibration: Mapping[str, Any] | None = None
     knowledge: Mapping[str, Any] = field(default_factory=dict)
+    created_by: str | None = field(default_factory=maker)
     created_at: datetime
 
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from app.acting import maker
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -44,7 +46,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """Whose banks, endpoints, sessions and all else there is."""
+    """Whose banks, endpoints, sessions and all else there is.
+
+    Attributes:
+        created_by: The API key that made it; None: the command line, or nobody noted it.
+    """
 
     id: str
     name: str
@@ -52,5 +58,6 @@ class Project:
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     revision: int = 1
+    created_by: str | None = field(default_factory=maker)
     created_at: datetime
     updated_at: datetime

@@ -344,6 +344,9 @@ async def test_a_key_of_all_projects_works_in_the_one_it_names(
     bank = await posted(member, "/v1/banks", {"name": "a"})
     assert bank["project_id"] == theirs.project_id
     assert bank["created_by"] == theirs.key_id
+    given = {"items": {"content": ITEMS}, "parameters": {"content": NUMBERS}}
+    made = await posted(member, "/v1/banks/a/imports", given)
+    assert made["version"]["created_by"] == theirs.key_id
     there = {"Sextant-Project": "theirs"}
     assert (await client.get("/v1/banks/a")).status_code == 404
     assert (await client.get("/v1/banks/a", headers=there)).json()["id"] == bank["id"]
@@ -360,6 +363,8 @@ async def test_a_key_of_all_projects_works_in_the_one_it_names(
     assert refused.status_code == 409
     assert "1 bank" in refused.text
     empty = await posted(client, "/v1/projects", {"name": "empty"})
+    assert empty["created_by"] not in (None, theirs.key_id)
+    assert project["created_by"] is None  # made by no key
     path = f"/v1/projects/{empty['id']}"
     assert (await client.delete(path, headers=head)).status_code == 204
     assert (await client.get(path)).status_code == 404

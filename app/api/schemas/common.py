@@ -74,13 +74,15 @@ class Output(BaseModel):
         return cls.model_validate(value, strict=False, from_attributes=True)
 
 
+#: What `created_by` is, wherever it stands.
+MADE_BY = "Id of the API key that made it, which may be gone; null: the command line."
+
+
 class OwnedRead(Output):
     """Base of what belongs to a project."""
 
     project_id: str = Field(description="Whose it is.")
-    created_by: str | None = Field(
-        description="Id of the API key that made it, which may be gone; null: the command line."
-    )
+    created_by: str | None = Field(description=MADE_BY)
 
 
 class FieldError(Output):

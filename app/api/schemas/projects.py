@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from app.api.schemas.common import ABSENT, Input, Name, Output, Text
+from app.api.schemas.common import ABSENT, MADE_BY, Input, Name, Output, Text
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.records.fields import shallow
 from app.records.projects import Limits, Project, Retention
@@ -86,6 +86,7 @@ class ProjectRead(Output):
     limits: dict[str, int | float | None]
     retention: dict[str, int | None]
     revision: int
+    created_by: str | None = Field(description=MADE_BY)
     created_at: datetime
     updated_at: datetime
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from app.adapters.prompting import Mode, Normalise
-from app.api.schemas.common import MAX_LISTED, VERSION, First, Input, Known, Output, Text
+from app.api.schemas.common import MADE_BY, MAX_LISTED, VERSION, First, Input, Known, Output, Text
 from app.engine.bank import FloatArray, ItemBank
 from app.errors import FieldProblem, InvalidInputError
 from app.exchange.item_record import MAX_KEY_CHARS, MAX_PARAMETER
@@ -198,6 +198,7 @@ class VersionRead(Output):
             "version that has several."
         )
     )
+    created_by: str | None = Field(description=MADE_BY)
     created_at: datetime
 
 

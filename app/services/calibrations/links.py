@@ -182,6 +182,7 @@ def require_news(made: BankVersion, earlier: BankVersion | None) -> None:
     """
     if earlier is None:
         return
-    named = {name: getattr(earlier, name) for name in ("id", "number", "created_at")}
+    told = ("id", "number", "created_by", "created_at")
+    named = {name: getattr(earlier, name) for name in told}
     if replace(made, **named) == earlier:
         raise NothingNewError(earlier)

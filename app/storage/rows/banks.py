@@ -84,6 +84,8 @@ class BankVersionRow(Base):
     extras: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     knowledge: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     n_items: Mapped[int]
+    #: As a bank's; null of those that were made before this was noted, too.
+    created_by: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 

@@ -20,6 +20,8 @@ class ProjectRow(Base):
     limits: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     retention: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     revision: Mapped[int] = mapped_column(server_default=text("1"))
+    #: As of what belongs to it; null of those that were made before this was noted, too.
+    created_by: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     updated_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
