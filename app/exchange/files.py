@@ -168,6 +168,8 @@ def as_text(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
+        if content.startswith(_GZIP):
+            raise FileFormatError(f"{name}: is packed by gzip: unpack it first.") from exc
         raise FileFormatError(
             f"{name}: expected UTF-8 text, got byte {content[exc.start]:#04x} at {exc.start}."
         ) from exc

@@ -123,6 +123,8 @@ class _Lines:
         self.name = name
         self._n_bytes = 0
         self._next = self._read()
+        if self._next.startswith(b"\x1f\x8b"):
+            raise FileFormatError(f"{name}: is packed by gzip: unpack it first.")
         for mark in (b"\xff\xfe", b"\xfe\xff"):
             if self._next.startswith(mark):
                 raise FileFormatError(f"{name}: expected UTF-8, got a UTF-16 byte order mark.")

@@ -8,19 +8,24 @@ that place.
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
-from app.errors import FileFormatError, InvalidInputError
+from app.errors import FieldProblem, FileFormatError, InvalidInputError
 from app.exchange.catalog.rows import read_rows
 from app.exchange.files import Problems, as_text, comma_hint
-from app.exchange.item_record import FIELDS, ItemRecord, parse_item
+from app.exchange.item_record import FIELDS, PARAMETER_FIELDS, SLOPES, ItemRecord, parse_item
 from app.exchange.items import MAX_FILE_BYTES, MAX_ROW_BYTES, fields_of_cells
 
 _PARQUET = b"PAR1"
 _TEXT, _LABEL = "text", "label"
+#: What a text stands for that is in one of these: a list, an object, a number.
+_OF_CELLS = (
+    "choices", "tags", "messages", "expected_tokens", "scorer", SLOPES, "difficulty",
+    *PARAMETER_FIELDS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,7 @@ def field_map(text: str, target_after: str | None = None) -> FieldMap:
     """The map in `prompt=question,target=answer`.
 
     Raises:
-        InvalidInputError: Not of that form, or as for `FieldMap`.
+        InvalidInputError: Not of that form, a field twice, or as for `FieldMap`.
     """
     fields = {}
     for part in filter(None, map(str.strip, text.split(","))):
@@ -60,6 +65,8 @@ def field_map(text: str, target_after: str | None = None) -> FieldMap:
             raise InvalidInputError(
                 f"Expected ITEM=FILE, as in prompt=question,target=answer; got {part!r:.80}."
             )
+        if name.strip() in fields:
+            raise InvalidInputError(f"Expected each item field once, got {name.strip()!r} twice.")
         fields[name.strip()] = source.strip()
     return FieldMap(fields=fields, target_after=target_after)
 
@@ -82,13 +89,11 @@ def read_mapped(
     for row, given in enumerate(_rows(content, name), start=1):
         place = partial("{}:{}:{}".format, name, row)
         try:
-            fields = _fields(given, mapping, row)
+            fields = _fields(given, mapping, row, place)
             record = parse_item(fields, row=row, place=place)
         except InvalidInputError as error:
             for problem in error.problems:
                 problems.add(problem.pointer, problem.detail)
-            if not error.problems:
-                problems.add(place("target"), error.detail)
             continue
         if record.key in seen:
             problems.add(place("key"), f"expected a key of its own, got {record.key!r} again")
@@ -116,20 +121,22 @@ def _rows(content: bytes, name: str) -> Iterator[Mapping[str, Any]]:
         raise FileFormatError(f"{name}:{reader.line_num}: expected CSV, got {error}.") from error
 
 
-def _fields(row: Mapping[str, Any], mapping: FieldMap, number: int) -> dict[str, Any]:
+def _fields(
+    row: Mapping[str, Any], mapping: FieldMap, number: int, place: Callable[[str], str]
+) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for field, source in mapping.fields.items():
         value = _at(row, source.split("."))
         if value is None:
             known = ", ".join(map(str, row))[:200]
-            raise InvalidInputError(f"expected a field {source!r}, found {known}")
+            raise _fault(place(field), f"expected a field {source!r}, found {known}")
         fields[field] = value
     cells = {name: value for name, value in fields.items() if isinstance(value, str)}
-    fields |= fields_of_cells({name: cells[name] for name in ("choices", "tags") if name in cells})
+    fields |= fields_of_cells({name: cells[name] for name in _OF_CELLS if name in cells})
     if not {"key", "id"} & fields.keys():
         fields["key"] = next((row[name] for name in ("id", "key") if row.get(name)), str(number))
     if mapping.target_after is not None:
-        fields["target"] = _after(fields.get("target"), mapping.target_after)
+        fields["target"] = _after(fields.get("target"), mapping.target_after, place("target"))
     return _with_labels(row, mapping, fields)
 
 
@@ -139,10 +146,14 @@ def _at(row: object, path: Sequence[str]) -> Any:
     return row
 
 
-def _after(target: object, mark: str) -> str:
+def _after(target: object, mark: str, place: str) -> str:
     if not isinstance(target, str) or mark not in target:
-        raise InvalidInputError(f"expected {mark!r} in the target, got {target!r:.80}")
+        raise _fault(place, f"expected {mark!r} in the target, got {target!r:.80}")
     return target.rpartition(mark)[2].strip()
+
+
+def _fault(place: str, detail: str) -> InvalidInputError:
+    return InvalidInputError(detail, problems=[FieldProblem(place, detail)])
 
 
 def _with_labels(

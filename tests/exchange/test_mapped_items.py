@@ -1,7 +1,10 @@
 """Item files of other forms, with their fields mapped."""
 
+import gzip
 import io
 import json
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -54,8 +57,9 @@ def test_fields_are_taken_where_the_map_says(write: object) -> None:
 
 
 def test_cells_are_read_as_those_of_item_files() -> None:
-    table = b'q,options,right,number\n"Which, then?",red|blue,B,7\n'
-    (record,) = read(table, "prompt=q,choices=options,target=right,key=number")
+    table = b'q,options,right,number,level\n"Which, then?",red|blue,B,7,2.5\n'
+    (record,) = read(table, "prompt=q,choices=options,target=right,key=number,difficulty=level")
+    assert record.difficulty == 2.5
     assert (record.key, record.content.prompt) == ("7", "Which, then?")
     assert (record.content.choices, record.content.target) == (("red", "blue"), ("blue",))
 
@@ -69,19 +73,27 @@ def test_a_table_of_another_separator_is_told_of_commas() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "after", "words"),
+    ("text", "after", "field", "words"),
     [
-        ("prompt=asked", None, "expected a field 'asked', found question, answer"),
-        ("prompt=question,target=answer", "=>", "expected '=>' in the target"),
+        ("prompt=asked", None, "prompt", "expected a field 'asked', found question, answer"),
+        ("prompt=question,target=answer", "=>", "target", "expected '=>' in the target"),
     ],
 )
-def test_a_row_that_lacks_something_is_named(text: str, after: str | None, words: str) -> None:
+def test_a_row_that_lacks_something_is_named(
+    text: str, after: str | None, field: str, words: str
+) -> None:
     with pytest.raises(FileFormatError, match=words) as caught:
         read(as_jsonl(SUMS), text, after)
-    assert caught.value.problems[0].pointer.startswith("file:1:")
+    assert caught.value.problems[0].pointer == f"file:1:{field}"
 
 
-@pytest.mark.parametrize("text", ["", "prompt", "question=prompt", "=a"])
+@pytest.mark.parametrize("reads", [read_items, partial(read_mapped, mapping=field_map("key=a"))])
+def test_a_packed_file_is_told_apart_from_one_of_another_encoding(reads: Any) -> None:
+    with pytest.raises(FileFormatError, match="is packed by gzip: unpack it first"):
+        reads(gzip.compress(b'{"a": 1}'))
+
+
+@pytest.mark.parametrize("text", ["", "prompt", "question=prompt", "=a", "key=a,key=b"])
 def test_what_is_no_map_is_refused(text: str) -> None:
     with pytest.raises(InvalidInputError, match="prompt=question,target=answer"):
         field_map(text)
