@@ -252,8 +252,8 @@ class ApiClient:
 
     def _no_sextant(self, method: str, path: str, status: int) -> ApiError:
         return ApiError(
-            f"{self._http.base_url} answered {method} {path} with {status}, and not as a Sextant "
-            "server does: is it one?"
+            f"{self._http.base_url} answered {method} {path.partition('?')[0]} with {status}, and "
+            "not as a Sextant server does: is it one?"
         )
 
 

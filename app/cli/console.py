@@ -67,6 +67,7 @@ _LISTS = {
     "calibration": "calibrations",
     "endpoint": "endpoints",
     "gate": "gates",
+    "project": "projects",
     "response set": "response-sets",
     "session": "sessions",
 }

@@ -143,9 +143,12 @@ def probe(
     found = asked(server, server_key, look)
     write_json(json, found)
     if json != "-":
-        shown = {key.replace("_", " "): _shown(value) for key, value in found.items()}
-        shown.pop("object", None)
-        show_facts(name, shown)
+        facts = {"detail": found["detail"], **found}
+        facts.pop("object", None)
+        if facts.get("error_code") is None:
+            facts.pop("error_code", None)
+        facts |= facts.pop("capabilities", {})
+        show_facts(name, {key.replace("_", " "): _shown(value) for key, value in facts.items()})
 
 
 @app.command()

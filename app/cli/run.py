@@ -18,6 +18,7 @@ from app.cli.connection import FAILED, connected, ended_with_us, given, run_to_t
 from app.cli.console import err, fail_clearly, require_writable, write_json
 from app.cli.examinees import OPTIONS as OF_ENDPOINT
 from app.cli.examinees import examinee, require_fitting
+from app.cli.logins import target
 from app.cli.options import (
     EndpointKeyOption,
     KindOption,
@@ -166,15 +167,14 @@ def command(
     if json != "-":
         report(session)
         if not quiet:
-            here = "" if server is None else f" --server {server}"
-            err.print(
-                f"As a page: sextant sessions report {session['id']}{here}",
-                style="dim",
-                markup=False,
-                soft_wrap=True,
-            )
+            at = target(server, server_key)
+            found = f"sextant sessions report {session['id']}"
+            if at is not None:
+                found = f"{at.url}/sessions/{session['id']}"
+            err.print(f"As a page: {found}", style="dim", markup=False, soft_wrap=True)
     write_json(json, session)
     if session["status"] != "completed":
-        failure = session["failure"] or {"detail": session["stop_detail"]}
-        err.print(f"Error: {failure['detail']}", style="red", markup=False)
+        # Why it ended, with the last failure; of one that could not be run, that failure alone.
+        told = session["stop_detail"] or session["failure"]["detail"]
+        err.say(f"Error: {told}", style="red")
         raise typer.Exit(FAILED)

@@ -133,6 +133,7 @@ def test_commands_on_a_server_need_no_database(
         assert "Saved mine" in sextant(*saved, "--model", "m").stdout
         near = sextant("endpoints", "show", "mien")
         assert "Did you mean 'mine'?" in near.stderr
+        assert "`sextant projects list`" in sextant("projects", "delete", "nope").stderr
         listed = json.loads(sextant("endpoints", "list", "--json", "-").stdout)["data"]
         assert [one["name"] for one in listed] == ["mine"]
         brought = sextant("response-sets", "import", "recorded", "--from", str(answers))
