@@ -1,5 +1,6 @@
 """The application: routers and pages, error handling, and what opens and closes with it."""
 
+import asyncio
 import json
 import re
 import socket
@@ -9,7 +10,7 @@ from importlib.metadata import version
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from typing_extensions import override
 
@@ -105,7 +106,8 @@ def create_app(
         description=_DESCRIPTION,
         lifespan=lifespan,
         redirect_slashes=False,
-        docs_url=None,  # FastAPI's load their scripts from another host; ours is in app.pages
+        openapi_url=None,  # FastAPI's is made while all else waits
+        docs_url=None,  # and these load their scripts from another host; ours is in app.pages
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
@@ -120,7 +122,20 @@ def create_app(
     for pages in PAGES:
         app.router.routes.extend(pages.routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's documented way
+    _describe(app)
     return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Tell at `/openapi.json` what there is."""
+    making, made = asyncio.Lock(), list[bytes]()
+
+    @app.get("/openapi.json", include_in_schema=False)
+    async def description() -> Response:
+        async with making:  # it takes a second: in a thread, and once
+            if not made:
+                made.append(await asyncio.to_thread(lambda: json.dumps(app.openapi()).encode()))
+        return Response(made[0], media_type="application/json")
 
 
 _TICKS_A_SECOND = 10  # of uvicorn

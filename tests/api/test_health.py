@@ -1,5 +1,7 @@
 """Probes for machines, and the description of the API."""
 
+import asyncio
+import threading
 from importlib.metadata import version
 
 import httpx2
@@ -72,6 +74,26 @@ async def test_there_are_no_pages_of_the_framework_and_no_redirects(
     client: Client, path: str
 ) -> None:
     assert (await client.get(path)).status_code == 404
+
+
+async def test_the_description_is_made_once_while_others_are_answered(
+    app: FastAPI, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, may_end, made = threading.Event(), threading.Event(), list[str]()
+
+    def slow() -> dict[str, str]:
+        began.set()
+        made.append(threading.current_thread().name)
+        assert may_end.wait(60)
+        return {"openapi": "3.1.0"}
+
+    monkeypatch.setattr(app, "openapi", slow)
+    asked = [asyncio.create_task(client.get("/openapi.json")) for _ in range(2)]
+    assert await asyncio.to_thread(began.wait, 60)
+    assert (await client.get("/healthz")).status_code == 200
+    may_end.set()
+    assert [(await one).json() for one in asked] == [{"openapi": "3.1.0"}] * 2
+    assert len(made) == 1
 
 
 async def test_operation_ids_are_plain_names(app: FastAPI) -> None:
