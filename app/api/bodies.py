@@ -172,7 +172,9 @@ def parse_json(
         HTTPException: 400, the bytes are not JSON; 413, they hold more values than `decoder` takes.
     """
     try:
-        return json.loads(body, cls=decoder, parse_constant=_refuse_constant, **options)
+        # The decoder itself takes halves of surrogate pairs for UTF-8, which nobody can store.
+        text = body.decode(json.detect_encoding(body))
+        return json.loads(text, cls=decoder, parse_constant=_refuse_constant, **options)
     except TooManyValuesError as exc:
         raise HTTPException(413, f"The request body holds {exc}.") from exc
     except RecursionError as exc:
@@ -203,7 +205,7 @@ def _fitted(value: Any, model: object, pace: Pace) -> Any:
 
 
 def _may_be_unstorable(body: bytes) -> bool:
-    """There is no other way to write such texts; NUL bytes are those of UTF-16."""
+    """In what could be decoded they are written by escapes alone; NUL bytes are those of UTF-16."""
     return b"\\u" in body or b"\x00" in body
 
 

@@ -185,6 +185,14 @@ async def test_text_that_postgres_cannot_store_is_refused(
     assert_problem(response, 422, "invalid_input")
 
 
+@pytest.mark.parametrize("padding", [0, 100_000], ids=["small", "large"])
+async def test_half_a_surrogate_pair_is_no_utf_8(client: Client, padding: int) -> None:
+    body = b'{"params": {"\xed\xa0\x80": 1}}' + b" " * padding
+    kind = {"content-type": "application/json"}
+    response = await client.post("/v1/scorers/exact:test", content=body, headers=kind)
+    assert_problem(response, 400, "malformed_body")
+
+
 @pytest.mark.parametrize("path", ["/v1/endpoints/%00", "/v1/endpoints?name=%00"])
 async def test_nul_in_the_address_is_refused(client: Client, path: str) -> None:
     assert_problem(await client.get(path), 422, "invalid_input")
