@@ -66,7 +66,10 @@ def field_map(text: str, target_after: str | None = None) -> FieldMap:
                 f"Expected ITEM=FILE, as in prompt=question,target=answer; got {part!r:.80}."
             )
         if name.strip() in fields:
-            raise InvalidInputError(f"Expected each item field once, got {name.strip()!r} twice.")
+            raise InvalidInputError(
+                "Expected each item field once, as in prompt=question,target=answer; got "
+                f"{name.strip()!r} twice."
+            )
         fields[name.strip()] = source.strip()
     return FieldMap(fields=fields, target_after=target_after)
 
