@@ -19,6 +19,7 @@ from app.acting import DEFAULT_PROJECT, Acting, acting_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import NotFoundError
 from app.records.endpoints import EndpointSettings
+from app.records.projects import Retention
 from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
@@ -27,6 +28,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.storage.secrets import SecretBox
 from app.storage.unit_of_work import UnitOfWork
+from app.worker.purging import purge
 from tests.services.calibrations import answers, completed, csv_of, imported
 from tests.services.rankings import contest
 from tests.services.sessions import opened, spec
@@ -146,6 +148,19 @@ async def test_nothing_is_made_of_what_went_with_its_project(services: Services)
             await uow.banks.find("demo", for_update=True)
 
 
+async def test_what_is_too_old_is_not_held_while_its_project_is_erased(services: Services) -> None:
+    old = await services.sessions.create(spec(mode="manual", endpoint=None))
+    await services.sessions.cancel(old.id)
+    async with services.database.unit_of_work() as uow:
+        connection = await uow.driver_connection()
+        await connection.execute("UPDATE sessions SET finished_at = now() - interval '9 days'")
+    await services.projects.update("default", 1, {"retention": Retention(sessions_days=1)})
+    async with held(services, "projects", DEFAULT_PROJECT, purge(services.database)) as watch:
+        assert await watch.is_free("sessions", old.id)
+    with pytest.raises(NotFoundError):
+        await services.sessions.get(old.id)
+
+
 @pytest.mark.usefixtures("fits_here")
 async def test_a_calibration_that_is_published_again_is_not_held_while_its_bank_is_deleted(
     services: Services,
@@ -201,6 +216,17 @@ async def test_a_secret_is_rotated_while_sessions_are_made_with_it(services: Ser
             timeout=60,
         )
     assert len(done.unreadable) == 2  # looked at, though the key is another
+
+
+async def test_an_endpoint_is_deleted_beside_a_bank_that_is_held(services: Services) -> None:
+    bank = (await services.banks.get_bank("demo")).bank
+    endpoint = await services.endpoints.create(_with_key("a"))
+    async with services.database.unit_of_work() as uow:
+        await uow.banks.archive(bank.id, bank.revision)  # and nothing stands on it
+    async with await psycopg.AsyncConnection.connect(services.database.conninfo) as deleting:
+        await deleting.execute("SELECT FROM banks WHERE id = %s FOR UPDATE", [bank.id])
+        gone = services.endpoints.delete(endpoint.id, expected_revision=1)
+        await asyncio.wait_for(gone, timeout=60)
 
 
 async def test_a_session_made_of_one_that_is_deleted_does_not_hold_their_endpoint(

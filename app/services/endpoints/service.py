@@ -205,7 +205,7 @@ class EndpointService:
                     raise InvalidStateError(
                         f"Endpoint {endpoint_id} is in use by {users}: delete these first."
                     )
-            await uow.removals.unused(endpoint_id, endpoints=[endpoint_id])
+            await uow.removals.unused(endpoint_id, endpoints=[endpoint_id], banks=False)
 
     async def probe(self, endpoint_id: str) -> ProbeReport:
         """Ask the endpoint what it can do.

@@ -199,7 +199,9 @@ class RemovalRepository:
         """Ids of endpoints that a session or a ranking asked, or was marked by."""
         return list((await self._db.scalars(_ENDPOINTS_OF, {"id": resource_id})).all())
 
-    async def unused(self, *gone: str, endpoints: Sequence[str] | None = None) -> None:
+    async def unused(
+        self, *gone: str, endpoints: Sequence[str] | None = None, banks: bool = True
+    ) -> None:
         """Remove what was deleted, or came with a session, and nothing stands on any more.
 
         Calibrations published as versions of such a bank, and of no other, count as not published
@@ -208,8 +210,9 @@ class RemovalRepository:
         Args:
             gone: Ids of what was just removed: kept answers to calls that made it go too.
             endpoints: Ids of endpoints that may be among that; None: any.
+            banks: Whether banks may be. Not for whoever holds an endpoint, which comes after them.
         """
-        found = (await self._db.scalars(_UNUSED_BANKS)).all()
+        found = (await self._db.scalars(_UNUSED_BANKS)).all() if banks else []
         if found:
             await self._db.execute(_UNPUBLISH, {"ids": list(found)})
             await self._db.execute(_DROP_BANKS, {"ids": list(found)})
