@@ -31,11 +31,14 @@ class Curve:
     Attributes:
         picture: None where the item has no curve over one ability.
         table: Ability and mean score.
+        here: Ability of the examinee, and what is expected there.
+        points: Mean ability and mean score of tests.
     """
 
     picture: Markup | None
     table: Sequence[tuple[float, float]] = ()
     here: tuple[float, float] | None = None
+    points: Sequence[tuple[float, float]] = ()
 
 
 def step_chart(version: LoadedVersion, position: int, theta: float | None) -> Curve:
@@ -101,7 +104,8 @@ def item_chart(version: LoadedVersion, position: int, answers: Sequence[ItemAnsw
         points=points,
     )
     marks = range(0, len(values), 8)
-    return Curve(picture, [(float(_GRID[at]), values[at]) for at in marks])
+    table = [(float(_GRID[at]), values[at]) for at in marks]
+    return Curve(picture, table, points=points)
 
 
 def observed(answers: Sequence[ItemAnswer]) -> list[tuple[float, float]]:

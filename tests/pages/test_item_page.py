@@ -67,6 +67,7 @@ async def test_recorded_answers_and_drift(
     assert f"{right} right" in text
     table = re.findall(r'class="name">(?:<bdi>)?model-(\d+)<.*?<td>(right|wrong)</td>', shown)
     assert len(table) == 100  # the first, as its heading says
+    assert "trial" not in text  # each model answered once
     assert "Page 1 of them, model by model" in text
     assert f'href="/banks/{bank}/versions/1/items/q3?page=2" rel="next"' in shown
     rest = (await browser.get(f"{path}?page=2")).text
@@ -106,6 +107,7 @@ async def test_recorded_answers_and_drift(
         mean = round(100 * share)
         assert f"the latest 100 of them that tell an ability its mean score is {mean}" in text
         assert f"± {196 * se:.1f} points" in text
+        assert "Tests of similar abilitymean abilitymean score" in text  # as the points show them
 
 
 async def _published(app: FastAPI, client: Client, csv: str) -> str:
