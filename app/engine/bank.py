@@ -24,6 +24,8 @@ DEFAULT_SCALE = "logit"
 MAX_PROBLEMS = 50
 #: Slope or intercept, either way: of much larger ones information has no finite square.
 LARGEST = 1e9
+#: Dispersion: with less, answers tell of thetas that no grid holds.
+SMALLEST = 1e-9
 _HINT_POOL = 10_000  # ids searched for a near miss: enough to help, cheap on the largest banks
 
 
@@ -53,8 +55,8 @@ class ItemBank:
 
     Raises:
         ItemBankError: No items, unequal lengths, repeated ids, a number that is not finite, or an
-            item without 0 <= c < d <= 1 and k > 0. Every faulty item is listed in `problems`, up
-            to a cap.
+            item without 0 <= c < d <= 1 and k >= 1e-9. Every faulty item is listed in `problems`,
+            up to a cap.
     """
 
     a: FloatArray
@@ -299,7 +301,7 @@ def _check(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
     c, d, k = arrays["c"], arrays["d"], arrays["k"]
     finite = np.isfinite(c) & np.isfinite(d)
     bent = np.flatnonzero(finite & ~((c >= 0) & (c < d) & (d <= 1)))
-    flat = np.flatnonzero(k <= 0)
+    certain = np.flatnonzero(k < SMALLEST)
     _raise_if_any(
         _repeated(item_ids),
         *(_not_finite(name, values, item_ids) for name, values in arrays.items()),
@@ -315,10 +317,12 @@ def _check(arrays: dict[str, FloatArray], item_ids: tuple[str, ...]) -> None:
             ),
         ),
         (
-            len(flat),
+            len(certain),
             (
-                FieldProblem(f"/items/{i}", f"item {item_ids[i]!r}: need k > 0, got k={k[i]}")
-                for i in flat
+                FieldProblem(
+                    f"/items/{i}", f"item {item_ids[i]!r}: need k >= {SMALLEST:g}, got k={k[i]}"
+                )
+                for i in certain
             ),
         ),
     )
