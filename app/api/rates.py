@@ -1,6 +1,8 @@
 """How many requests of a project are let in, at one process."""
 
+import math
 import time
+from typing import NamedTuple
 
 from cachetools import LRUCache
 
@@ -9,32 +11,66 @@ from app.records.projects import Project
 
 #: Over so long the limit is an average: as many requests may come at once, seconds.
 _OVER_S = 10.0
-_MOST_PROJECTS = 10_000
+#: Of what its project may send, one key may send so much while others of it ask, too.
+_SHARE = 0.75
+_MOST_PROJECTS, _MOST_KEYS = 10_000, 50_000
+
+
+class _Asked(NamedTuple):
+    """Who asked last, and when another one did before that."""
+
+    key_id: str
+    at: float
+    other_at: float
+
 
 #: When the requests that were let in would have come at the limit's own pace (GCRA).
 _scheduled: LRUCache[str, float] = LRUCache(_MOST_PROJECTS)
+#: Likewise those of one key, at its share of that pace.
+_of_keys: LRUCache[tuple[str, str], float] = LRUCache(_MOST_KEYS)
+_asked: LRUCache[str, _Asked] = LRUCache(_MOST_PROJECTS)
 
 
-def let_in(project: Project, now: float | None = None) -> None:
+def let_in(project: Project, key_id: str, now: float | None = None) -> None:
     """Count a request.
 
     Args:
         project: Whose it is.
+        key_id: Who sent it.
         now: The clock, seconds; by default the process's own.
 
     Raises:
-        TooManyRequestsError: It is one too many.
+        TooManyRequestsError: It is one too many of its project, or of its key while others ask.
     """
     rate = project.limits.requests_per_s
     if rate is None:
         return
     now = time.monotonic() if now is None else now
-    due = max(_scheduled.get(project.id, now), now)
-    early_s = due - now - max(_OVER_S - 1 / rate, 0.0)
-    if early_s > 1e-9:
+    key, fair = (project.id, key_id), rate * _SHARE
+    due, own_due = max(_scheduled.get(project.id, now), now), max(_of_keys.get(key, now), now)
+    early_s, own_early_s = _early_s(due - now, rate), _early_s(own_due - now, fair)
+    if not _others_ask(project.id, key_id, now):
+        own_early_s = 0.0
+    if max(early_s, own_early_s) > 1e-9:
+        whose = f"Project {project.name!r}" if early_s > 1e-9 else "One key of several that ask"
         raise TooManyRequestsError(
-            f"Project {project.name!r} may send {rate:g} requests a second, on average over "
-            f"{_OVER_S:g} s; more came.",
-            retry_after_s=early_s,
+            f"{whose} may send {rate if early_s > 1e-9 else fair:g} requests a second, on average "
+            f"over {_OVER_S:g} s; more came.",
+            retry_after_s=max(early_s, own_early_s),
         )
     _scheduled[project.id] = due + 1 / rate
+    # What it was let in beyond its share while nobody else asked is not held against it for long.
+    _of_keys[key] = min(own_due + 1 / fair, now + _OVER_S)
+
+
+def _early_s(ahead_s: float, rate: float) -> float:
+    """By how much a request comes too early where those before it are so far ahead of the pace."""
+    return max(ahead_s - max(_OVER_S - 1 / rate, 0.0), 0.0)
+
+
+def _others_ask(project_id: str, key_id: str, now: float) -> bool:
+    """Whether another key of the project has asked lately, let in or not; notes this one."""
+    before = _asked.get(project_id, _Asked(key_id, now, -math.inf))
+    other_at = before.other_at if before.key_id == key_id else before.at
+    _asked[project_id] = _Asked(key_id, now, other_at)
+    return now - other_at < _OVER_S

@@ -96,7 +96,8 @@ class ApiRoute(APIRoute):
         async def handle(request: Request) -> Response:
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
-            let_in(await (await services(request)).projects.recent(caller.project_id))
+            project = await (await services(request)).projects.recent(caller.project_id)
+            let_in(project, caller.key_id)
             _refuse_unknown(request, known)
             body = Body(request, self._max_body_bytes, caller.key_id)
             try:

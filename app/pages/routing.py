@@ -100,7 +100,8 @@ async def _answered(
 ) -> Response:
     try:
         if who.caller is not None:
-            let_in(await (await services(request)).projects.recent(who.project))
+            project = await (await services(request)).projects.recent(who.project)
+            let_in(project, who.key_id)
         if request.method == "POST":
             await own_form(request)
         async with turn_of(who.key_id):
