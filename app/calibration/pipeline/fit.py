@@ -38,7 +38,10 @@ def prepared(table: ResponseTable, plan: CalibrationPlan) -> Filtered[Any]:
         CalibrationError: Answers from which nothing can be estimated.
     """
     if table.n_answers == 0:
-        raise InvalidInputError("The response set has no scored answers: import some first.")
+        raise InvalidInputError(
+            "The response set has no scored answers: import some first, or collect those of "
+            "sessions."
+        )
     return CALIBRATORS[plan.model].prepared(table, plan)
 
 
