@@ -1,6 +1,5 @@
 """Rankings over HTTP, with a worker beside the API."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -20,6 +19,7 @@ from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.api.conftest import Client
 from tests.demo_bank import install_demo_bank
+from tests.waiting import waiting
 
 
 def scripted(theta: float) -> dict[str, Any]:
@@ -44,12 +44,12 @@ async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
 
 
 async def ended(client: Client, ranking_id: str) -> dict[str, Any]:
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             ranking: dict[str, Any] = (await client.get(f"/v1/rankings/{ranking_id}")).json()
             if ranking["status"] in {"completed", "failed", "cancelled"}:
                 return ranking
-            await asyncio.sleep(0.02)
+            await pause()
 
 
 async def test_one_call_ranks_two_endpoints_and_another_lets_a_third_join(client: Client) -> None:

@@ -1,6 +1,5 @@
 """What is deleted is gone: no row of any table has its texts; and what refuses says why."""
 
-import asyncio
 import io
 import json
 import zipfile
@@ -24,6 +23,7 @@ from tests.api.conftest import BASE_URL, Client
 from tests.databases import libpq
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
+from tests.waiting import waiting
 
 MARK = "xylophone-7391"
 
@@ -107,12 +107,12 @@ async def measured(client: Client, url: str, **changes: object) -> dict[str, Any
         **changes,
     }
     session = await done(client, "/v1/sessions", body)
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             session = (await client.get(f"/v1/sessions/{session['id']}")).json()
             if session["status"] in {"completed", "failed"}:
                 break
-            await asyncio.sleep(0.02)
+            await pause()
     assert session["status"] == "completed", session
     return {"bank": bank, "session": session}
 

@@ -25,6 +25,7 @@ from app.worker.loop import running_worker
 from tests.api.conftest import BASE_URL, Client
 from tests.demo_bank import install_demo_bank
 from tests.services.living import BANK, living_bank
+from tests.waiting import waiting
 
 BODY: dict[str, Any] = {
     "bank": "demo",
@@ -45,12 +46,12 @@ async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
 
 
 async def ended(client: Client, session_id: str) -> dict[str, Any]:
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             session: dict[str, Any] = (await client.get(f"/v1/sessions/{session_id}")).json()
             if session["status"] in {"completed", "failed", "cancelled"}:
                 return session
-            await asyncio.sleep(0.02)
+            await pause()
 
 
 async def test_one_call_starts_a_measurement(client: Client) -> None:

@@ -4,7 +4,6 @@ Every field of a bank holds a canary, sessions of every kind are made of it, and
 the OpenAPI document is asked by keys of every scope. docs/withheld.md has the table.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Collection, Iterator
@@ -29,6 +28,7 @@ from tests.pages.browser import logged_in
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.catalog import PARAMETERS, QUESTIONS, write_entry
+from tests.waiting import waiting
 
 CANARY = "canary"
 BANK, TWIN = "secret", "twin"
@@ -101,12 +101,12 @@ class World:
         return made
 
     async def until(self, path: str, states: set[str]) -> dict[str, Any]:
-        async with asyncio.timeout(120):
+        async with waiting(120) as pause:
             while True:
                 found: dict[str, Any] = (await self.owner.get(path)).json()
                 if found["status"] in states:
                     return found
-                await asyncio.sleep(0.05)
+                await pause()
 
 
 @pytest.fixture

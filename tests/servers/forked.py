@@ -19,13 +19,18 @@ ROOT = Path(__file__).parents[2]
 
 
 @cache
-def preloaded() -> Path:
-    """Socket of the process that forks, which ends when this one does."""
+def preloaded(code: Path = ROOT) -> Path:
+    """Socket of the process that forks, which ends when this one does.
+
+    Args:
+        code: Where Sextant lies that it loads.
+    """
     folder = tempfile.TemporaryDirectory(prefix="sx-forked-")
     path = Path(folder.name) / "s"
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.servers.preloaded", str(path)],
-        cwd=ROOT,
+        cwd=code,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -42,7 +47,9 @@ class Forked:
     Args:
         command: Its words.
         env: Its environment.
-        stderr: Takes what it says; None throws that away.
+        stdout: Takes what it prints; None throws that away.
+        stderr: Takes what it says beside that, likewise.
+        code: Where Sextant lies that it runs.
 
     Attributes:
         pid: Its process id.
@@ -50,16 +57,21 @@ class Forked:
     """
 
     def __init__(
-        self, command: Sequence[str], *, env: dict[str, str], stderr: BinaryIO | None = None
+        self,
+        command: Sequence[str],
+        *,
+        env: dict[str, str],
+        stdout: BinaryIO | None = None,
+        stderr: BinaryIO | None = None,
+        code: Path = ROOT,
     ) -> None:
         self.returncode: int | None = None
         request = {"command": list(command), "directory": str(Path.cwd()), "environment": env}
         sent = json.dumps(request).encode()
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(str(preloaded()))
+        self._socket.connect(str(preloaded(code)))
         with Path(os.devnull).open("r+b") as nothing:
-            out = nothing.fileno()
-            streams = [out, out, out if stderr is None else stderr.fileno()]
+            streams = [(stream or nothing).fileno() for stream in (None, stdout, stderr)]
             socket.send_fds(self._socket, [struct.pack("!I", len(sent))], streams)
         self._socket.sendall(sent)
         (self.pid,) = self._received()

@@ -1,6 +1,5 @@
 """Helpers of the calibration tests: simulated answers in a response set, and waiting."""
 
-import asyncio
 from datetime import timedelta
 
 import numpy as np
@@ -18,6 +17,7 @@ from app.services.leased import Leasing
 from app.services.responses.imports import AnswerImport
 from app.worker.queue import JobQueue
 from tests.calibration.simulated import Simulated, simulate
+from tests.waiting import waiting
 
 
 def answers(n_examinees: int = 300, n_items: int = 12, *, seed: int = 7) -> Simulated:
@@ -47,14 +47,14 @@ async def ended(
 ) -> CalibrationRecord:
     """The calibration once it has one of these states (default: ended)."""
     wanted = statuses or ENDED
-    async with asyncio.timeout(limit_s):
+    async with waiting(limit_s) as pause:
         while True:
             record = await services.calibrations.get(calibration_id)
             if record.status in wanted:
                 return record
             if record.status in ENDED:
                 raise AssertionError(f"ended as {record.status}: {record.failure}")
-            await asyncio.sleep(0.02)
+            await pause()
 
 
 def runner_of(services: Services, worker_id: str = "w1") -> CalibrationRunner:

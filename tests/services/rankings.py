@@ -1,12 +1,12 @@
 """Helpers of the ranking tests."""
 
-import asyncio
 from typing import Any
 
 from app.records.rankings import ENDED, RankingRecord
 from app.services.container import Services
 from app.services.rankings.service import RankingSpec
 from tests.services.sessions import scripted
+from tests.waiting import waiting
 
 THETAS = (-1.6, 1.6, 0.0)
 
@@ -25,12 +25,12 @@ def contest(*thetas: float, **changes: Any) -> RankingSpec:
 
 async def ranked(services: Services, ranking_id: str, limit_s: float = 60) -> RankingRecord:
     """The ranking once it has ended."""
-    async with asyncio.timeout(limit_s):
+    async with waiting(limit_s) as pause:
         while True:
             record = await services.rankings.get(ranking_id)
             if record.status in ENDED:
                 return record
-            await asyncio.sleep(0.02)
+            await pause()
 
 
 def places(record: RankingRecord) -> list[str]:

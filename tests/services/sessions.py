@@ -1,6 +1,5 @@
 """Helpers of the session tests: services with the demo bank, sessions run to their end."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from app.worker.queue import JobQueue
 from tests.demo_bank import install_demo_bank
+from tests.waiting import waiting
 
 __all__ = ["EndpointConfig", "opened", "scripted", "spec", "until"]
 
@@ -51,11 +51,11 @@ async def until(
 ) -> SessionRecord:
     """The session once it has one of these states (default: ended)."""
     wanted = statuses or ENDED
-    async with asyncio.timeout(limit_s):
+    async with waiting(limit_s) as pause:
         while True:
             record = await services.sessions.get(session_id)
             if record.status in wanted:
                 return record
             if record.status in ENDED:
                 raise AssertionError(f"ended as {record.status}: {record.failure}")
-            await asyncio.sleep(0.02)
+            await pause()

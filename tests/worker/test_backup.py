@@ -13,6 +13,7 @@ from app.storage.secrets import SecretBox
 from app.worker.loop import running_worker
 from app.worker.queue import JobQueue
 from tests.services.sessions import scripted, spec, until
+from tests.waiting import waiting
 from tests.worker.test_live_sessions import asked
 
 #: One call at a time: of two in flight either may be answered first, and the next item hangs on it.
@@ -25,12 +26,12 @@ async def to_the_end(services: Services, ids: list[str]) -> list[SessionRecord]:
 
 async def answered(services: Services, ids: list[str], least: int) -> None:
     """Wait until each session has so many answers."""
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         for session_id in ids:
             while True:
                 if len(await services.sessions.responses(session_id)) >= least:
                     break
-                await asyncio.sleep(0.02)
+                await pause()
 
 
 async def told(services: Services, ended: list[SessionRecord]) -> list[object]:

@@ -20,6 +20,7 @@ from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
 from tests.services.sessions import opened, scripted, spec, until
+from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 from tests.worker.test_recovery import worker_process
 
@@ -97,12 +98,12 @@ async def called(faults: FaultServer, times: int) -> None:
 
 async def spent_out(services: Services, session_id: str) -> None:
     """Wait until a session waits for the next day."""
-    async with asyncio.timeout(120):
+    async with waiting(120) as pause:
         while True:
             found = await services.sessions.get(session_id)
             if "(UTC) is spent" in (found.waiting_reason or ""):
                 return
-            await asyncio.sleep(0.05)
+            await pause()
 
 
 @pytest.mark.slow

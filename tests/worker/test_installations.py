@@ -1,6 +1,5 @@
 """Installations in a worker: fetched, watched, cancelled, taken over, and never half."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.servers.hub import COMMIT, DATASET, Hub
 from tests.services.catalog import PARAMETERS, QUESTIONS, at, sha256, write_entry
+from tests.waiting import waiting
 
 Client = httpx2.AsyncClient
 
@@ -71,12 +71,12 @@ async def opened(settings: Settings, database: Database) -> AsyncIterator[tuple[
 async def until(
     client: Client, name: str, ready: Callable[[dict[str, Any]], object]
 ) -> dict[str, Any]:
-    async with asyncio.timeout(120):
+    async with waiting(120) as pause:
         while True:
             found: dict[str, Any] = (await client.get(f"/v1/installations/{name}")).json()
             if ready(found):
                 return found
-            await asyncio.sleep(0.05)
+            await pause()
 
 
 def ended(found: dict[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from app.storage.backups import back_up
 from app.storage.database import Database
 from tests.databases import libpq
 from tests.servers.fault_server import FaultServer
+from tests.waiting import waiting
 from tests.worker.test_secret_key import KEY_A, serve
 
 PLANTED = {
@@ -98,12 +99,12 @@ async def made(client: httpx2.AsyncClient, path: str, body: object) -> Any:
 
 
 async def ended(client: httpx2.AsyncClient, session_id: str) -> None:
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             found = (await client.get(f"/v1/sessions/{session_id}")).json()
             if found["status"] in {"completed", "failed", "waiting"}:
                 return
-            await asyncio.sleep(0.05)
+            await pause()
 
 
 async def everything(client: httpx2.AsyncClient, ids: dict[str, str]) -> tuple[str, int]:

@@ -1,6 +1,5 @@
 """Four models over HTTP, a judge that cannot always write JSON, a worker that is killed."""
 
-import asyncio
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from app.settings import Settings
 from tests.servers import serving
 from tests.services.judged import marker
 from tests.services.rankings import contest, ranked
+from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 from tests.worker.test_recovery import worker_process
 
@@ -89,10 +89,10 @@ async def test_four_models_are_ranked_though_a_worker_is_killed_and_the_judge_fa
         )
     )
     with worker_process(settings) as process:
-        async with asyncio.timeout(60):
+        async with waiting() as pause:
             # The warm-up alone takes more: an event tells of at most eight answers.
-            while (await services.rankings.get(created.id)).event_seq < 8:  # noqa: ASYNC110 - in another process
-                await asyncio.sleep(0.02)
+            while (await services.rankings.get(created.id)).event_seq < 8:
+                await pause()
         process.send_signal(signal.SIGKILL)
     with worker_process(settings):
         ended = await ranked(services, created.id)

@@ -13,6 +13,7 @@ from app.services.container import Services
 from tests.servers.fault_server import FaultServer
 from tests.services.rankings import contest, places, ranked
 from tests.services.sessions import scripted
+from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
 
 _WAITING_STEP = """
@@ -28,11 +29,11 @@ _FREE_MEMBERS = """
 
 async def shown(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until the database shows something."""
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             if await condition():
                 return
-            await asyncio.sleep(0.02)
+            await pause()
 
 
 async def connected(services: Services) -> psycopg.AsyncConnection[tuple[()]]:

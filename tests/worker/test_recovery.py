@@ -22,6 +22,7 @@ from app.worker.loop import running_worker
 from tests.servers.fault_server import FaultServer
 from tests.servers.forked import Forked
 from tests.services.sessions import opened, scripted, spec, until
+from tests.waiting import waiting
 from tests.worker.test_live_sessions import asked, model_at
 
 
@@ -54,19 +55,19 @@ def repeated_calls(faults: FaultServer) -> int:
 
 async def epoch_above(services: Services, session_id: str, epoch: int) -> SessionRecord:
     """The session once a worker has claimed it after `epoch`, or once it has ended."""
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             record = await services.sessions.get(session_id)
             if record.lease_epoch > epoch or record.finished_at is not None:
                 return record
-            await asyncio.sleep(0.02)
+            await pause()
 
 
 async def until_stored(services: Services, record: SessionRecord) -> None:
     """Wait for an answer from the worker that runs the session, or for the session's end."""
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while record.lapses and record.finished_at is None:
-            await asyncio.sleep(0.02)
+            await pause()
             record = await services.sessions.get(record.id)
 
 

@@ -4,8 +4,6 @@ import asyncio
 import os
 import re
 import shutil
-import subprocess
-import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -21,12 +19,14 @@ from app.storage.database import Database
 from app.storage.schema_revision import newest_revision
 from tests.databases import libpq
 from tests.servers import ROOT
+from tests.servers.forked import Forked
 from tests.services.sessions import until
+from tests.waiting import waiting
 from tests.worker.test_live_sessions import asked as items_asked
 
-_SEXTANT = "import sys; sys.argv[0] = 'sextant'; from app.cli import main; main()"
 _MIGRATION = """
 import sqlalchemy as sa
+from tests.waiting import waiting
 from alembic import op
 
 revision = "0123456789ab"
@@ -67,31 +67,27 @@ class Fleet:
             "SEXTANT_DATABASE_POOL_SIZE": "3",
             "COLUMNS": "4000",
         }
-        self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._running: list[tuple[Forked, Path]] = []
 
-    def start(self, code: Path, *command: str) -> tuple["subprocess.Popen[bytes]", Path]:
+    def start(self, code: Path, *command: str) -> tuple[Forked, Path]:
         log = self._logs / f"{len(list(self._logs.glob('*.log')))}.log"
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _SEXTANT, *command],
-                cwd=code,
-                env=self._environment,
-                stdout=out,
-                stderr=out,
+            process = Forked(
+                ["sextant", *command], env=self._environment, stdout=out, stderr=out, code=code
             )
         self._running.append((process, log))
         return process, log
 
-    async def up(self, code: Path, *command: str) -> tuple["subprocess.Popen[bytes]", str]:
+    async def up(self, code: Path, *command: str) -> tuple[Forked, str]:
         """A process once it says that it works, and where it listens."""
         process, log = self.start(code, *command)
-        async with asyncio.timeout(120):
+        async with waiting(120) as pause:
             while True:
                 found = re.search(r"listens on (\S+)|takes sessions", log.read_text())
                 if found is not None:
                     return process, found[1] or ""
                 assert process.poll() is None, log.read_text()
-                await asyncio.sleep(0.05)
+                await pause()
 
     async def ended(self, code: Path, *command: str) -> tuple[int, str]:
         process, log = self.start(code, *command)
@@ -107,7 +103,7 @@ class Fleet:
                 process.wait()
 
 
-async def stop(process: "subprocess.Popen[bytes]") -> None:
+async def stop(process: Forked) -> None:
     process.terminate()
     assert await asyncio.to_thread(process.wait, 60) in (0, -15, 143)
 
@@ -131,7 +127,7 @@ async def test_sessions_run_on_while_everything_is_replaced(
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(fleet.stopping())
 
-        async def api(code: Path) -> tuple["subprocess.Popen[bytes]", httpx2.AsyncClient]:
+        async def api(code: Path) -> tuple[Forked, httpx2.AsyncClient]:
             process, url = await fleet.up(code, "serve", "--no-worker", "--port", "0")
             headers = {"Authorization": f"Bearer {key}"}
             client = httpx2.AsyncClient(base_url=url, headers=headers, timeout=60)

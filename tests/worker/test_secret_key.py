@@ -20,6 +20,7 @@ from app.settings import Settings
 from app.storage.database import Database
 from tests.servers import serving
 from tests.servers.forked import Forked
+from tests.waiting import waiting
 
 SEXTANT = Path(sys.executable).with_name("sextant")
 KEY_A, KEY_B, KEY_C = ("QUFB" * 10 + "QUE=", "QkJC" * 10 + "QkI=", "Q0ND" * 10 + "Q0M=")
@@ -50,10 +51,10 @@ async def serve(
             ["sextant", "serve", "--port", "0"], env=environment(settings, key), stderr=stderr
         )
     try:
-        async with asyncio.timeout(60):
+        async with waiting() as pause:
             while (found := re.search(r"listens on (\S+)", told.read_text())) is None:
                 assert process.poll() is None, told.read_text()
-                await asyncio.sleep(0.05)
+                await pause()
         headers = {"Authorization": f"Bearer {secret}"}
         async with httpx2.AsyncClient(base_url=found[1], headers=headers, timeout=30) as client:
             yield client, told
@@ -73,34 +74,34 @@ def rotate(settings: Settings, key: str | None) -> "subprocess.CompletedProcess[
 
 
 async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str) -> Any:
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             found = (await client.get(f"/v1/sessions/{session_id}")).json()
             if found["status"] in states:
                 return found
             assert found["status"] not in {"failed", "cancelled"}, found
-            await asyncio.sleep(0.05)
+            await pause()
 
 
 async def waiting_ranking(client: httpx2.AsyncClient, ranking_id: str) -> Any:
     """A ranking as soon as it says what it waits for."""
-    async with asyncio.timeout(60):
+    async with waiting() as pause:
         while True:
             found = (await client.get(f"/v1/rankings/{ranking_id}")).json()
             if found["waiting_reason"] is not None:
                 return found
-            await asyncio.sleep(0.05)
+            await pause()
 
 
 async def ended(client: httpx2.AsyncClient, path: str) -> None:
     """Wait until a ranking is completed."""
-    async with asyncio.timeout(120):
+    async with waiting(120) as pause:
         while True:
             found = (await client.get(path)).json()
             if found["status"] == "completed":
                 return
             assert found["status"] in {"queued", "running"}, found
-            await asyncio.sleep(0.1)
+            await pause()
 
 
 @pytest.fixture

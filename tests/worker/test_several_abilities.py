@@ -26,6 +26,7 @@ from app.records.api_keys import Scope
 from app.services.container import Services
 from app.settings import Settings
 from tests.servers import serving
+from tests.waiting import waiting
 
 pytestmark = pytest.mark.usefixtures("fits_here")
 
@@ -69,13 +70,13 @@ class Api:
 
     async def ended(self, path: str) -> dict[str, Any]:
         """The resource once its work is completed."""
-        async with asyncio.timeout(240):
+        async with waiting(240) as pause:
             while True:
                 found: dict[str, Any] = (await self.http.get(path)).json()
                 if found["status"] in ("completed", "failed", "cancelled"):
                     assert found["status"] == "completed", found["failure"]
                     return found
-                await asyncio.sleep(0.05)
+                await pause()
 
 
 @pytest.fixture

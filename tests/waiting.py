@@ -1,0 +1,32 @@
+"""Waiting for what nothing announces."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+_FIRST_PAUSE_S = 0.02
+_LAST_PAUSE_S = 0.5
+
+
+@asynccontextmanager
+async def waiting(limit_s: float = 60) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """The pauses of a loop that looks again and again whether something has happened.
+
+    Whoever looks takes processor time from what it waits for, so that each pause is a tenth of the
+    time that was waited already.
+
+    Args:
+        limit_s: How long the whole loop may take.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    begin = time.monotonic()
+
+    async def pause() -> None:
+        waited = time.monotonic() - begin
+        await asyncio.sleep(min(max(waited / 10, _FIRST_PAUSE_S), _LAST_PAUSE_S))
+
+    async with asyncio.timeout(limit_s):
+        yield pause
