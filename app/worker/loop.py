@@ -258,9 +258,9 @@ async def _rescue(services: Services, queue: JobQueue, turns: Mapping[JobKind, T
                     stalled += await rows.stalled(
                         grace=grace, lease=lease, counts=counts, besides=turns[kind].waiting
                     )
-            for resource_id in stalled:
-                logger.info("rescued", id=resource_id)
-                await queue.enqueue_again(resource_id)
+            if stalled:
+                await queue.enqueue_again(stalled)
+                logger.info("rescued", ids=stalled)
         except DatabaseUnavailableError:
             logger.warning("rescue_postponed")
             counts_from = time.monotonic() + settings.lease_s + 2 * settings.heartbeat_s

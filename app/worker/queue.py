@@ -5,6 +5,7 @@ by the lease in its table, so a job that is lost, doubled or woken too late does
 """
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +110,8 @@ class JobQueue:
                 raise
             raise DatabaseUnavailableError(f"The queue cannot be written now: {cause}.") from error
 
-    async def enqueue_again(self, resource_id: str) -> None:
-        """Add a job for what nobody runs."""
+    async def enqueue_again(self, resource_ids: Sequence[str]) -> None:
+        """Add jobs for what nobody runs, all of them or none."""
         async with self._database.unit_of_work() as uow:
-            await self.enqueue(uow, resource_id)
+            for resource_id in resource_ids:
+                await self.enqueue(uow, resource_id)
