@@ -33,6 +33,9 @@ _RECYCLE_S = 1800
 #: A connection that was used so recently is taken to be alive, seconds.
 _TRUSTED_S = 1.0
 _LAST_USE = "sextant_last_use"
+# `Key (bank_id)=(bnk_1) is not present in table "banks".`
+_GONE = re.compile(r"\)=\((?P<value>.*)\) is not present in table")
+_STILL_USED = re.compile(r"\)=\((?P<value>.*)\) is still referenced from table \"(?P<table>\w+)\"")
 # `Key (bank_id, key)=(bnk_1, q7) already exists.`
 _DUPLICATE_KEY = re.compile(r"Key \((?P<columns>.*?)\)=\((?P<values>.*)\) already exists")
 
@@ -146,10 +149,7 @@ def _translate(context: ExceptionContext) -> None:
         case psycopg.errors.UniqueViolation() as error:
             raise AlreadyExistsError(_duplicate(error.diag))
         case psycopg.errors.ForeignKeyViolation() as error:
-            raise ConflictError(
-                f"A row of {error.diag.table_name} points at something that is not there, "
-                f"or is pointed at itself: {error.diag.message_detail or error}"
-            )
+            raise ConflictError(_reference(error.diag))
         case psycopg.DataError() as error:
             raise InvalidInputError(f"A value cannot be stored: {_first_line(error)}.")
         case UnicodeEncodeError() as error:
@@ -168,6 +168,15 @@ def _translate(context: ExceptionContext) -> None:
             )
         case _:
             pass  # a fault in our own SQL: it stays what it is
+
+
+def _reference(diag: Diagnostic) -> str:
+    detail = diag.message_detail or ""
+    if found := _STILL_USED.search(detail):
+        return f"{found['value']} stays: something in {found['table']} stands on it."
+    if found := _GONE.search(detail):
+        return f"{found['value']} is not there any more: it was deleted meanwhile."
+    return f"A row of {diag.table_name} points at something that is not there: {detail}"
 
 
 def _duplicate(diag: Diagnostic) -> str:

@@ -9,6 +9,7 @@ import procrastinate
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import text
 
 from app.errors import (
     AlreadyExistsError,
@@ -25,6 +26,7 @@ from app.storage.identifiers import new_id
 from app.storage.migrate import upgrade
 from app.storage.paging import PageRequest
 from app.storage.rows.banks import ItemRow
+from app.storage.scoping import of_opened
 from app.storage.unit_of_work import UnitOfWork
 from app.worker.queue import JobQueue
 
@@ -107,11 +109,27 @@ async def test_the_error_is_translated_where_it_happens(database: Database) -> N
 
 
 async def test_a_reference_to_nothing_is_a_conflict(database: Database) -> None:
-    with pytest.raises(ConflictError, match=r"items points at .*bnk_none"):
+    with pytest.raises(ConflictError, match=r"^bnk_none is not there any more: it was deleted"):
         async with database.unit_of_work() as uow:
             uow._db.add(
                 ItemRow(id="itm_1", bank_id="bnk_none", key="q", content={}, content_hash="h")
             )
+
+
+async def test_what_something_stands_on_stays(database: Database) -> None:
+    async def delete_what_is_used() -> None:
+        async with database.unit_of_work() as uow:
+            for statement in (
+                "CREATE TABLE parents (id text PRIMARY KEY)",
+                "CREATE TABLE children (id text REFERENCES parents)",
+                "INSERT INTO parents VALUES ('a')",
+                "INSERT INTO children VALUES ('a')",
+                "DELETE FROM parents",
+            ):
+                await uow._db.execute(text(statement).execution_options(**of_opened("none")))
+
+    with pytest.raises(ConflictError, match=r"^a stays: something in children stands on it"):
+        await delete_what_is_used()
 
 
 @pytest.mark.parametrize("name", ["nul \0 inside", "lone surrogate \ud800"])
