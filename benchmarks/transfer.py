@@ -288,10 +288,12 @@ def main() -> None:
             took = time.perf_counter() - began
             for key, row in found.items():
                 total[split][key].append(row)
+            counts = sorted(count for way, count in found if way == "mean")
+            shown = counts[len(counts) // 2]
             told = ", ".join(
-                f"{way} {found[way, 50][0]:.3f} ({found[way, 50][1]:.0%}, {found[way, 50][2]:.2f})"
+                "{} {:.3f} ({:.0%}, {:.2f})".format(way, *found[way, shown])
                 for way in ("combined", "design", "score-model", "mean")
-                if (way, 50) in found
+                if (way, shown) in found
             )
             print(f"{name}, {split}: {told}; {took:.0f} s", flush=True)
     for split, by_key in total.items():
