@@ -134,7 +134,7 @@ def _describe(app: FastAPI) -> None:
     async def description() -> Response:
         async with making:  # it takes a second: in a thread, and once
             if not made:
-                made.append(await asyncio.to_thread(lambda: json.dumps(app.openapi()).encode()))
+                made.append(await asyncio.to_thread(_written, app))
         return Response(made[0], media_type="application/json")
 
 
@@ -158,6 +158,10 @@ class ApiServer(uvicorn.Server):
         if counter % _TICKS_A_SECOND == 0:
             end_stuck(self.server_state.connections)
         return await super().on_tick(counter)
+
+
+def _written(app: FastAPI) -> bytes:
+    return json.dumps(app.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
