@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sized
 from typing import Any, Final
 
-from app.api.schemas.common import HEADER_NAME, NAME, NAME_IN_URL, VERSION
+from app.api.schemas.common import HEADER_NAME, NAME, NAME_IN_URL, THETA_RANGE, VERSION
 
 #: Characters of what came that are told; longer numbers are not.
 _MOST: Final = 60
@@ -42,6 +42,7 @@ _PATTERNS: Final = {
     NAME: "a name without control characters, and without blanks at either end",
     NAME_IN_URL: "a name without / : or control characters, and without blanks at either end",
     HEADER_NAME: "up to 100 letters, digits and -",
+    THETA_RANGE: "start:stop:step of up to six decimal places, such as -4:4:0.1",
     VERSION: "latest, or the number or id of a version",
 }
 _ID: Final = re.compile(r"\^([a-z]+_)\[0-9a-z\]\{\d+\}\$")

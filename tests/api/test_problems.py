@@ -133,6 +133,8 @@ async def test_types_are_not_coerced(client: Client, field: str, value: object) 
 async def test_a_query_parameter_that_cannot_be_used_is_pointed_at(client: Client) -> None:
     body = assert_problem(await client.get("/v1/endpoints?limit=0"), 422, "invalid_input")
     assert body["errors"][0]["pointer"] == "/query/limit"
+    answer = await client.get("/v1/banks/b/versions/1/information?theta=-4:4")
+    assert "expected start:stop:step" in assert_problem(answer, 422, "invalid_input")["detail"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from app.api.paging import Paging, PagingInOrder, list_of
 from app.api.presence import entered_while_connected
 from app.api.references import BankRef, VersionRef
 from app.api.routing import router as make_router
-from app.api.schemas.common import ListRead
+from app.api.schemas.common import THETA_RANGE, ListRead
 from app.api.schemas.drift import DriftRead, drift_json
 from app.api.schemas.forms import FormCreate, FormRead
 from app.api.schemas.joins import JoinRead
@@ -52,8 +52,6 @@ router = make_router("/banks", tag="banks")
 
 #: What a bundle comes as; generated clients know how to read only the first one.
 _BUNDLE_TYPES = ("application/octet-stream", "application/x-ndjson")
-_NUMBER = r"[0-9]{1,4}(\.[0-9]{1,6})?"
-_THETA_RANGE = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
 
 
 @router.post(
@@ -129,7 +127,7 @@ async def get_information(
     versions: Versions,
     theta: Annotated[
         str,
-        Query(pattern=_THETA_RANGE, description="`start:stop:step`, both ends included."),
+        Query(pattern=THETA_RANGE, description="`start:stop:step`, both ends included."),
     ] = "-3:3:0.1",
 ) -> InformationRead:
     """Information of the active items over theta, and the SE if all of them were asked."""

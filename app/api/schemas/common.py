@@ -22,6 +22,8 @@ NAME: Final = r"^[^\s\x00-\x1f\x7f-\x9f]([^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f
 NAME_IN_URL: Final = r"^[^\s/:\x00-\x1f\x7f]([^/:\x00-\x1f\x7f]*[^\s/:\x00-\x1f\x7f])?$"
 HEADER_NAME: Final = r"^[A-Za-z0-9-]{1,100}$"
 VERSION: Final = r"^(latest|[1-9][0-9]{0,8}|bkv_[0-9a-z]{26})$"
+_NUMBER: Final = r"[0-9]{1,4}(\.[0-9]{1,6})?"
+THETA_RANGE: Final = rf"^-?{_NUMBER}:-?{_NUMBER}:{_NUMBER}$"
 
 #: Any text. Postgres can store every character but NUL.
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
