@@ -144,7 +144,7 @@ class RankingService:
             )
             for position, draft in enumerate(members):
                 await _add(uow, draft, figures, ranking_id, position)
-            await self._queue.enqueue(uow, ranking_id)
+            await self._queue.enqueue(uow, ranking_id, is_new=True)
             return await uow.rankings.get(ranking_id)
 
     async def _to_ask(self, choice: EndpointChoice) -> Endpoint | NewEndpoint:

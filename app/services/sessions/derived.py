@@ -235,7 +235,7 @@ class DerivedSessions:
         async with self._database.unit_of_work() as uow:
             summary = run.summary(elapsed_s=0.0)
             await uow.sessions.add(new, summary=summary, administrations=as_asked(closed))
-            await self._queue.enqueue(uow, new.id)
+            await self._queue.enqueue(uow, new.id, is_new=True)
             return await uow.sessions.get(new.id)
 
     async def changes(self, session_id: str) -> list[Change]:

@@ -57,7 +57,6 @@ class EndpointRepository:
         row = EndpointRow(id=new.id, **_columns(new.settings), **_sealed_columns(new.sealed))
         self._db.add(row)
         await self._db.flush()
-        await self._db.refresh(row)
         return _endpoint(row)
 
     async def get(self, endpoint_id: str, *, archived: bool = False) -> Endpoint:
