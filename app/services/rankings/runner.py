@@ -70,7 +70,34 @@ class RankingRunner(LeasedRunner[RankingRecord]):
     @override
     async def _run(self, record: RankingRecord) -> None:
         live = await once_readable(lambda: self._prepare(record), self._waiting_note(record))
-        await self._loop(live)
+        calls = {
+            asyncio.create_task(self._sessions.ask(session, step)): (member, step)
+            for member, session in live.sessions.items()
+            for step in session.run.pending
+        }
+        closed: dict[int, dict[int, Closing]] = {}
+        try:
+            while True:
+                asked, stop = live.run.choose()
+                is_over = stop is not None and not live.run.is_waiting
+                if closed or asked or is_over:
+                    await self._store(live, closed, asked, stop if is_over else None)
+                if is_over:
+                    return
+                for member, items in asked.items():
+                    for item in items:
+                        call = self._sessions.ask(live.sessions[member], item.step)
+                        calls[asyncio.create_task(call)] = member, item.step
+                done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+                closed = {}
+                for task in done:
+                    member, step = calls.pop(task)
+                    closing = live.sessions[member].run.close(step, task.result())
+                    closed.setdefault(member, {})[step] = closing
+        finally:
+            for task in calls:
+                task.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
 
     def _waiting_note(self, record: RankingRecord) -> OnWait:
         """Shows waits of a ranking before it goes on; its next stored step ends them."""
@@ -115,36 +142,6 @@ class RankingRunner(LeasedRunner[RankingRecord]):
             answers = await uow.sessions.administrations(member.id)
         closed = [answer for answer in answers if answer.closing is not None]
         return await open_run(self._versions, member, closed, version=version)
-
-    async def _loop(self, live: LiveRanking) -> None:
-        calls = {
-            asyncio.create_task(self._sessions.ask(session, step)): (member, step)
-            for member, session in live.sessions.items()
-            for step in session.run.pending
-        }
-        closed: dict[int, dict[int, Closing]] = {}
-        try:
-            while True:
-                asked, stop = live.run.choose()
-                is_over = stop is not None and not live.run.is_waiting
-                if closed or asked or is_over:
-                    await self._store(live, closed, asked, stop if is_over else None)
-                if is_over:
-                    return
-                for member, items in asked.items():
-                    for item in items:
-                        call = self._sessions.ask(live.sessions[member], item.step)
-                        calls[asyncio.create_task(call)] = member, item.step
-                done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-                closed = {}
-                for task in done:
-                    member, step = calls.pop(task)
-                    closing = live.sessions[member].run.close(step, task.result())
-                    closed.setdefault(member, {})[step] = closing
-        finally:
-            for task in calls:
-                task.cancel()
-            await asyncio.gather(*calls, return_exceptions=True)
 
     async def _store(
         self,
