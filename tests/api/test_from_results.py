@@ -210,7 +210,7 @@ MOSTLY_RIGHT = {
         (MOSTLY_RIGHT, {}, "numeric 100.0% of 19 right and 0.0% of 1 wrong; exact"),
         ({NAME: _row(resps=[[" "]])}, {}, "The results hold no answers in words"),
         ({NAME: _row()}, {"prompts_of": "nobody"}, "Expected prompts of one of the 1 models"),
-        ({NAME: _row()}, {"tasks": ["other*"]}, "Expected at least one answer, got none"),
+        ({NAME: _row()}, {"tasks": ["other*"]}, "got none (no rows of the task other*)"),
         ({NAME: _row(target="")}, {}, "it has no right answer"),
         ({NAME: "{broken"}, {}, "holds no answers in a format that is known"),
         ({NAME: _row()}, {"default_scorer": {"name": "nonsense"}}, "nonsense"),

@@ -251,7 +251,9 @@ def read_draft(request: AnswerImport, saw: Callable[[Seen], None] | None = None)
             f"{skipped.count} {skipped.reason}, first {skipped.places[0]}"
             for skipped in draft.skipped()
         )
-        raise FileFormatError(f"Expected at least one answer, got none ({reasons or 'no rows'}).")
+        wanted = ", ".join(draft.choices.tasks)[:200]
+        none = f"no rows of the task {wanted}" if wanted else "no rows"
+        raise FileFormatError(f"Expected at least one answer, got none ({reasons or none}).")
     if draft.choices.asked is None:
         draft.choices = replace(draft.choices, asked=in_common(ways.all) or None)
     return draft
