@@ -117,7 +117,7 @@ async def test_a_page_grows_and_outlasts_a_restart_and_a_lost_network(
         await page.evaluate("window.loaded = 1")
         answering.let(6)
         await _answered(page, 6)
-        assert await page.locator("#course tr").count() == 6
+        await _course(page, 6)
         assert "ability after it" in await page.inner_text("#step-6")
         assert "%" in await page.inner_text("#figures .big")
         assert await page.evaluate("window.loaded") == 1  # not a page that loads again and again
@@ -131,7 +131,7 @@ async def test_a_page_grows_and_outlasts_a_restart_and_a_lost_network(
         answering.let(12)
         await wire.mend()
         await _answered(page, 12)
-        assert await page.locator("#course tr").count() == 12
+        await _course(page, 12)
         answering.let(_QUESTIONS)
         await page.wait_for_selector("text=Before you rely on it")
         await context.close()
@@ -140,6 +140,12 @@ async def test_a_page_grows_and_outlasts_a_restart_and_a_lost_network(
 
 async def _answered(page: Page, step: int) -> None:
     await page.wait_for_selector(f"#step-{step} .mark:is(.right, .wrong)")
+
+
+async def _course(page: Page, points: int) -> None:
+    """Wait for so many points, each once; an answer may be shown before its point is told."""
+    await page.wait_for_selector(f"#course tr:nth-child({points})", state="attached")
+    assert await page.locator("#course tr").count() == points
 
 
 async def _begun(base: str, secret: str, url: str) -> str:
