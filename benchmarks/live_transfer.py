@@ -5,14 +5,15 @@
 Every response matrix of right and wrong answers in the folder (CSV, CSV.gz or Parquet; one row per
 model) becomes a bank over REST: the weakest half is sent as a response set, calibrated with a
 report card and published. Then models of the strongest tenth are asked over HTTP, and answer as
-they did. Of each session: does the interval of the predicted score hold the share of all questions
-that the model has right, and do session, report, page and gate say where it stands?
+they did. Of each session: does the interval of the predicted score hold the share of the calibrated
+questions that the model has right, and do session, report, page and gate say where it stands?
 
 | kind | test |
 |---|---|
 | default | an ordinary session: the most informative items |
 | v_optimal | for the score: chosen for it, then drawn by lot |
 
+Twice: calibrated with all questions that have a difficulty, and with the default filters.
 Intervals are also given as shares of the width of Wilson's for as many random items.
 """
 
@@ -44,6 +45,7 @@ from app.settings import Settings
 AT_ONCE = 8
 N_ITEMS = 50
 STOPPING = {"se": None, "min_items": 20, "max_items": N_ITEMS}
+FILTERS = ("least_sd", "greatest_mean", "least_point_biserial", "least_percentile")
 KINDS: dict[str, dict[str, Any]] = {
     "default": {},
     "v_optimal": {"selection": {"criterion": "v_optimal"}},
@@ -112,8 +114,10 @@ async def server(scratch: Path) -> AsyncIterator[ApiClient]:
             yield api
 
 
-async def published(api: ApiClient, name: str, scores: NDArray[np.float64]) -> str:
-    """A bank with a version calibrated on some models; what its calibration took."""
+async def published(
+    api: ApiClient, name: str, scores: NDArray[np.float64], *, filters: bool
+) -> tuple[str, NDArray[np.int64]]:
+    """A bank with a version calibrated on some models; what it took, and the questions in it."""
     began = time.perf_counter()
     items = [
         {"id": f"q{at}", "prompt": f"Question {at}", "target": "yes", "scorer": "exact"}
@@ -127,10 +131,20 @@ async def published(api: ApiClient, name: str, scores: NDArray[np.float64]) -> s
     await api.post("/v1/response-sets", {"name": name})
     table = {"files": [{"name": "answers.csv", "content": "\n".join([header, *rows])}]}
     await api.post(f"/v1/response-sets/{name}/imports", table, patient=True)
-    made = await api.post("/v1/calibrations", {"response_set": name, "model": "2pl"})
+    body: dict[str, Any] = {"response_set": name, "model": "2pl"}
+    if not filters:
+        body["filters"] = dict.fromkeys(FILTERS)
+    made = await api.post("/v1/calibrations", body)
     await ended(api, f"/v1/calibrations/{made['id']}")
     await api.post(f"/v1/calibrations/{made['id']}:publish", {"bank": name}, patient=True)
-    return f"{time.perf_counter() - began:.0f} s"
+    took = f"{time.perf_counter() - began:.0f} s"
+    kept: list[dict[str, Any]] = []
+    more = True
+    while more:
+        after = kept[-1]["position"] if kept else -1
+        page = await api.get(f"/v1/calibrations/{made['id']}/items?limit=1000&after={after}")
+        kept, more = [*kept, *page["data"]], page["has_more"]
+    return took, np.array([int(item["key"].removeprefix("q")) for item in kept])
 
 
 async def session(api: ApiClient, bank: str, url: str, row: int, kind: str) -> Tested:
@@ -153,10 +167,14 @@ async def session(api: ApiClient, bank: str, url: str, row: int, kind: str) -> T
     return Tested(row, score["value"], score["lo"], score["hi"], standing["standing"], told)
 
 
-async def measure(api: ApiClient, name: str, url: str, scores: NDArray[np.float64], n: int) -> None:
+async def measure(
+    api: ApiClient, bank: str, url: str, scores: NDArray[np.float64], n: int, *, filters: bool
+) -> None:
     """Print a line for each kind of test."""
     order = np.argsort(scores.mean(axis=1), kind="stable")
-    took = await published(api, name, scores[order[: len(order) // 2]])
+    name = f"{bank}-filtered" if filters else bank
+    weakest = scores[order[: len(order) // 2]]
+    took, counted = await published(api, name, weakest, filters=filters)
     strongest = order[-max(len(order) // 10, 1) :]
     rng, turns = np.random.default_rng(0), asyncio.Semaphore(AT_ONCE)
 
@@ -167,15 +185,16 @@ async def measure(api: ApiClient, name: str, url: str, scores: NDArray[np.float6
     for kind in KINDS:
         rows = [int(strongest[at % len(strongest)]) for at in range(n)]
         tested = await asyncio.gather(*(one(row, kind) for row in rows))
-        truth = scores[rows].mean(axis=1)
+        truth = scores[np.ix_(rows, counted)].mean(axis=1)
         said = np.array([(each.score, each.low, each.high) for each in tested])
-        by_lot = np.array([rng.permutation(scores[row])[:N_ITEMS] for row in rows])
+        by_lot = np.array([rng.permutation(scores[row, counted])[:N_ITEMS] for row in rows])
         _, low, high = random_interval(by_lot)
         line = {
             "bank": name,
             "test": kind,
             "sessions": n,
             "models": len(strongest),
+            "questions": f"{len(counted)} of {scores.shape[1]}",
             "published_after": took,
             "intervals_hold": round(((said[:, 1] <= truth) & (truth <= said[:, 2])).mean(), 3),
             "error": round(np.abs(said[:, 0] - truth).mean(), 4),
@@ -197,7 +216,8 @@ async def main(arguments: argparse.Namespace, scratch: Path) -> None:
                 print(f"{name}: its scores are not right and wrong")
                 continue
             Recorded.scores = scores
-            await measure(api, name, url, scores, arguments.sessions)
+            for filters in (False, True):
+                await measure(api, name, url, scores, arguments.sessions, filters=filters)
 
 
 if __name__ == "__main__":
