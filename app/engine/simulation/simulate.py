@@ -20,7 +20,7 @@ from app.engine.inference.diagnostics import exposure_rates, overlap
 from app.engine.prediction.p_irt import Prediction
 from app.engine.state import CatState, Estimate, Response, Usage
 from app.engine.stopping import Stop
-from app.errors import InvalidInputError
+from app.errors import FieldProblem, InvalidInputError
 
 #: Simulated examinees a round of the Sympson-Hetter fit uses, and most rounds.
 _FIT_EXAMINEES, _FIT_ROUNDS = 200, 15
@@ -312,7 +312,7 @@ def fit_acceptance(
         Acceptance probabilities in (0, 1], shape (n_items,), for `Design.build(exposure=...)`.
 
     Raises:
-        InvalidInputError: The design has no exposure cap.
+        InvalidInputError: The design has no exposure cap, or one that no tests of its length hold.
     """
     if design.selection.exposure is None:
         raise InvalidInputError("The design has no exposure cap: /selection/exposure is missing.")
@@ -328,6 +328,7 @@ def fit_acceptance(
             for i, row in enumerate(draw_scores(bank, thetas, rng))
         ]
         rates = exposure_rates(items, bank.n_items)
+        _require_possible(cap, rates, bank.n_items if active is None else int(active.sum()))
         if rates.max() < lowest:
             best, lowest = acceptance, float(rates.max())
         if lowest <= cap + _FIT_TOLERANCE:
@@ -336,6 +337,23 @@ def fit_acceptance(
         change = np.minimum(cap / np.maximum(rates, cap / 2), 2.0)
         acceptance = np.minimum(acceptance * change, 1.0)
     return best
+
+
+def _require_possible(cap: float, rates: FloatArray, n_items: int) -> None:
+    """Refuse a cap below the rate at which tests use a bank's items on average.
+
+    Nothing could hold it, and the most even use would be called what was asked for.
+    """
+    asked = float(rates.sum())
+    if cap < asked / n_items - _FIT_TOLERANCE:
+        detail = (
+            f"tests of {asked:.3g} items on a bank of {n_items:,} ask each item in "
+            f"{asked / n_items:.1%} of them on average, so that {cap:.3g} cannot hold"
+        )
+        raise InvalidInputError(
+            f"The test design cannot be used here: /selection/exposure/max_rate: {detail}.",
+            problems=[FieldProblem("/selection/exposure/max_rate", detail)],
+        )
 
 
 def _items(state: CatState) -> list[int]:
