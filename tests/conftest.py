@@ -2,8 +2,8 @@
 
 The database is emptied after each test that used it, which costs a tenth of making a new one.
 
-Whoever hands tests out to other processes loads this file too, and nothing of Sextant: fixtures
-import what they need.
+Whoever hands tests out to other processes loads this file too, and hardly anything of Sextant:
+fixtures import what they need.
 """
 
 # ruff: noqa: E402 (what is imported below reads these settings)
@@ -31,6 +31,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+
+from app.confined_process import WithoutPandas
 
 if TYPE_CHECKING:
     from app.settings import Settings
@@ -43,21 +47,12 @@ _NOT_FOR_TESTS = ("DATABASE_URL",)
 _IN_MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 2 << 30
 
-
-def pytest_collectstart(collector: pytest.Collector) -> None:
-    """What holds for all modules with tests, before the first one is loaded."""
-    if not isinstance(collector, pytest.Session):
-        return
-    from hypothesis import HealthCheck, settings
-
-    from app.confined_process import WithoutPandas
-
-    # How long an example takes says something about the machine, not about the code.
-    settings.register_profile(
-        "sextant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
-    settings.load_profile("sextant")
-    sys.meta_path.insert(0, WithoutPandas())
+# How long an example takes says something about the machine, not about the code.
+hypothesis_settings.register_profile(
+    "sextant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("sextant")
+sys.meta_path.insert(0, WithoutPandas())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

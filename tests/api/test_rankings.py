@@ -184,7 +184,7 @@ async def test_events_go_on_after_somebody_joins(client: Client) -> None:
         ({"budget": {"items": 5}}, "too small for the warm-up"),
         ({"min_items": 30, "max_items": 20}, "min_items <= max_items"),
         ({"min_items": 5000, "max_items": 6000, "budget": {}}, "items that examinee 1 of 2 can be"),
-        ({"bank": ["demo", "other"]}, "string"),
+        ({"bank": ["demo", "other"]}, "expected a text, got a list"),
         ({"bank": None}, "exactly one of bank"),
     ],
 )

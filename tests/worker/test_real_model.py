@@ -47,7 +47,7 @@ async def test_an_installed_bank_is_asked_with_its_five_examples(
     version, result = await working.catalog.install_now("gsm8k", lambda _: None, tmp_path)
     assert result["items"] == {"active": 1298, "quarantined": 8, "pretest": 0}
     plan = {
-        "stopping": {"se": None, "min_items": 1, "max_items": 4},
+        "stopping": {"se": None, "min_items": 1, "max_items": 2},
         "failures": {"max_share": 1.0},
     }
     with spawned("tests.servers.tiny_llama", "--context", "8192") as url:

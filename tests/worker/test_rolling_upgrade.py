@@ -24,6 +24,7 @@ from tests.services.sessions import until
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import asked as items_asked
 
+N_ITEMS = 25
 _MIGRATION = """
 import sqlalchemy as sa
 from tests.waiting import waiting
@@ -120,7 +121,7 @@ async def test_sessions_run_on_while_everything_is_replaced(
             "model": "simulated",
             "options": {"theta": 0.4, "seed": 3, "latency_ms": 600},
         },
-        "stopping": {"se": None, "max_items": 40, "min_items": 1},
+        "stopping": {"se": None, "max_items": N_ITEMS, "min_items": 1},
         "seed": 7,
     }
     fleet = Fleet(settings, tmp_path)
@@ -140,7 +141,7 @@ async def test_sessions_run_on_while_everything_is_replaced(
 
         apis = [await api(ROOT) for _ in range(2)]
         workers = [(await fleet.up(ROOT, "worker"))[0] for _ in range(2)]
-        ids = [await new_session(apis[n % 2][1]) for n in range(6)]
+        ids = [await new_session(apis[n % 2][1]) for n in range(4)]
 
         code, said = await fleet.ended(tomorrow, "migrate")
         assert code == 0, said
@@ -166,6 +167,6 @@ async def test_sessions_run_on_while_everything_is_replaced(
             record = await until(services, each, limit_s=240)
             assert record.status == "completed", record.failure
             rows = await services.sessions.responses(each)
-            assert sorted(row.arrival or 0 for row in rows) == list(range(1, 41))
+            assert sorted(row.arrival or 0 for row in rows) == list(range(1, N_ITEMS + 1))
             asked.append(await items_asked(services, record))
         assert all(each == asked[-1] for each in asked), "the last one ran undisturbed"
