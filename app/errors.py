@@ -41,7 +41,7 @@ SextantError
 ├── BusyError                    too much work of this kind is waiting already
 ├── TooManyStreamsError          as many event streams are open as one key may have
 ├── TooManyRequestsError         more requests a second than the project may send
-├── TooManySessionsError         as many sessions are open as the project may have
+├── TooManySessionsError         as many sessions are open as the project, or one key, may have
 ├── DatabaseUnavailableError     Postgres cannot be reached
 ├── LeaseLapsedError             work that is begun again and again, and never gets on
 ├── LeaseLostError               another worker owns this session now
@@ -364,7 +364,7 @@ class TooManyRequestsError(SextantError):
 
 
 class TooManySessionsError(SextantError):
-    """As many sessions are open as the project may have."""
+    """As many sessions are open as the project, or one key of several, may have."""
 
     code = "too_many_sessions"
 

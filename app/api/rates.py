@@ -7,12 +7,11 @@ from typing import NamedTuple
 from cachetools import LRUCache
 
 from app.errors import TooManyRequestsError
+from app.records.places import SHARE
 from app.records.projects import Project
 
 #: Over so long the limit is an average: as many requests may come at once, seconds.
 _OVER_S = 10.0
-#: Of what its project may send, one key may send so much while others of it ask, too.
-_SHARE = 0.75
 _MOST_PROJECTS, _MOST_KEYS = 10_000, 50_000
 
 
@@ -46,7 +45,7 @@ def let_in(project: Project, key_id: str, now: float | None = None) -> None:
     if rate is None:
         return
     now = time.monotonic() if now is None else now
-    key, fair = (project.id, key_id), rate * _SHARE
+    key, fair = (project.id, key_id), rate * SHARE
     due, own_due = max(_scheduled.get(project.id, now), now), max(_of_keys.get(key, now), now)
     early_s, own_early_s = _early_s(due - now, rate), _early_s(own_due - now, fair)
     if not _others_ask(project.id, key_id, now):

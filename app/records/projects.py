@@ -13,7 +13,7 @@ class Limits:
     Attributes:
         requests_per_s: Requests a second at one process, over ten seconds.
         open_sessions: Sessions that have not ended, members of rankings and those that wait
-            included.
+            included; see `app.records.places` for what one key of several may have.
         usd_per_day: US dollars in a day (UTC), over all calls of endpoints.
         tokens_per_day: Tokens in a day (UTC), prompts and answers.
         stored_bytes: What banks, response sets and ended sessions may take; then nothing new is

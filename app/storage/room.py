@@ -2,12 +2,14 @@
 
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, func, select, true
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.acting import owner
+from app.acting import maker, owner
 from app.errors import StorageFullError, TooManySessionsError
+from app.records.places import Places
+from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.rows.projects import ProjectRow
 from app.storage.rows.sessions import SessionRow
 from app.storage.rows.spend import StoredBytesRow
@@ -24,7 +26,7 @@ async def require_room(db: AsyncSession) -> None:
     """Refuse one session more than the project may have.
 
     Raises:
-        TooManySessionsError: As many as it may have have not ended.
+        TooManySessionsError: As many as it, or this key of several, may have have not ended.
         StorageFullError: It stores all that it may.
     """
     limits = await _limits(db)
@@ -53,19 +55,47 @@ async def _limits(db: AsyncSession) -> dict[str, Any]:
     return await db.scalar(_LIMITS, {"project_id": owner()}) or {}
 
 
+async def places(
+    db: AsyncSession, limit: str, key_id: str | None, *, for_update: bool = False
+) -> Places | None:
+    """What the project that is acted for may have of something; None: as much as there is.
+
+    Args:
+        db: Reads it.
+        limit: Name among the limits of projects.
+        key_id: Who asks; None: the command line.
+        for_update: One after the other asks.
+    """
+    others = select(ApiKeyRow.id).where(
+        ApiKeyRow.project_id == ProjectRow.id,
+        ApiKeyRow.id != key_id,
+        ApiKeyRow.revoked_at.is_(None),
+        func.coalesce(ApiKeyRow.expires_at > func.now(), true()),
+    )
+    asked = select(ProjectRow.name, ProjectRow.limits[limit].as_integer(), others.exists()).where(
+        ProjectRow.id == owner()
+    )
+    if for_update:
+        asked = asked.with_for_update(key_share=True, of=ProjectRow)
+    name, most, are_shared = (await db.execute(asked)).one()
+    if most is None:
+        return None
+    return Places(limit=limit, project=name, most=most, are_shared=are_shared)
+
+
 async def _require_few_open(db: AsyncSession) -> None:
     """One after the other asks: the limit is read again under a lock."""
-    limit = select(ProjectRow.limits[_OPEN_SESSIONS].as_integer()).where(ProjectRow.id == owner())
-    most = await db.scalar(limit.with_for_update(key_share=True))
+    key_id = maker()
+    most = await places(db, _OPEN_SESSIONS, key_id, for_update=True)
     if most is None:
         return
-    is_open = SessionRow.finished_at.is_(None)
-    n_open = await db.scalar(select(func.count(SessionRow.id)).where(is_open)) or 0
-    if n_open >= most:
-        raise TooManySessionsError(
-            f"{n_open} sessions of this project have not ended, as many as it may have: "
-            f"{most}. Wait for some to end, or cancel them."
-        )
+    # No more rows are looked at than there may be, however many are open since the limit was set.
+    is_open = select(SessionRow.created_by).where(SessionRow.finished_at.is_(None))
+    counted = is_open.limit(most.most).subquery()
+    own = func.count().filter(counted.c.created_by == key_id)
+    n_taken, n_own = (await db.execute(select(func.count(), own).select_from(counted))).one()
+    if why := most.refusal("sessions that have not ended", own=n_own, taken=n_taken):
+        raise TooManySessionsError(f"{why} Wait for some to end, or cancel them.")
 
 
 async def _require_below(db: AsyncSession, most: int | None) -> None:

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-#: What one may take of what others leave.
-_SHARE = 0.75
+from app.records.places import SHARE, share_of
 
 
 class Owner(NamedTuple):
@@ -41,7 +40,7 @@ class Turns:
     ) -> None:
         self.alone = alone
         #: Of all owners together.
-        self.places = math.ceil(math.ceil(alone / _SHARE) / _SHARE)
+        self.places = math.ceil(math.ceil(alone / SHARE) / SHARE)
         self._run = run
         self._owner_of = owner_of
         self._projects: Counter[str] = Counter()
@@ -75,8 +74,8 @@ class Turns:
 
     def _may_begin(self, owner: Owner) -> bool:
         mine, keys = self._projects[owner.project_id], self._owners[owner]
-        allowed = _share_of(self.places - (self._projects.total() - mine))
-        return mine < allowed and keys < _share_of(allowed - (mine - keys))
+        allowed = share_of(self.places - (self._projects.total() - mine))
+        return mine < allowed and keys < share_of(allowed - (mine - keys))
 
     def _next(self) -> tuple[Owner, str] | None:
         """What waits of the owner who has the least, if it may begin."""
@@ -90,8 +89,3 @@ class Turns:
         if not waiting:
             del self._waiting[owner]
         return owner, resource_id
-
-
-def _share_of(places: int) -> int:
-    """Of the places that others leave; one at least."""
-    return max(int(_SHARE * places), 1)

@@ -14,6 +14,7 @@ from app.api.rates import let_in
 from app.errors import TooManyRequestsError
 from app.main import create_app
 from app.records.projects import Limits, Project
+from app.services.api_keys import ApiKeyService
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.scoping import of_opened
@@ -87,6 +88,49 @@ async def test_a_project_is_held_to_its_limits(client: Client) -> None:
     late = answers[-1]
     assert (late.status_code, late.json()["code"]) == (429, "too_many_requests")
     assert 1 <= int(late.headers["retry-after"]) <= 10
+
+
+async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_sessions(
+    client: Client, app: FastAPI, database: Database
+) -> None:
+    await bank_made(client, "exam")
+    limits = {"limits": {"open_sessions": 8}}
+    await client.patch("/v1/projects/default", json=limits, headers={"If-Match": '"1"'})
+
+    async def key() -> tuple[str, dict[str, str]]:
+        new, secret = await ApiKeyService(database).create(name="k", scopes=("run",))
+        return new.id, {"Authorization": f"Bearer {secret}"}
+
+    async def begun(headers: dict[str, str]) -> tuple[list[str], str]:
+        """Sessions that the key may begin, and why it may begin no more."""
+        made = []
+        while (
+            answer := await client.post("/v1/sessions", json=MANUAL, headers=headers)
+        ).is_success:
+            made.append(answer.json()["id"])
+        problem = answer.json()
+        assert (answer.status_code, problem["code"]) == (429, "too_many_sessions")
+        return made, problem["detail"]
+
+    greedy_id, greedy = await key()
+    alone, why = await begun(greedy)  # no other key: all that there is
+    assert len(alone) == 8
+    assert why.startswith("Project 'default' has 8 sessions that have not ended")
+    assert "limit open_sessions: 8" in why
+    for session_id in alone:
+        await client.post(f"/v1/sessions/{session_id}:cancel")
+
+    _, modest = await key()
+    many, why = await begun(greedy)
+    assert len(many) == 6
+    assert why.startswith("This key has 6 sessions that have not ended")
+    assert "limit open_sessions: 8" in why
+    assert len((await begun(modest))[0]) == 1  # three quarters of what they leave
+    await ApiKeyService(database).revoke(greedy_id)
+    assert len((await begun(modest))[0]) == 0  # what a revoked key began goes on
+    for session_id in many:
+        await client.post(f"/v1/sessions/{session_id}:cancel")
+    assert len((await begun(modest))[0]) == 7
 
 
 async def test_without_keys_only_own_names_and_pages_are_answered(

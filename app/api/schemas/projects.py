@@ -20,10 +20,14 @@ class ProjectLimits(Input):
     """What a project may use; null: as much as there is."""
 
     requests_per_s: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="Requests a second at one process, over ten seconds; else 429."
+        default=None,
+        description="Requests a second at one process, over ten seconds; else 429. One key has "
+        "three quarters of it while others of the project ask.",
     )
     open_sessions: _Count | None = Field(
-        default=None, description="Sessions that have not ended, members of rankings included."
+        default=None,
+        description="Sessions that have not ended, members of rankings included; else 429. One key "
+        "of several has three quarters of what the others leave.",
     )
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
