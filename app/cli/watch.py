@@ -9,7 +9,7 @@ from app.cli.client import ApiClient
 from app.cli.console import err, out
 from app.cli.progress import Progress, cost
 from app.cli.tables import number
-from app.reports.figures import counted_wrong, interval_note, uncounted, unmarked
+from app.reports.figures import counted_wrong, interval_note, uncounted, unmarked, whole_bank
 
 
 async def watch(client: ApiClient, session_id: str, *, quiet: bool = False) -> dict[str, Any]:
@@ -58,6 +58,8 @@ def report(session: dict[str, Any]) -> None:
     estimate, accuracy = session["estimate"], session["accuracy"]
     usage, progress = session["usage"], session["progress"]
     lo, hi = estimate["ci"]
+    bank = session["bank"]
+    whole = whole_bank(bank["n_items"] + bank["n_never_asked"], bank["n_uncalibrated"])
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(style="bold")
     table.add_column()
@@ -78,7 +80,7 @@ def report(session: dict[str, Any]) -> None:
     if accuracy is not None:
         table.add_row(
             "predicted score",
-            f"{accuracy['value']:.1%} of {_scored_on(accuracy, session['bank'])} "
+            f"{accuracy['value']:.1%} of {_target(accuracy.get('target'), whole)} "
             f"(95 % interval {accuracy['lo']:.1%} to {accuracy['hi']:.1%}"
             + (
                 f"; its lower end has room for the {accuracy['nonresponse']:.0%} without a mark)"
@@ -88,13 +90,13 @@ def report(session: dict[str, Any]) -> None:
         )
     if (stands := estimate.get("extrapolation")) is not None:
         table.add_row("caution" if stands["caution"] else "standing", stands["detail"])
-    if accuracy is not None and (never := session["bank"]["n_never_asked"]):
+    if accuracy is not None and (never := bank["n_never_asked"]):
         table.add_row(
-            "", f"{never} quarantined items are never asked; the whole bank's score counts them"
+            "", f"{never} quarantined items are never asked; the score of {whole} counts them"
         )
-    if accuracy is not None and (not_counted := uncounted(session["bank"]["n_uncalibrated"])):
+    if accuracy is not None and (not_counted := uncounted(bank["n_uncalibrated"])):
         table.add_row("", not_counted)
-    for name, text in _profile(session["profile"]):
+    for name, text in _profile(session["profile"], whole):
         table.add_row(name, text)
     table.add_row("items", f"{progress['items']} of {session['bank']['n_items']}")
     if left_out := unmarked(session):
@@ -129,13 +131,13 @@ def report(session: dict[str, Any]) -> None:
     out.print(table)
 
 
-def _profile(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
+def _profile(profile: dict[str, Any] | None, whole: str) -> list[tuple[str, str]]:
     """Tasks and abilities, in words for someone who knows no item response theory."""
     if profile is None:
         return []
     rows = [
         (
-            f"  {_target({task['tag']: 1.0})}",
+            f"  {_target({task['tag']: 1.0}, whole)}",
             f"{task['value']:.1%} expected ({task['lo']:.1%} to {task['hi']:.1%}), "
             + (
                 f"{task['n_asked']} of {task['n_items']} items asked"
@@ -155,17 +157,10 @@ def _profile(profile: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _scored_on(accuracy: dict[str, Any], bank: dict[str, Any]) -> str:
-    """What a predicted score is of."""
-    if accuracy.get("target") is None and bank["n_uncalibrated"]:
-        return f"the bank's {bank['n_items'] + bank['n_never_asked']:,} calibrated questions"
-    return _target(accuracy.get("target"))
-
-
-def _target(shares: dict[str, float] | None) -> str:
-    """What a score is of: the whole bank, a tag, or a mix of both."""
-    named = {("the whole bank" if tag == "all" else tag): n for tag, n in (shares or {}).items()}
+def _target(shares: dict[str, float] | None, whole: str) -> str:
+    """What a score is of: the whole bank, in whose words, a tag, or a mix of both."""
+    named = {(whole if tag == "all" else tag): n for tag, n in (shares or {}).items()}
     if len(named) < 2:
-        return next(iter(named), "the whole bank")
+        return next(iter(named), whole)
     total = sum(named.values())
     return " and ".join(f"{name} ({share / total:.0%})" for name, share in named.items())

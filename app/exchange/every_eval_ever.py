@@ -35,6 +35,7 @@ class EvaluatedTest:
         model: Name under which the examinee was called.
         theta: Its ability; None where too few answers are marked.
         accuracy: Its predicted score on the whole bank; None in the same case.
+        scored_on: What that is, in words.
         not_scored: Outcome to number of items that have no score.
         details: What else is known, in words.
     """
@@ -48,6 +49,7 @@ class EvaluatedTest:
     ended_at: datetime
     theta: Measured | None
     accuracy: Measured | None
+    scored_on: str
     n_scored: int
     not_scored: Mapping[str, int] = field(default_factory=dict)
     details: Mapping[str, str] = field(default_factory=dict)
@@ -95,7 +97,7 @@ def aggregate(test: EvaluatedTest, lines: bytes | None = None) -> bytes:
                 "accuracy",
                 test.accuracy,
                 {
-                    "evaluation_description": "Predicted mean score on the whole item bank.",
+                    "evaluation_description": f"Predicted mean score on {test.scored_on}.",
                     "metric_id": "accuracy",
                     "metric_kind": "accuracy",
                     "metric_unit": "proportion",

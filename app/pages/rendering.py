@@ -15,8 +15,9 @@ from markupsafe import Markup, escape
 
 from app.pages.access import visitor
 from app.pages.static import address
+from app.reports.figures import uncounted, whole_bank
 from app.reports.parts import count, percent, signed
-from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, dollars, duration, task_name
+from app.reports.session.words import OUTCOME_NAMES, STOP_WORDS, dollars, duration, scored_on
 
 #: Characters of a name that lists show.
 _SHORT = 80
@@ -81,7 +82,6 @@ def environment() -> Environment:
         "status": lambda word: STATUS_WORDS.get(word, word.replace("_", " ")),
         "outcome": lambda word: OUTCOME_NAMES.get(word, word),
         "stop": lambda word: STOP_WORDS.get(word, word.replace("_", " ")),
-        "task": task_name,
         "p_value": lambda p: f"{p:.3f}" if p >= 0.0005 else "< 0.001",
         "words": lambda name: str(name).replace("_", " "),
     }
@@ -89,6 +89,9 @@ def environment() -> Environment:
         "address": address,
         "count": count,
         "link": link,
+        "scored_on": scored_on,
+        "uncounted": uncounted,
+        "whole_bank": whole_bank,
         "changed": lambda query, **new: {**query, **new},
         "without": lambda query, name: {key: query[key] for key in query if key != name},
         "sextant_version": version("sextant"),

@@ -31,6 +31,16 @@ def unmarked(figures: Mapping[str, Any]) -> dict[str, int]:
     return {name: n for name, n in left_out.items() if n}
 
 
+def whole_bank(n_counted: int, n_uncalibrated: int) -> str:
+    """What the score of the whole bank is of, in words.
+
+    Args:
+        n_counted: Questions of the version with parameters, quarantined ones included.
+        n_uncalibrated: Those without, of which the score says nothing.
+    """
+    return f"the bank's {n_counted:,} calibrated questions" if n_uncalibrated else "the whole bank"
+
+
 def uncounted(n_uncalibrated: int) -> str | None:
     """What is to be said where a bank has questions that its predicted score leaves out.
 

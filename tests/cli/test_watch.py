@@ -111,6 +111,7 @@ def test_a_score_of_items_that_no_test_asks_and_a_test_without_its_end_say_so(
     left_out = said(capsys, bank={"n_never_asked": 3, "n_uncalibrated": 40})
     assert "60.0% of the bank's 363 calibrated questions" in left_out
     assert "40 more questions without parameters" in left_out
+    assert "whole bank" not in left_out
     report(copy.deepcopy(SESSION) | {"status": "failed"})
     text = " ".join(capsys.readouterr().out.split())
     assert "The test failed: what follows rests on the answers that came until then" in text

@@ -170,6 +170,8 @@ def test_the_summary_speaks_plainly() -> None:
     assert "On the bank's 60 calibrated questions it is expected to score" in narrower
     assert "has 1 more question without parameters" in narrower
     assert "whole bank" not in narrower
+    assert "20 of the 60 calibrated questions of the bank" in narrower
+    assert "share of all calibrated questions" in Page(render(binary(n_uncalibrated=1))).text
 
 
 def test_models_below_are_counted_among_those_calibrated_on() -> None:

@@ -2,24 +2,30 @@
 
 import asyncio
 from dataclasses import replace
+from html import unescape
 from typing import Any
 
 import pytest
 
+from app.api.schemas.sessions import SessionRead
 from app.demo.bank import demo_bank
 from app.engine.bank import ItemBank
 from app.errors import InvalidInputError, NotFoundError
 from app.exchange.item_record import parse_item
 from app.items import Outcome
+from app.pages.rendering import fragment
 from app.records.gates import GateSpec
 from app.records.sessions import Administration, Closing, SessionRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
 from app.services.container import Services
+from app.services.results.ways import scores_left_out
+from app.services.sessions.export import SessionFormat, export_session
 from app.services.sessions.manual import ManualAnswer
 from app.services.sessions.plan import SessionPlan
 from app.services.sessions.pretest import PretestItems, PretestPlan, window_of
 from app.services.sessions.run import SessionRun
+from app.services.visibility import Sight
 from app.settings import Settings
 from app.storage.database import Database
 from app.storage.paging import PageRequest
@@ -70,6 +76,32 @@ async def test_a_gate_says_of_what_its_score_tells_nothing(services: Services) -
     about_theta = GateSpec(metric="theta", threshold=0.5)
     said = (await services.gates.create(about_theta, session.id)).detail
     assert "without parameters" not in said
+
+
+async def test_who_else_tells_the_score_calls_it_that_of_the_calibrated_questions(
+    services: Services,
+) -> None:
+    session = await answered(services, await services.sessions.create(manual(n_pretest=0)))
+    version = await services.versions.load(session.bank_version_id)
+    counted = f"the bank's {version.bank.n_items:,} calibrated questions"
+    left_out = f"{len(version.pretest)} more questions without parameters"
+    shown = {"session": SessionRead.of(session, Sight(is_whole=True))}
+    live = fragment("parts/figures.html", shown)
+    as_file = await export_session(
+        services.sessions, services.versions, session.id, SessionFormat.EEE, reveal=True
+    )
+    told = as_file.content.decode()
+    assert counted in unescape(live)
+    assert counted in told
+    assert left_out in live
+    assert "whole" not in live + told
+
+    assert left_out in str(scores_left_out([session]))
+    smaller = {**session.provenance, "n_items": 7}
+    other = replace(session, provenance=smaller)
+    assert "were 7 to" in str(scores_left_out([session, other]))
+    complete = replace(session, provenance={**session.provenance, "n_uncalibrated": 0})
+    assert scores_left_out([complete, complete]) is None
 
 
 async def test_the_test_is_the_same_with_and_without_items_in_pretest(services: Services) -> None:

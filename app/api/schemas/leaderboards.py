@@ -18,7 +18,10 @@ class LeaderboardEntry(Output):
 
     rank_lo: int = Field(description="Best rank that is left open; 1 is best.")
     rank_hi: int = Field(description="Worst rank that is left open.")
-    group: int = Field(description="Tie group: the order within a group means nothing.")
+    group: int = Field(
+        description="Tie group: within it nobody is told apart from the next, though those further "
+        "apart may be; `rank_lo` and `rank_hi` tell."
+    )
     endpoint: SessionEndpoint
     session_id: str
     bank_version: int
@@ -26,7 +29,9 @@ class LeaderboardEntry(Output):
     theta: float
     se: float | None
     ci: list[float | None] = Field(description="95 % interval of theta.")
-    accuracy: AccuracyRead | None = Field(description="Predicted score on the whole bank.")
+    accuracy: AccuracyRead | None = Field(
+        description="Predicted score on the bank's questions that have parameters."
+    )
     extrapolation: ExtrapolationRead | None = Field(
         description="Where it stands among those that the bank was calibrated on."
     )
@@ -99,7 +104,9 @@ class BoardRead(Output):
         description="Endpoints whose latest session has too few marked answers for a result."
     )
     caution: str | None = Field(
-        default=None, description="In which ways these sessions were not asked alike."
+        default=None,
+        description="In which ways these sessions were not asked alike, and of which questions "
+        "their predicted scores say nothing.",
     )
 
     @classmethod

@@ -172,7 +172,7 @@ class RankingJoin(RankedEndpoint):
 
 
 class RankedRead(Output):
-    """One endpoint's place. Within a tie group the order means nothing."""
+    """One endpoint's place. Within a tie group nobody is told apart from the next."""
 
     endpoint_id: str
     name: str | None

@@ -66,7 +66,7 @@ class Ranks:
     """An order that admits ties.
 
     Attributes:
-        order: Positions by falling theta; within a tie the order means nothing.
+        order: Positions by falling theta; in a tie group nobody is told apart from the next.
         pairs: All pairs, in the order of `order`.
         groups: `order` cut between neighbours whose order is decided: one tuple a tie group.
         rank_ranges: By position, the best and the worst rank (1 is best) that the decided pairs

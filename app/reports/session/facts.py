@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.engine.inference.join import JoinCheck
+from app.reports.figures import whole_bank
 from app.reports.plain import plain
 
 
@@ -57,6 +58,11 @@ class SessionIdentity:
     asked_when_calibrated: Mapping[str, Any] = field(default_factory=dict)
     created_at: str
     finished_at: str | None = None
+
+    @property
+    def whole_bank(self) -> str:
+        """What the score of the whole bank is of, in words."""
+        return whole_bank(self.n_items + self.n_never_asked, self.n_uncalibrated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

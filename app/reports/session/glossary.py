@@ -8,10 +8,11 @@ from app.reports.session.facts import SessionReport
 def glossary(report: SessionReport) -> Markup:
     """The last section; words that this page does not use are left out."""
     several, continuous = bool(report.abilities), report.identity.response_model == "continuous"
+    questions = "calibrated questions" if report.identity.n_uncalibrated else "questions"
     score = (
-        "The mean score (0 to 100\u00a0%) that the model would get on all questions"
+        f"The mean score (0 to 100\u00a0%) that the model would get on all {questions}"
         if continuous
-        else "The share of all questions that the model would get right"
+        else f"The share of all {questions} that the model would get right"
     )
     method = (
         "Predicted from its answers by how scores went together in the models that the bank was "

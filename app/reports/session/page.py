@@ -49,7 +49,7 @@ def _in_short(report: SessionReport) -> Markup:
     score = report.score
     figure = None
     if score is not None:
-        said = f"predicted score on {scored_on(score, report.identity)}"
+        said = f"predicted score on {scored_on(score.of, report.identity.whole_bank)}"
         small = el("small", f"{said}, {interval(score.lo, score.hi)}")
         figure = el("p", percent(score.value), " ", small, class_="big")
     sentences = [el("li", sentence) for sentence in summary(report)]

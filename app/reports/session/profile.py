@@ -14,7 +14,7 @@ _SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 def task_section(report: SessionReport) -> Markup | None:
     """The section about tasks; None where the bank has none."""
-    tasks = report.tasks
+    tasks, whole = report.tasks, report.identity.whole_bank
     if not tasks:
         return None
     if tasks[0].value is None:
@@ -23,7 +23,7 @@ def task_section(report: SessionReport) -> Markup | None:
     chart = interval_chart(
         [
             Bar(
-                label=task_name(task.tag),
+                label=task_name(task.tag, whole),
                 note=_note(task),
                 value=task.value or 0.0,
                 lo=task.lo or 0.0,
@@ -36,7 +36,8 @@ def task_section(report: SessionReport) -> Markup | None:
         (0.0, 1.0),
         _SHARES,
         title="Predicted score of each task with its 95\u00a0% interval",
-        description="; ".join(f"{task_name(task.tag)}: {_predicted(task)}" for task in drawn) + ".",
+        description="; ".join(f"{task_name(task.tag, whole)}: {_predicted(task)}" for task in drawn)
+        + ".",
         show=percent,
         entries=[
             ("dot", "predicted score, with interval"),
@@ -50,7 +51,7 @@ def task_section(report: SessionReport) -> Markup | None:
     )
     rows: list[list[Node]] = [
         [
-            task_name(task.tag),
+            task_name(task.tag, whole),
             percent(task.value or 0.0, 1),
             f"{percent(task.lo or 0.0, 1)} to {percent(task.hi or 0.0, 1)}",
             "-" if task.typical is None else percent(task.typical, 1),

@@ -6,7 +6,7 @@ from typing import Any
 from app.engine.prediction.targets import WHOLE_BANK
 from app.reports.figures import counted_wrong, uncounted, unmarked
 from app.reports.parts import count, percent
-from app.reports.session.facts import Score, SessionIdentity, SessionReport, TaskResult
+from app.reports.session.facts import Score, SessionReport, TaskResult
 
 #: Why tests stop, in words.
 STOP_WORDS: Mapping[str, str] = {
@@ -18,7 +18,7 @@ STOP_WORDS: Mapping[str, str] = {
     "tied": "it was clear that the model ties with its neighbours in the ranking",
     "plateau": "further answers no longer changed the result",
     "low_information": "no question was left that would have told much",
-    "bank_exhausted": "every question of the bank was asked",
+    "bank_exhausted": "every question that tests may ask was asked",
     "prediction_width": "the predicted score was known as exactly as was asked for",
     "too_many_failures": "too many calls failed",
     "cancelled": "somebody cancelled it",
@@ -50,7 +50,8 @@ def _who(report: SessionReport) -> str:
     identity, progress = report.identity, report.figures["progress"]
     answered = progress["items"]
     bank = f"of the bank {identity.bank} (version {identity.bank_version})"
-    questions = f"the {identity.n_items:,} questions {bank}"
+    calibrated = "calibrated " if identity.n_uncalibrated else ""
+    questions = f"the {identity.n_items:,} {calibrated}questions {bank}"
     if identity.status == "failed":
         detail = (report.failure or {}).get("detail") or report.stop_detail or "unknown"
         return (
@@ -76,8 +77,9 @@ def _result(report: SessionReport) -> list[str]:
             return ["No answer could be marked, so there is no score."]
         reason = report.estimate.get("reason")
         return [f"There is no score. {reason}" if reason else "There is no score yet."]
+    asked = scored_on(score.of, report.identity.whole_bank)
     return [
-        f"On {scored_on(score, report.identity)} it is expected to score {percent(score.value)} "
+        f"On {asked} it is expected to score {percent(score.value)} "
         f"({interval(score.lo, score.hi)}).",
         *_never_asked(report, score),
         *_uncounted(report),
@@ -129,18 +131,17 @@ def _tasks(report: SessionReport) -> list[str]:
             "any single task beyond what chance allows."
         ]
     parts = [
-        f"{word} than expected at {_names(tasks)}"
+        f"{word} than expected at {_names(tasks, report.identity.whole_bank)}"
         for word, tasks in (("stronger", stronger), ("weaker", weaker))
         if tasks
     ]
     return [f"Compared with models that are as good overall, it is {' and '.join(parts)}."]
 
 
-def _names(tasks: Sequence[TaskResult]) -> str:
+def _names(tasks: Sequence[TaskResult], whole: str) -> str:
     def named(task: TaskResult) -> str:
-        if task.value is None:
-            return task_name(task.tag)
-        return f"{task_name(task.tag)} ({percent(task.value)})"
+        name = task_name(task.tag, whole)
+        return name if task.value is None else f"{name} ({percent(task.value)})"
 
     shown = [named(task) for task in tasks[:_NAMED]]
     if len(tasks) > _NAMED:
@@ -180,24 +181,26 @@ def _effort(report: SessionReport) -> list[str]:
     return said
 
 
-def scored_on(score: Score, identity: SessionIdentity) -> str:
-    """What a score is of, in words."""
-    if not score.of:
-        if identity.n_uncalibrated:
-            counted = identity.n_items + identity.n_never_asked
-            return f"the bank's {counted:,} calibrated questions"
-        return "the whole bank"
-    if len(score.of) == 1:
-        return f"the task {next(iter(score.of))}"
-    total = sum(score.of.values())
+def scored_on(shares: Mapping[str, float] | None, whole: str) -> str:
+    """What a score is of, in words.
+
+    Args:
+        shares: By tag; None or empty is the whole bank.
+        whole: What that is.
+    """
+    if not shares or set(shares) == {WHOLE_BANK}:
+        return whole
+    if len(shares) == 1:
+        return f"the task {next(iter(shares))}"
+    total = sum(shares.values())
     return " and ".join(
-        f"{task_name(tag)} ({percent(part / total)})" for tag, part in score.of.items()
+        f"{task_name(tag, whole)} ({percent(part / total)})" for tag, part in shares.items()
     )
 
 
-def task_name(tag: str) -> str:
-    """A tag as people know it."""
-    return "the whole bank" if tag == WHOLE_BANK else tag
+def task_name(tag: str, whole: str) -> str:
+    """A tag as people know it; `whole` is what the whole bank is called."""
+    return whole if tag == WHOLE_BANK else tag
 
 
 def interval(lo: float, hi: float) -> str:

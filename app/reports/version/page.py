@@ -155,7 +155,7 @@ def _targeting(report: VersionReport) -> Markup:
     score = line_chart(
         report.curves.theta,
         [Line(values=[100 * value for value in report.curves.expected_score])],
-        title="Expected score on the whole bank by ability",
+        title="Expected score on the questions in use by ability",
         description="The share of right answers that a model of each ability is expected to give.",
         x_label=_ABILITY,
         y_label="expected score, %",

@@ -8,7 +8,7 @@ from app.engine.prediction.correction import VersionLearning
 from app.engine.ranking.ranks import ranks_of
 from app.records.banks import Bank
 from app.records.sessions import SessionRecord
-from app.services.results.ways import apart
+from app.services.results.ways import apart, scores_left_out
 from app.services.sessions.result import Result, result_of
 from app.storage.database import Database
 
@@ -20,7 +20,7 @@ class Entry:
     Attributes:
         rank_lo: Best rank that the decided pairs leave open; 1 is best.
         rank_hi: Worst such rank.
-        group: Tie group, from 1: the order within a group means nothing.
+        group: Tie group, from 1: within it nobody is told apart from the next.
     """
 
     session: SessionRecord
@@ -47,7 +47,8 @@ class Board:
     """Results on one scale, best first, and endpoints without one.
 
     Attributes:
-        caution: In which ways the sessions were not asked alike; None where they were.
+        caution: In which ways the sessions were not asked alike, and of which questions predicted
+            scores say nothing; None where there is neither.
     """
 
     scale: str
@@ -114,6 +115,7 @@ def _board(
     if not known:
         return Board(scale=scale, entries=(), unranked=tuple(unranked))
     ranks = ranks_of(abilities, confidence=confidence)
+    compared = [record for record, _ in known]
     group_of = {place: nth for nth, group in enumerate(ranks.groups, 1) for place in group}
     return Board(
         scale=scale,
@@ -128,5 +130,5 @@ def _board(
             for place in ranks.order
         ),
         unranked=tuple(unranked),
-        caution=apart([record for record, _ in known]),
+        caution=" ".join(filter(None, (apart(compared), scores_left_out(compared)))) or None,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.records.sessions import SessionRecord
-from app.reports.figures import asked_caution, unparsed_caution
+from app.reports.figures import asked_caution, uncounted, unparsed_caution
 
 #: What makes two ways of asking different, and how it is told.
 _TOLD = {
@@ -47,6 +47,19 @@ def apart(sessions: Sequence[SessionRecord]) -> str | None:
     return (
         f"These sessions were not asked alike: they differ in {'; '.join(said)}. What differs "
         "between them may be that, and not the models."
+    )
+
+
+def scores_left_out(sessions: Sequence[SessionRecord]) -> str | None:
+    """What is to be said where predicted scores are not of all questions of the bank."""
+    known = [session.provenance for session in sessions]
+    left_out = max((one.get("n_uncalibrated", 0) for one in known), default=0)
+    counted = sorted({one["n_items"] + one.get("n_never_asked", 0) for one in known})
+    if not left_out or len(counted) == 1:
+        return uncounted(left_out)
+    return (
+        f"Predicted scores are of the calibrated questions, which were {counted[0]:,} to "
+        f"{counted[-1]:,}: where they are not the same, scores do not compare."
     )
 
 

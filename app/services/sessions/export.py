@@ -17,7 +17,7 @@ from app.exchange.every_eval_ever import (
 from app.items import ItemContent
 from app.records.fields import made_of
 from app.records.sessions import ENDED, SessionRecord
-from app.reports.figures import unmarked
+from app.reports.figures import unmarked, whole_bank
 from app.services.banks.loaded import BankItem
 from app.services.banks.versions import VersionService
 from app.services.sessions.result import score_in
@@ -125,17 +125,21 @@ def _content(
 def _test(record: SessionRecord) -> EvaluatedTest:
     if record.finished_at is None:
         raise ValueError("a session that has not ended")
-    summary = record.summary
+    summary, provenance = record.summary, record.provenance
     return EvaluatedTest(
         id=record.id,
         model=record.endpoint_model or record.metadata.get("model") or record.mode,
         bank=record.bank_name,
         bank_version=record.bank_version,
         bank_version_id=record.bank_version_id,
-        library_version=str(record.provenance["code_version"]),
+        library_version=str(provenance["code_version"]),
         ended_at=record.finished_at,
         theta=_theta(summary["estimate"]),
         accuracy=_accuracy(score_in(summary)),
+        scored_on=whole_bank(
+            provenance["n_items"] + provenance.get("n_never_asked", 0),
+            provenance.get("n_uncalibrated", 0),
+        ),
         n_scored=summary["progress"]["scored"],
         not_scored=unmarked(summary),
         details={"stop_reason": record.stop_reason or "", "seed": str(record.seed)},
