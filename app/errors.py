@@ -39,7 +39,7 @@ SextantError
 ├── ScorerBudgetError            what a scorer may spend in a session is spent
 ├── BudgetSpentError             what a project or an endpoint may spend in a day is spent
 ├── BusyError                    too much work of this kind is waiting already
-├── TooManyStreamsError          as many event streams are open as one key may have
+├── TooManyStreamsError          as many event streams are open as the key or project may have
 ├── TooManyRequestsError         more requests a second than the project may send
 ├── TooManySessionsError         as many sessions are open as the project, or one key, may have
 ├── DatabaseUnavailableError     Postgres cannot be reached
@@ -344,7 +344,7 @@ class BusyError(SextantError):
 
 
 class TooManyStreamsError(SextantError):
-    """As many event streams are open as one key may have."""
+    """As many event streams are open as one key, or its project, may have."""
 
     code = "too_many_streams"
 

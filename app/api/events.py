@@ -15,6 +15,7 @@ from cachetools import LRUCache
 from fastapi import Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 
+from app.acting import owner
 from app.api.errors import errors
 from app.api.schemas.common import EventList, EventRead
 from app.deps import authenticate, identify
@@ -27,7 +28,7 @@ from app.errors import (
     UnauthenticatedError,
 )
 from app.records.events import StoredEvent
-from app.services.event_feed import EventFeed, Topic
+from app.services.event_feed import EventFeed, Reader, Topic
 from app.services.visibility import Sight
 from app.storage.repositories.events import Kind
 
@@ -98,7 +99,7 @@ async def events_for(
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
         NotFoundError: No such resource.
-        TooManyStreamsError: The caller has too many streams.
+        TooManyStreamsError: The caller, or the project, has too many streams.
     """
 
     async def fetch(seen: int) -> list[StoredEvent]:
@@ -114,7 +115,7 @@ async def events_for(
         fetch,
         _is_last,
         after=after,
-        owner=(await authenticate(request)).key_id,
+        key_id=(await authenticate(request)).key_id,
         check=lambda: identify(request),
     )
 
@@ -128,7 +129,7 @@ async def event_stream(
     is_last: Callable[[E], bool],
     *,
     after: int,
-    owner: str,
+    key_id: str,
     check: Check,
 ) -> Response:
     """Stream what is made of the events of a resource until the last one of them.
@@ -146,7 +147,7 @@ async def event_stream(
             of many.
         is_last: Whether nothing follows what `fetch` returned last.
         after: Sequence number to start behind.
-        owner: Who reads; one may have so many streams.
+        key_id: Who reads; one may have so many streams.
         check: Raises `UnauthenticatedError` once the reader may no longer read; asked every few
             seconds.
 
@@ -156,16 +157,17 @@ async def event_stream(
     Raises:
         InvalidInputError: Last-Event-ID is not a sequence number.
         NotFoundError: No such resource.
-        TooManyStreamsError: As many streams of the owner are open as one may have.
+        TooManyStreamsError: As many streams of the key or its project are open as may be.
     """
     newest = await feed.newest(kind, resource_id)
     seen = min(_last_event_id(request, after), newest)
     if seen == newest and await _has_ended(fetch, is_last, newest):
         return Response(status_code=204)
-    feed.require_room(owner)
+    reader = Reader(owner(), key_id)
+    await feed.require_room(reader)
 
     async def frames() -> AsyncIterator[bytes]:
-        with feed.watching(kind, resource_id, newest, owner) as topic:
+        with feed.watching(kind, resource_id, newest, reader) as topic:
             told = _follow(topic, fetch, is_last, seen, check)
             begins = f"retry: {RETRY_MS}\n".encode()  # a frame of its own would be an empty message
             async with aclosing(told):

@@ -55,6 +55,7 @@ def limit(
     requests_per_s: Annotated[float | None, typer.Option(help="Requests a second.")] = None,
     stored_bytes: Annotated[int | None, typer.Option(help="Bytes that it may store.")] = None,
     open_sessions: Annotated[int | None, typer.Option(help="Sessions that have not ended.")] = None,
+    event_streams: Annotated[int | None, typer.Option(help="Event streams at a process.")] = None,
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
@@ -64,6 +65,7 @@ def limit(
         tokens_per_day=tokens_per_day,
         requests_per_s=requests_per_s,
         open_sessions=open_sessions,
+        event_streams=event_streams,
         stored_bytes=stored_bytes,
     )
     if refused := [name for name, value in told.items() if not 0 <= value < math.inf]:

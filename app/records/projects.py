@@ -14,6 +14,7 @@ class Limits:
         requests_per_s: Requests a second at one process, over ten seconds.
         open_sessions: Sessions that have not ended, members of rankings and those that wait
             included; see `app.records.places` for what one key of several may have.
+        event_streams: Event streams open at one process; shared by keys likewise.
         usd_per_day: US dollars in a day (UTC), over all calls of endpoints.
         tokens_per_day: Tokens in a day (UTC), prompts and answers.
         stored_bytes: What banks, response sets and ended sessions may take; then nothing new is
@@ -22,6 +23,7 @@ class Limits:
 
     requests_per_s: float | None = None
     open_sessions: int | None = None
+    event_streams: int | None = None
     usd_per_day: float | None = None
     tokens_per_day: int | None = None
     stored_bytes: int | None = None

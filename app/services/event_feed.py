@@ -13,6 +13,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import structlog
 
@@ -30,6 +31,13 @@ _KEPT = 100
 _TAKEN = 2000
 
 _log = structlog.get_logger(__name__)
+
+
+class Reader(NamedTuple):
+    """Whose streams they are."""
+
+    project_id: str
+    key_id: str
 
 
 class Topic:
@@ -85,13 +93,13 @@ class EventFeed:
 
     Args:
         database: Where they are stored.
-        streams_per_key: Streams that one caller may have open at a time.
+        streams_per_key: Streams that one key may have open at a time, whatever its project may.
     """
 
     def __init__(self, database: Database, *, streams_per_key: int = 1000) -> None:
         self._database = database
         self._streams_per_key = streams_per_key
-        self._open: Counter[str] = Counter()
+        self._open: Counter[Reader] = Counter()
         self._topics: dict[tuple[Kind, str], Topic] = {}
         #: Looks again and again, as long as anything is watched.
         self.looking: asyncio.Task[None] | None = None
@@ -118,32 +126,43 @@ class EventFeed:
         async with self._database.reading() as uow:
             return (await uow.events.since(kind, {resource_id: seen})).get(resource_id, [])
 
-    def require_room(self, owner: str) -> None:
-        """Refuse a stream to a caller who has too many.
+    async def require_room(self, reader: Reader) -> None:
+        """Refuse a stream to a key, of the project that is acted for, that has too many.
 
         Raises:
-            TooManyStreamsError: As many are open already as one caller may have.
+            TooManyStreamsError: As many are open already as the key, or its project, may have.
         """
-        if self._open[owner] >= self._streams_per_key:
-            raise TooManyStreamsError(
-                f"{self._streams_per_key} event streams of this key are open, as many as one key "
-                "may have: close some, or poll with ?after=<seq>."
+        async with self._database.reading() as uow:
+            places = await uow.projects.places("event_streams", reader.key_id)
+        own = self._open[reader]
+        why = None
+        if own >= self._streams_per_key:
+            why = (
+                f"This key has {own} event streams open at this process, as many as one key may "
+                f"have: {self._streams_per_key}."
             )
+        elif places is not None:
+            taken = sum(n for one, n in self._open.items() if one.project_id == reader.project_id)
+            why = places.refusal("event streams open at this process", own=own, taken=taken)
+        if why:
+            raise TooManyStreamsError(f"{why} Close some, or poll with ?after=<seq>.")
 
     @contextmanager
-    def watching(self, kind: Kind, resource_id: str, newest: int, owner: str) -> Iterator[Topic]:
+    def watching(
+        self, kind: Kind, resource_id: str, newest: int, reader: Reader
+    ) -> Iterator[Topic]:
         """Have a resource looked after for as long as the block runs.
 
         Args:
             kind: Of the resource.
             resource_id: Its id.
             newest: Number of its last event, as of `newest`.
-            owner: Who watches; see `require_room`.
+            reader: Who watches; see `require_room`.
         """
         key = (kind, resource_id)
         topic = self._topics.setdefault(key, Topic(newest))
         topic.watchers += 1
-        self._open[owner] += 1
+        self._open[reader] += 1
         if self._closed:
             topic.end()
         elif self.looking is None or self.looking.done():
@@ -151,9 +170,9 @@ class EventFeed:
         try:
             yield topic
         finally:
-            self._open[owner] -= 1
-            if not self._open[owner]:
-                del self._open[owner]
+            self._open[reader] -= 1
+            if not self._open[reader]:
+                del self._open[reader]
             topic.watchers -= 1
             if not topic.watchers:
                 self._topics.pop(key, None)

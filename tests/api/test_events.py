@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -16,11 +16,12 @@ from fastapi import FastAPI, Request, Response
 
 from app.api import errors, events
 from app.api.schemas.common import EventList
-from app.errors import DatabaseUnavailableError, UnauthenticatedError
+from app.errors import DatabaseUnavailableError, TooManyStreamsError, UnauthenticatedError
 from app.main import ApiServer
 from app.records.events import StoredEvent
+from app.records.places import Places
 from app.services import event_feed
-from app.services.event_feed import EventFeed
+from app.services.event_feed import EventFeed, Reader
 from app.services.visibility import Sight
 from app.storage.database import Database
 
@@ -38,6 +39,7 @@ class Story:
     refused: asyncio.Event = field(default_factory=asyncio.Event)
     fetches: list[int] = field(default_factory=list)
     deleted: bool = False
+    may_have: Places | None = None
     happens_after: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, kind: str, **data: Any) -> None:
@@ -46,9 +48,13 @@ class Story:
     def reading(self) -> Any:
         @asynccontextmanager
         async def opened() -> AsyncIterator[Any]:
-            yield SimpleNamespace(events=self)
+            yield SimpleNamespace(events=self, projects=self)
 
         return opened()
+
+    async def places(self, limit: str, key_id: str | None) -> Places | None:
+        assert (limit, key_id is None) == ("event_streams", False)
+        return self.may_have
 
     async def newest(self, kind: str, ids: Any) -> dict[str, int]:
         if self.is_away:
@@ -263,11 +269,39 @@ async def test_a_key_may_have_so_many_streams_and_no_more(
             assert [line async for line in _until(held[-1], "id: 1")]
         refused = await client.get("/events")
         assert refused.status_code == 429
-        assert "3 event streams of this key are open" in refused.json()["detail"]
+        assert "This key has 3 event streams open" in refused.json()["detail"]
         assert refused.headers["retry-after"]
         asking = client.stream("GET", "/events", headers={"Authorization": "Bearer other"})
         opened = await streams.enter_async_context(asking)
         assert opened.status_code == 200
+
+
+@pytest.mark.parametrize(("are_shared", "most_of_one"), [(False, 3), (True, 2)])
+async def test_one_key_leaves_the_others_of_its_project_a_part_of_its_streams(
+    story: Story, are_shared: bool, most_of_one: int
+) -> None:
+    story.may_have = Places(limit="event_streams", project="search", most=3, are_shared=are_shared)
+    feed = EventFeed(cast(Database, story), streams_per_key=100)
+    greedy, modest, elsewhere = Reader("prj_1", "one"), Reader("prj_1", "two"), Reader("prj_2", "x")
+    with ExitStack() as streams:
+
+        async def opened(reader: Reader) -> None:
+            await feed.require_room(reader)
+            streams.enter_context(feed.watching("session", "ses_1", 0, reader))
+
+        for _ in range(most_of_one):
+            await opened(greedy)
+        whose = "This key" if are_shared else "Project 'search'"
+        refusal = f"{whose} has {most_of_one} event streams open.*limit event_streams: 3"
+        with pytest.raises(TooManyStreamsError, match=refusal):
+            await opened(greedy)
+        await opened(elsewhere)
+        if are_shared:
+            await opened(modest)
+        with pytest.raises(TooManyStreamsError, match="Project 'search' has 3"):
+            await opened(modest)
+    await feed.aclose()
+    await feed.require_room(greedy)
 
 
 async def test_a_server_that_stops_ends_its_streams_at_once(

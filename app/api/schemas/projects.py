@@ -29,6 +29,11 @@ class ProjectLimits(Input):
         description="Sessions that have not ended, members of rankings included; else 429. One key "
         "of several has three quarters of what the others leave.",
     )
+    event_streams: _Count | None = Field(
+        default=None,
+        description="Event streams open at one process, pages included; else 429. One key of "
+        "several has three quarters of what the others leave.",
+    )
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
     stored_bytes: Annotated[int, Field(ge=1, le=2**53)] | None = Field(

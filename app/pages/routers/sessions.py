@@ -130,7 +130,7 @@ async def session_stream(
         fetch,
         is_over,
         after=after,
-        owner=visit.key_id,
+        key_id=visit.key_id,
         check=lambda: still_there(request),
     )
 

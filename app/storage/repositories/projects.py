@@ -10,9 +10,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError, NotFoundError
 from app.records.fields import made_of
+from app.records.places import Places
 from app.records.projects import Limits, Project, Retention
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.revisions import require_revision
+from app.storage.room import places
 from app.storage.rows.projects import ProjectRow
 from app.storage.scoping import of_opened
 
@@ -113,6 +115,15 @@ class ProjectRepository:
 
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
+
+    async def places(self, limit: str, key_id: str | None) -> Places | None:
+        """What the project that is acted for may have of something; None: as much as there is.
+
+        Args:
+            limit: Name among its limits.
+            key_id: Who asks.
+        """
+        return await places(self._db, limit, key_id)
 
     async def add(self, project: Project) -> Project:
         """Store a new project.
