@@ -15,6 +15,7 @@ from app.records.audit import AuditFilter
 from app.services.projects import ProjectService
 from app.storage.database import Database
 from app.storage.paging import PageRequest
+from tests.api.by_hand import answered
 from tests.api.conftest import Client
 from tests.api.test_projects import Member, bank_made, posted
 from tests.databases import libpq
@@ -35,6 +36,7 @@ async def test_each_change_stands_in_the_trail_once_with_its_key_and_request(
     await client.patch("/v1/banks/exam", json={"description": "x"}, headers=head)
     manual = {"mode": "manual", "bank": "exam", "stopping": {"max_items": 2}}
     session = await posted(client, "/v1/sessions", manual)
+    await answered(client, session["id"], {"response": "x"})
     await client.post(f"/v1/sessions/{session['id']}:cancel")
     key = await posted(client, "/v1/api-keys", {"name": "k", "scopes": ["read"]})
     await client.delete(f"/v1/api-keys/{key['id']}")
@@ -47,17 +49,19 @@ async def test_each_change_stands_in_the_trail_once_with_its_key_and_request(
         ("import_into_bank", "/v1/banks/exam/imports"),
         ("update_bank", "/v1/banks/exam"),
         ("create_session", "/v1/sessions"),
+        ("answer_item", f"/v1/sessions/{session['id']}/responses"),
         ("cancel_session", f"/v1/sessions/{session['id']}:cancel"),
         ("create_api_key", "/v1/api-keys"),
         ("revoke_api_key", f"/v1/api-keys/{key['id']}"),
     ]
     assert all(bank["id"] in entry["resources"] for entry in entries[:3])
     assert entries[2]["request_id"] == "mine-1"
-    assert session["id"] in entries[3]["resources"]
-    assert key["id"] in entries[5]["resources"]
+    assert all(session["id"] in entry["resources"] for entry in entries[3:6])
+    assert key["id"] in entries[6]["resources"]
     assert {entry["key_id"] for entry in entries} == {bank["created_by"]}
     assert [entry["action"] for entry in await trail(client, f"&resource={session['id']}")] == [
         "create_session",
+        "answer_item",
         "cancel_session",
     ]
     exported = (await client.get("/v1/audit/export")).text.splitlines()

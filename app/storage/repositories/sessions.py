@@ -221,6 +221,8 @@ class SessionRepository(LeasedRepository[SessionRecord]):
         for error in found:
             if error is not None:
                 raise error
+        for one in steps:
+            note_change(self._db, one)
 
     async def advance_each(
         self, steps: Sequence[tuple[str, int, Advance]]
