@@ -137,6 +137,8 @@ def import_bank(
         flags = dry_run or provisional
         if any(value is not None for value in (*others, allow, keep, difficulty)) or flags:
             raise InvalidInputError("--bundle brings all of a bank along: leave the rest out.")
+    elif items is None and parameters is None and not provisional:
+        raise InvalidInputError("Give --items, --parameters or both, or --bundle; got neither.")
     if named is None:
         # Files of any size come in where the database is; whoever sends them needs none of this.
         from app.cli.local_imports import import_bundle, import_files

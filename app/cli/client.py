@@ -95,9 +95,9 @@ class ApiClient:
     ) -> None:
         await self._http.aclose()
 
-    async def get(self, path: str) -> dict[str, Any]:
-        """GET a JSON object."""
-        return await self._send("GET", path)
+    async def get(self, path: str, *, options: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """GET a JSON object; `options` as those of `post`."""
+        return await self._send("GET", path, options=options)
 
     async def text(self, path: str) -> str:
         """GET a page."""
@@ -120,12 +120,7 @@ class ApiClient:
                 their words.
             patient: Wait for the answer for as long as it takes.
         """
-        try:
-            return await self._send("POST", path, body, patient=patient)
-        except ApiError as error:
-            if not options:
-                raise
-            raise error.told(options) from None
+        return await self._send("POST", path, body, options=options, patient=patient)
 
     async def patch(
         self, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]
@@ -195,9 +190,20 @@ class ApiClient:
                 await asyncio.sleep(_POLL_S)
 
     async def _send(
-        self, method: str, path: str, body: dict[str, Any] | None = None, *, patient: bool = False
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        patient: bool = False,
     ) -> dict[str, Any]:
-        answer = await self._answer(method, path, body, patient=patient)
+        try:
+            answer = await self._answer(method, path, body, patient=patient)
+        except ApiError as error:
+            if not options:
+                raise
+            raise error.told(options) from None
         document = _object(answer)
         if document is None:
             raise self._no_sextant(method, path, answer.status_code)

@@ -23,7 +23,8 @@ def command(
 ) -> None:
     """Show the latest result of each endpoint on a bank, best first; ties stay ties."""
     path = f"/v1/banks/{quote(bank, safe='')}/leaderboard?confidence={confidence}"
-    found = asked(server, server_key, lambda client: client.get(path))
+    options = {"/query/confidence": "--confidence"}
+    found = asked(server, server_key, lambda client: client.get(path, options=options))
     write_json(json, found)
     if json == "-":
         return

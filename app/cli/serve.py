@@ -33,7 +33,8 @@ def command(
         str | None, typer.Option(help="Address to listen on; SEXTANT_HOST, else 127.0.0.1.")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="TCP port, 0 for a free one; SEXTANT_PORT, else 8000.")
+        int | None,
+        typer.Option(min=0, max=65535, help="TCP port, 0 for a free one; SEXTANT_PORT, else 8000."),
     ] = None,
     worker: Annotated[
         bool, typer.Option(help="Run sessions in this process too; others may run them as well.")

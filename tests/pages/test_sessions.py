@@ -67,6 +67,7 @@ async def test_a_test_by_hand_from_its_first_question_to_its_report(
     first = (await browser.get(path)).text
     assert "None was asked yet" not in first
     assert "told from five marked answers on" in first
+    assert "not begun" not in first
     for n in range(1, N_ITEMS):
         shown = await answer(browser, path, ANSWER)
         assert f"{n} marked, 1 awaited" in shown
