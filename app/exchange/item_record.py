@@ -368,7 +368,7 @@ def _right_option(answer: object, choices: tuple[str, ...]) -> str | None:
         answer = answer.strip()
         if answer in choices:
             return answer
-        if len(answer) == 1 and "A" <= answer.upper() <= "Z":
+        if re.fullmatch("[A-Za-z]", answer):
             answer = ord(answer.upper()) - ord("A")
         elif re.fullmatch(r"[0-9]{1,2}", answer):
             answer = int(answer)

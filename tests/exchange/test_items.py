@@ -271,6 +271,13 @@ def test_a_message_of_an_unknown_role_is_a_fault(role: object) -> None:
     assert caught.value.problems[0].pointer == "/messages"
 
 
+@pytest.mark.parametrize("answer", ["ß", "ǰ", "ﬁ", "ſ", "½", "٣"])
+def test_a_sign_that_only_resembles_a_letter_names_no_option(answer: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        parse_item({"key": "q", "prompt": "p", "choices": list("wxyz"), "target": answer})
+    assert "a letter A-D" in caught.value.problems[0].detail
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
