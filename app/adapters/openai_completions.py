@@ -108,7 +108,9 @@ class OpenAICompletions(OpenAICompatible):
         if reply.status >= 300:
             complaint = self.endpoint.complaint(reply)
             error = self.endpoint.failure(reply, complaint)
-            if isinstance(error, EndpointRejectedError) and "logprobs" in complaint.words.lower():
+            words = complaint.words.lower()
+            # Servers name the field that they do not know: `echo`, `logprobs`, `prompt_logprobs`.
+            if isinstance(error, EndpointRejectedError) and ("logprobs" in words or way in words):
                 raise self._mute(f" It says: {error.detail}") from error
             raise error
         answered = self._answered(reply)

@@ -165,10 +165,11 @@ async def test_on_many_items_the_same_options_are_chosen(
     await compare(teller("openai_completions", "vllm"), llama, items(120, seed=2))
 
 
+@pytest.mark.parametrize("behaviour", ["vllm_only", "no_echo"])
 async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
-    teller: Callable[[str, str], TellsLikelihoods], echo: tuple[EchoLlama, str]
+    teller: Callable[[str, str], TellsLikelihoods], echo: tuple[EchoLlama, str], behaviour: str
 ) -> None:
-    examinee = teller("openai_completions", "vllm_only")
+    examinee = teller("openai_completions", behaviour)
     for _ in range(2):
         await examinee.likelihood(LikelihoodRequest(context="One, two,", continuation=" three"))
     ways = [{"echo", "prompt_logprobs"} & call.keys() for call in echo[0].calls]

@@ -125,6 +125,8 @@ class EchoLlama:
         if behaviour == "refuses" and asked:
             words = f"{', '.join(sorted(asked))} with logprobs: extra fields not permitted"
             return JSONResponse({"error": {"message": words, "code": 400}}, 400)
+        if behaviour == "no_echo" and "echo" in asked:
+            return JSONResponse({"error": {"message": "echo is not supported", "code": 400}}, 400)
         if behaviour == "vllm_only":  # knows its own field alone, and ignores what it does not know
             body.pop("echo", None)
         if behaviour == "ignores":
