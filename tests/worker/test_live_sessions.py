@@ -18,7 +18,7 @@ QUICK = RetryPolicy(max_attempts=3, base_s=0.01, cap_s=0.02)
 
 
 def model_at(url: str, **settings: Any) -> EndpointSpec:
-    given = {"kind": "openai_chat", "model": "m", "base_url": url, "retry": QUICK, "timeout_s": 60.0}
+    given = {"kind": "openai_chat", "model": "m", "base_url": url, "retry": QUICK, "timeout_s": 60}
     return EndpointSpec(settings=EndpointSettings(**{**given, **settings}))
 
 
