@@ -63,11 +63,16 @@ class NewItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(NewItem):
-    """A stored item."""
+    """A stored item.
+
+    Attributes:
+        created_by: The API key that made it; None: the command line, or nobody noted it.
+    """
 
     bank_id: str
     content_hash: str
     revision: int
+    created_by: str | None
     created_at: datetime
 
 

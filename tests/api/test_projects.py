@@ -347,6 +347,10 @@ async def test_a_key_of_all_projects_works_in_the_one_it_names(
     given = {"items": {"content": ITEMS}, "parameters": {"content": NUMBERS}}
     made = await posted(member, "/v1/banks/a/imports", given)
     assert made["version"]["created_by"] == theirs.key_id
+    more = {"key": "new", "prompt": "?", "target": "x"}
+    assert (await posted(member, "/v1/banks/a/items", more))["created_by"] == theirs.key_id
+    items = (await member.get("/v1/banks/a/items")).json()["data"]
+    assert {item["created_by"] for item in items} == {theirs.key_id}
     there = {"Sextant-Project": "theirs"}
     assert (await client.get("/v1/banks/a")).status_code == 404
     assert (await client.get("/v1/banks/a", headers=there)).json()["id"] == bank["id"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints
 
 from app.api.schemas.banks import ScorerModel
-from app.api.schemas.common import ABSENT, FieldError, Input, Output, Text
+from app.api.schemas.common import ABSENT, MADE_BY, FieldError, Input, Output, Text
 from app.api.schemas.versions import Key
 from app.exchange.item_record import MAX_CHOICES, MAX_TAGS, MAX_TOKENS, ItemRecord, parse_item
 from app.records.banks import Item
@@ -127,6 +127,7 @@ class ItemRead(Output):
         description="SHA-256 of question, options and targets; null where they are withheld."
     )
     revision: int
+    created_by: str | None = Field(description=MADE_BY)
     created_at: datetime
 
     @classmethod

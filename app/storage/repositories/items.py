@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, literal_column, null, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.acting import maker
 from app.errors import InvalidStateError, NotFoundError
 from app.items import ItemContent
 from app.records.banks import Item, ItemOutline, NewItem
@@ -21,10 +22,10 @@ from app.storage.scoping import of_opened
 
 _ADD_ITEMS = text("""
     INSERT INTO items (id, bank_id, key, content, scorer, tags, group_key,
-                       expected_tokens_in, expected_tokens_out, content_hash)
+                       expected_tokens_in, expected_tokens_out, content_hash, created_by)
     SELECT * FROM jsonb_to_recordset(CAST(:records AS jsonb)) AS r(
         id text, bank_id text, key text, content jsonb, scorer jsonb, tags text[], group_key text,
-        expected_tokens_in int, expected_tokens_out int, content_hash text)
+        expected_tokens_in int, expected_tokens_out int, content_hash text, created_by text)
 """).execution_options(**of_opened("the bank, which is locked"))
 
 _FILL_ITEMS = text("""
@@ -244,4 +245,5 @@ def _stored(bank_id: str, item: NewItem) -> dict[str, Any]:
         "expected_tokens_in": item.expected_tokens_in,
         "expected_tokens_out": item.expected_tokens_out,
         "content_hash": item.content.content_hash,
+        "created_by": maker(),
     }

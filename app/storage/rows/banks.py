@@ -63,6 +63,7 @@ class ItemRow(Base):
     #: Sessions that were given the item while it was in pretest: the rarest comes next.
     pretest_sessions: Mapped[int] = mapped_column(server_default=text("0"))
     revision: Mapped[int] = mapped_column(server_default=text("1"))
+    created_by: Mapped[str | None]
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
 
 
