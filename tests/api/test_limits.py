@@ -77,11 +77,15 @@ def test_one_key_leaves_the_others_of_its_project_a_part_of_the_rate() -> None:
 async def test_a_project_is_held_to_its_limits(client: Client) -> None:
     await bank_made(client, "exam")
     head = {"If-Match": '"1"'}
-    limits = {"limits": {"open_sessions": 1, "requests_per_s": 0.5}}
+    limits = {"limits": {"open_sessions": 1, "event_streams": 0, "requests_per_s": 0.5}}
     await client.patch("/v1/projects/default", json=limits, headers=head)
     session = await posted(client, "/v1/sessions", MANUAL)
     refused = await client.post("/v1/sessions", json=MANUAL)
     assert (refused.status_code, refused.json()["code"]) == (429, "too_many_sessions")
+    stream = {"Accept": "text/event-stream"}
+    refused = await client.get(f"/v1/sessions/{session['id']}/events", headers=stream)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+    assert "Project 'default'" in refused.json()["detail"]
     await client.post(f"/v1/sessions/{session['id']}:cancel")
     await posted(client, "/v1/sessions", MANUAL)
     answers = [await client.get("/v1/banks") for _ in range(6)]
