@@ -14,6 +14,7 @@ from typing_extensions import override
 from app.reports.document import CONTENT_SECURITY_POLICY
 
 _TYPES = {"json": "application/json", "html": "text/html", "csv": "text/csv"}
+_READABLE = (_TYPES["json"], "application/octet-stream", "text/")
 
 
 def attachment(name: str) -> str:
@@ -68,7 +69,13 @@ def html_page(page: str) -> HTMLResponse:
 
 
 def file_responses(media_types: Iterable[str]) -> dict[int | str, dict[str, Any]]:
-    """OpenAPI `responses` of a route that answers with a file of one of these types."""
+    """OpenAPI `responses` of a route that answers with a file of one of these types.
+
+    Generated clients read JSON, text and octets, and leave out a route with nothing of these.
+    """
+    types = list(dict.fromkeys(media_types))
+    if not any(one.startswith(_READABLE) for one in types):
+        types.insert(0, "application/octet-stream")
     return {
         200: {
             "description": "The file.",
@@ -84,7 +91,7 @@ def file_responses(media_types: Iterable[str]) -> dict[int | str, dict[str, Any]
                     if media_type == _TYPES["json"]
                     else {"type": "string", "format": "binary"}
                 }
-                for media_type in dict.fromkeys(media_types)
+                for media_type in types
             },
         }
     }

@@ -44,6 +44,9 @@ async def test_unknown_scorers_and_wrong_parameters_are_clear_problems(client: C
     wrong = await client.post("/v1/scorers/numeric:test", json=trial | {"params": {"tolerence": 1}})
     assert wrong.status_code == 422
     assert wrong.json()["errors"][0]["pointer"] == "/params/tolerence"
+    trial = {"item": {**ITEM, "target": 4}, "answer": "4"}
+    number = await client.post("/v1/scorers/numeric:test", json=trial)
+    assert number.json()["detail"] == "/item/target/0: expected a text, got a number"
 
 
 async def test_a_judge_is_really_called_by_a_key_that_may_run(

@@ -9,6 +9,7 @@ from fastapi import Depends, Query
 from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime
 
+from app.api.downloads import file_responses
 from app.api.errors import errors
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
@@ -57,12 +58,7 @@ async def list_audit(page: Paging, wanted: Wanted, audit: Audit) -> ListRead[Aud
 @router.get(
     "/export",
     response_class=StreamingResponse,
-    responses={
-        200: {
-            "content": {"application/x-ndjson": {"schema": {"type": "string"}}},
-            "description": "A line of JSON for each change, the oldest first.",
-        }
-    },
+    responses=file_responses(["application/x-ndjson"]),
 )
 async def export_audit(wanted: Wanted, audit: Audit) -> StreamingResponse:
     """The same as a file of JSON lines, all of it."""

@@ -50,9 +50,6 @@ from app.reports.version.page import render
 
 router = make_router("/banks", tag="banks")
 
-#: What a bundle comes as; generated clients know how to read only the first one.
-_BUNDLE_TYPES = ("application/octet-stream", "application/x-ndjson")
-
 
 @router.post(
     "/{bank}/versions",
@@ -242,7 +239,7 @@ async def get_drift(
     "/{bank}/versions/{version}/bundle",
     dependencies=[caller("read")],
     response_class=StreamingResponse,
-    responses={**file_responses(_BUNDLE_TYPES), **errors(InvalidStateError)},
+    responses={**file_responses(["application/x-ndjson"]), **errors(InvalidStateError)},
 )
 async def export_bundle(bank: BankRef, version: VersionRef, bundles: BundlesDep) -> Response:
     """A version with all that belongs to it as one file: `POST /v1/banks:import` reads it back.

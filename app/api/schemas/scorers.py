@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 
 from app.api.schemas.common import Input, Output, Text
 from app.items import Answer, FinishReason, ItemContent, Outcome
@@ -46,7 +46,12 @@ class ScorerList(Output):
     data: list[ScorerRead]
 
 
+def _as_list(value: object) -> object:
+    return value if isinstance(value, list) else [value]
+
+
 _Accepted = Annotated[Text, Field(max_length=10_000)]
+_Several = Annotated[list[_Accepted], Field(min_length=1, max_length=100)]
 
 
 class MarkedItem(Input):
@@ -56,7 +61,9 @@ class MarkedItem(Input):
     choices: Annotated[
         list[Annotated[Text, Field(min_length=1, max_length=10_000)]], Field(max_length=26)
     ] = Field(default_factory=list)
-    target: _Accepted | Annotated[list[_Accepted], Field(min_length=1, max_length=100)] = Field(
+    target: Annotated[
+        _Several, BeforeValidator(_as_list, json_schema_input_type=_Accepted | _Several)
+    ] = Field(
         description="Accepted answer, or several; for multiple choice the full text of each right "
         "option."
     )
@@ -66,7 +73,7 @@ class MarkedItem(Input):
         return ItemContent(
             prompt=self.prompt,
             choices=tuple(self.choices),
-            target=(self.target,) if isinstance(self.target, str) else tuple(self.target),
+            target=tuple(self.target),
         )
 
 
