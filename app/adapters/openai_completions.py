@@ -100,7 +100,9 @@ class OpenAICompletions(OpenAICompatible):
     @override
     def exact(self, request: CompletionRequest | LikelihoodRequest) -> ExactRequest:
         if isinstance(request, LikelihoodRequest):
-            return ExactRequest(self.endpoint.url, self._likelihood_body(request, self._ways()[0]))
+            # One for all ways: kept answers are found by it, also before a way is known to fail.
+            first = next(iter(_PROMPT_LOGPROBS))
+            return ExactRequest(self.endpoint.url, self._likelihood_body(request, first))
         return super().exact(request)
 
     async def _likelihood(self, request: LikelihoodRequest, way: str) -> Likelihood:

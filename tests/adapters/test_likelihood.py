@@ -15,6 +15,7 @@ from app.adapters import EndpointConfig, Transport, build
 from app.adapters.likelihood import (
     LikelihoodRequest,
     PromptToken,
+    ShowsRequests,
     TellsLikelihoods,
     continuation_logprob,
     most_tokens,
@@ -170,8 +171,12 @@ async def test_a_server_without_echo_is_asked_its_own_way_from_then_on(
     teller: Callable[[str, str], TellsLikelihoods], echo: tuple[EchoLlama, str], behaviour: str
 ) -> None:
     examinee = teller("openai_completions", behaviour)
+    assert isinstance(examinee, ShowsRequests)
+    request = LikelihoodRequest(context="One, two,", continuation=" three")
+    exact = examinee.exact(request)
     for _ in range(2):
-        await examinee.likelihood(LikelihoodRequest(context="One, two,", continuation=" three"))
+        await examinee.likelihood(request)
+    assert examinee.exact(request) == exact  # kept answers are found again by it
     ways = [{"echo", "prompt_logprobs"} & call.keys() for call in echo[0].calls]
     assert ways == [{"echo"}, {"prompt_logprobs"}, {"prompt_logprobs"}]
 
