@@ -31,8 +31,9 @@ class SafeConsole(Console):
     """Shows texts of servers and models as text: none of it reaches the terminal as a command."""
 
     def __init__(self, *, file: IO[str] | None = None, stderr: bool = False) -> None:
-        # Square brackets are text: names of models, items and files may hold them.
-        super().__init__(file=file, stderr=stderr, highlight=False, markup=False)
+        # Square brackets and words between colons are text: names of models, items and files may
+        # hold them.
+        super().__init__(file=file, stderr=stderr, highlight=False, markup=False, emoji=False)
         if not self.is_terminal:
             self.width = _PIPE_COLUMNS
 

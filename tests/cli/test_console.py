@@ -81,3 +81,13 @@ def test_a_phase_that_lasts_is_told_once(capsys: pytest.CaptureFixture[str]) -> 
         progress.tell({"phase": "fetching", "file": "f", "bytes": done, "of_bytes": 100})
     told = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in told] == ["joining", "writing", *["fetching f"] * 3]
+
+
+def test_a_word_between_colons_is_no_picture() -> None:
+    shown = io.StringIO()
+    terminal = console.SafeConsole(file=shown)
+    table = Table()
+    table.add_row("item:x:1")
+    terminal.say("found 'root:x:0'")
+    terminal.print("root:smile:0", table)
+    assert all(text in shown.getvalue() for text in ("root:x:0", "root:smile:0", "item:x:1"))
