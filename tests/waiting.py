@@ -10,7 +10,7 @@ _LAST_PAUSE_S = 0.5
 
 
 @asynccontextmanager
-async def waiting(limit_s: float = 60) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+async def waiting(limit_s: float = 240) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """The pauses of a loop that looks again and again whether something has happened.
 
     Whoever looks takes processor time from what it waits for, so that each pause is a tenth of the

@@ -238,7 +238,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
         await asyncio.Event().wait()
 
     kind = {"content-type": "application/json"}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         response = await client.post("/v1/banks", content=drip(), headers=kind)
     assert_problem(response, 408, "request_timeout")
 

@@ -74,7 +74,7 @@ async def place(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
     """What came until the server ended the connection."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         try:
             return await reader.read(-1)
         except ConnectionError:

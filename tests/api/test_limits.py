@@ -290,7 +290,7 @@ async def test_a_deletion_goes_on_beside_the_removal_of_what_is_too_old(
     kept = await client.patch("/v1/projects/default", json=days, headers={"If-Match": '"1"'})
     assert kept.status_code == 200, kept.text
     with acting_for(EVERYBODY):
-        async with asyncio.timeout(60), database.unit_of_work() as uow:
+        async with asyncio.timeout(240), database.unit_of_work() as uow:
             deleting = await uow.driver_connection()
             await deleting.execute("UPDATE sessions SET finished_at = now() - interval '31 days'")
             await deleting.commit()

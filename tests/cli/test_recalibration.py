@@ -71,7 +71,7 @@ def test_drift_is_shown_and_versions_are_made(run: Run, tmp_path: Path) -> None:
     assert found["settings"]["filters"]["greatest_mean"] == 0.95
 
     again = sextant("publish", found["id"], "--bank", "anew", "--json", "-")
-    assert json.loads(again.stdout)["number"] == 2, again.output
+    assert json.loads(again.stdout)["number"] == 1, again.output
     linked = sextant("start", "live", "--link-to", "nothing")
     assert "There is no bank 'nothing'" in linked.stderr
     assert "--model: expected '1pl'" in sextant("start", "live", "--model", "9pl").stderr

@@ -69,7 +69,7 @@ async def _calibrated(base: str, secret: str) -> str:
 
 async def _until(page: Page, there: str) -> None:
     """Load the page again by its own link until something stands there."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not await page.locator(there).count():
             await page.click("noscript a:text('Load again')")
 

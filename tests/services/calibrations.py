@@ -43,7 +43,7 @@ async def imported(services: Services, text: str, name: str = "answers") -> Resp
 
 
 async def ended(
-    services: Services, calibration_id: str, *statuses: str, limit_s: float = 60
+    services: Services, calibration_id: str, *statuses: str, limit_s: float = 240
 ) -> CalibrationRecord:
     """The calibration once it has one of these states (default: ended)."""
     wanted = statuses or ENDED

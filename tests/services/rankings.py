@@ -23,7 +23,7 @@ def contest(*thetas: float, **changes: Any) -> RankingSpec:
     return RankingSpec(**{**given, **changes})
 
 
-async def ranked(services: Services, ranking_id: str, limit_s: float = 60) -> RankingRecord:
+async def ranked(services: Services, ranking_id: str, limit_s: float = 240) -> RankingRecord:
     """The ranking once it has ended."""
     async with waiting(limit_s) as pause:
         while True:

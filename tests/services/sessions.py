@@ -47,7 +47,7 @@ def spec(**changes: Any) -> SessionSpec:
 
 
 async def until(
-    services: Services, session_id: str, *statuses: str, limit_s: float = 60
+    services: Services, session_id: str, *statuses: str, limit_s: float = 240
 ) -> SessionRecord:
     """The session once it has one of these states (default: ended)."""
     wanted = statuses or ENDED

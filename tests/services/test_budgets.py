@@ -92,7 +92,7 @@ async def test_parallel_calls_of_two_processes_never_take_more_than_there_is(
 
     try:
         processes = [Budgets(database), Budgets(beside)]
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             await asyncio.gather(*(ask(processes[n % 2]) for n in range(8)))
         for budgets in processes:
             await budgets.close()
@@ -226,7 +226,7 @@ async def test_a_call_that_ends_while_others_are_settled_is_settled_by_itself(
     await call(budgets, who)
     assert budgets._settling is not None
     go_on.set()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         await (budgets.close() if stops else budgets._settling)
     assert (await today(database)).usd == pytest.approx(0.4)
 

@@ -63,7 +63,7 @@ async def waiting(
     task: asyncio.Future[Any], connection: psycopg.AsyncConnection[tuple[object, ...]]
 ) -> None:
     """Wait until somebody waits for a row, which is to be this task."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             if task.done():
                 await task

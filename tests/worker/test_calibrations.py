@@ -42,7 +42,7 @@ def processes_of(worker_pid: int) -> list[int]:
 
 async def halted(worker_pid: int) -> int:
     """The process that calibrates for a worker, as soon as there is one; halted."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             if found := processes_of(worker_pid):
                 os.kill(found[0], signal.SIGSTOP)
@@ -60,7 +60,7 @@ def is_running(pid: int) -> bool:
 
 async def gone(pid: int) -> None:
     """Wait for the end of a process."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             if not is_running(pid):
                 return

@@ -55,7 +55,7 @@ async def test_an_installed_bank_is_asked_with_its_five_examples(
         sampling = GenerationParams(temperature=1.0, seed=1)
         endpoint = model_at(f"{url}/v1", timeout_s=120.0, sampling=sampling)
         created = await working.sessions.create(spec(bank="gsm8k", plan=plan, endpoint=endpoint))
-        ended = await until(working, created.id, limit_s=240)
+        ended = await until(working, created.id)
         rows = await working.sessions.responses(created.id)
 
     assert ended.status == "completed", (ended.stop_detail, ended.summary["outcomes"])

@@ -100,7 +100,7 @@ async def test_a_session_survives_twenty_killed_workers(
             current.__exit__(None, None, None)
             current, process = standby, following
             kills += 1
-        ended = await until(services, created.id, limit_s=240)
+        ended = await until(services, created.id)
     finally:
         current.__exit__(None, None, None)
 

@@ -164,7 +164,7 @@ async def test_sessions_run_on_while_everything_is_replaced(
 
         asked = []
         for each in ids:
-            record = await until(services, each, limit_s=240)
+            record = await until(services, each)
             assert record.status == "completed", record.failure
             rows = await services.sessions.responses(each)
             assert sorted(row.arrival or 0 for row in rows) == list(range(1, N_ITEMS + 1))
