@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 import httpx2
 import pytest
 from fastapi import FastAPI
+from pydantic import ValidationError
 from sqlalchemy import text
 
 from app.acting import DEFAULT_PROJECT, EVERYBODY, acting_for
 from app.api.rates import let_in
+from app.api.schemas.projects import ProjectLimits
 from app.errors import TooManyRequestsError
 from app.main import create_app
 from app.records.projects import Limits, Project
@@ -347,3 +349,11 @@ async def test_what_a_project_stores_is_counted_and_held_to_its_limit(client: Cl
     await client.delete(f"/v1/response-sets/{answer_sets['id']}", headers=head)
     assert await stored() == items
     assert (await client.post("/v1/banks/exam/items", json=more)).status_code == 409
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    """JSON Schema counts 5.0 among the integers."""
+    assert ProjectLimits.model_validate({"open_sessions": 5.0}).open_sessions == 5
+    for wrong in (5.5, True, "5", -1.0):
+        with pytest.raises(ValidationError):
+            ProjectLimits.model_validate({"open_sessions": wrong})

@@ -49,6 +49,14 @@ MAX_LISTED: Final = 100
 MAX_FIELDS = 200
 
 
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+#: Behind the bounds of an integer, as JSON Schema knows it: 5.0 is one.
+WHOLE: Final = BeforeValidator(_whole)
+
+
 class Input(BaseModel):
     """Base of everything that comes in: strict types, no unknown fields, no NaN."""
 

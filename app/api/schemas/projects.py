@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from app.api.schemas.common import ABSENT, MADE_BY, Input, Name, Output, Text
+from app.api.schemas.common import ABSENT, MADE_BY, WHOLE, Input, Name, Output, Text
 from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.records.fields import shallow
 from app.records.projects import Limits, Project, Retention
 
-_Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
-_Days = Annotated[int, Field(ge=1, le=36_500)]
+_Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
+_Days = Annotated[int, Field(ge=1, le=36_500), WHOLE]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
 

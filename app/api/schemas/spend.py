@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from app.api.schemas.common import Output
+from app.api.schemas.common import WHOLE, Output
 from app.records.projects import Limits
 from app.records.spend import DaySpend
 from app.services.endpoints.budgets import Budget
@@ -26,6 +26,7 @@ TokensPerDay = Annotated[
         le=10**15,
         description="Tokens that calls may take in a day (UTC), prompts and answers together.",
     ),
+    WHOLE,
 ]
 
 
