@@ -13,7 +13,14 @@ from app.cli.client import ApiClient, ApiError
 from app.cli.connection import asked, given
 from app.cli.console import err, fail_clearly, out
 from app.cli.logins import target
-from app.cli.options import AskServerOption, DryRunOption, ServerKeyOption, file_option
+from app.cli.options import (
+    AllowOption,
+    AskServerOption,
+    DryRunOption,
+    KeepOption,
+    ServerKeyOption,
+    file_option,
+)
 from app.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -79,14 +86,8 @@ def import_bank(
     scale: Annotated[
         str | None, typer.Option(help="Theta scale that the parameters are linked to, if to any.")
     ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="Lint code that does not quarantine an item; may be given repeatedly."),
-    ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="Key of an item never to quarantine; may be given repeatedly."),
-    ] = None,
+    allow: AllowOption = None,
+    keep: KeepOption = None,
     from_version: Annotated[
         str | None,
         typer.Option(

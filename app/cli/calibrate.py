@@ -33,6 +33,13 @@ from app.cli.inputs import (
     load_scores,
     score_scale,
 )
+from app.cli.options import (
+    DimensionsOption,
+    FilteringOption,
+    NegativeSlopesOption,
+    PartitionSizeOption,
+    PriorsOption,
+)
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.multidimensional.knowledge import with_abilities
@@ -65,23 +72,10 @@ def command(
         ),
     ],
     model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
-    partition_size: Annotated[
-        int | None,
-        typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
-    ] = None,
-    filters: Annotated[
-        bool, typer.Option(help="Leave out items and examinees that say little.")
-    ] = True,
-    priors: Annotated[
-        bool, typer.Option(help="Weak priors, their spread learned; without: maximum likelihood.")
-    ] = True,
-    negative_slopes: Annotated[
-        bool | None,
-        typer.Option(
-            "--negative-slopes/--positive-slopes",
-            help="Let items fall with ability; by default if some do, which no filter has removed.",
-        ),
-    ] = None,
+    partition_size: PartitionSizeOption = None,
+    filters: FilteringOption = True,
+    priors: PriorsOption = True,
+    negative_slopes: NegativeSlopesOption = None,
     compare: Annotated[
         str, typer.Option(help="Families to calibrate as well and to compare: 1pl,2pl,3pl.")
     ] = "",
@@ -105,12 +99,7 @@ def command(
             "--moments", help="Continuous scores by the published closed forms, for comparison."
         ),
     ] = False,
-    dimensions: Annotated[
-        int | None,
-        typer.Option(
-            help="Of the models mirt and nested; by default what parallel analysis finds."
-        ),
-    ] = None,
+    dimensions: DimensionsOption = None,
     report_card: Annotated[
         bool,
         typer.Option(

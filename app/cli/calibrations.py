@@ -17,7 +17,20 @@ from app.cli.connection import (
 )
 from app.cli.console import err, fail_clearly, out, write_json
 from app.cli.logins import target
-from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
+from app.cli.options import (
+    AllowOption,
+    AskServerOption,
+    DimensionsOption,
+    FilteringOption,
+    KeepOption,
+    NegativeSlopesOption,
+    NotesOption,
+    PartitionSizeOption,
+    PriorsOption,
+    SameAsJsonOption,
+    ServerKeyOption,
+    ServerOption,
+)
 from app.cli.tables import number, show_facts, show_table, when
 from app.errors import InvalidInputError
 
@@ -62,29 +75,11 @@ def start(
         str | None,
         typer.Option(help="1pl, 2pl, 3pl, 4pl, continuous, mirt or nested; by default 2pl."),
     ] = None,
-    dimensions: Annotated[
-        int | None,
-        typer.Option(
-            help="Of the models mirt and nested; by default what parallel analysis finds."
-        ),
-    ] = None,
-    partition_size: Annotated[
-        int | None,
-        typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
-    ] = None,
-    filters: Annotated[
-        bool, typer.Option(help="Leave out items and examinees that say little.")
-    ] = True,
-    priors: Annotated[
-        bool, typer.Option(help="Weak priors, their spread learned; without: maximum likelihood.")
-    ] = True,
-    negative_slopes: Annotated[
-        bool | None,
-        typer.Option(
-            "--negative-slopes/--positive-slopes",
-            help="Let items fall with ability; by default if some do, which no filter has removed.",
-        ),
-    ] = None,
+    dimensions: DimensionsOption = None,
+    partition_size: PartitionSizeOption = None,
+    filters: FilteringOption = True,
+    priors: PriorsOption = True,
+    negative_slopes: NegativeSlopesOption = None,
     report_card: Annotated[
         bool,
         typer.Option(
@@ -150,15 +145,9 @@ def publish(
     bank: Annotated[
         str, typer.Option(help="Bank that gets the version; a new name makes a new bank.")
     ],
-    notes: Annotated[str, typer.Option(help="Kept with the version.")] = "",
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="Key of an item not to quarantine; may be given repeatedly."),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="Lint code that does not quarantine, such as misfit; repeatable."),
-    ] = None,
+    notes: NotesOption = "",
+    keep: KeepOption = None,
+    allow: AllowOption = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(

@@ -9,6 +9,12 @@ import typer
 #: An option that takes a file which is there.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
 
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Lint code that does not quarantine an item, such as misfit; may be given repeatedly."
+    ),
+]
 AskServerOption = Annotated[
     str | None,
     typer.Option(
@@ -17,9 +23,9 @@ AskServerOption = Annotated[
         "this machine, which is also called `local`.",
     ),
 ]
-EraseOption = Annotated[
-    bool,
-    typer.Option("--erase", help="For good, with all texts; refused while tests use it."),
+DimensionsOption = Annotated[
+    int | None,
+    typer.Option(help="Of the models mirt and nested; by default what parallel analysis finds."),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Say what would happen and write nothing.")
@@ -30,8 +36,16 @@ EndpointKeyOption = Annotated[
         envvar="SEXTANT_ENDPOINT_KEY", help="Key of the endpoint; better set by the variable."
     ),
 ]
+EraseOption = Annotated[
+    bool,
+    typer.Option("--erase", help="For good, with all texts; refused while tests use it."),
+]
 ExamineeOption = Annotated[
     str | None, typer.Option(help="Who answered, for files of one examinee.")
+]
+FilteringOption = Annotated[
+    bool,
+    typer.Option("--filters/--no-filters", help="Leave out items and examinees that say little."),
 ]
 FiltersOption = Annotated[
     list[str] | None, typer.Option("--filter", help="lm-eval filter to take.")
@@ -43,12 +57,28 @@ ItemCostsOption = Annotated[
     Path | None,
     file_option(help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost."),
 ]
+KeepOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Key of an item not to quarantine; may be given repeatedly."),
+]
 KindOption = Annotated[
     str, typer.Option(help="openai_chat, openai_completions, hf_endpoint or hf_tgi.")
 ]
 MetricsOption = Annotated[
     list[str] | None,
     typer.Option("--metric", help="Metric to take; of several, the first that a row has."),
+]
+NegativeSlopesOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--negative-slopes/--positive-slopes",
+        help="Let items fall with ability; by default if some do, which no filter has removed.",
+    ),
+]
+NotesOption = Annotated[str, typer.Option(help="Kept with the version.")]
+PartitionSizeOption = Annotated[
+    int | None,
+    typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
 ]
 PredictionOption = Annotated[
     Literal["combined", "design", "score-model", "p-irt"] | None,
@@ -63,6 +93,9 @@ PriceInputOption = Annotated[
 ]
 PriceOutputOption = Annotated[
     float | None, typer.Option(help="US dollars per million completion tokens.")
+]
+PriorsOption = Annotated[
+    bool, typer.Option(help="Weak priors, their spread learned; without: maximum likelihood.")
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")

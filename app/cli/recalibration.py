@@ -12,7 +12,15 @@ import typer
 from app.cli.client import ApiClient
 from app.cli.connection import asked, connected, given
 from app.cli.console import fail_clearly, out, write_json
-from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption, ServerOption
+from app.cli.options import (
+    AllowOption,
+    AskServerOption,
+    KeepOption,
+    NotesOption,
+    SameAsJsonOption,
+    ServerKeyOption,
+    ServerOption,
+)
 from app.cli.response_sets import there
 from app.cli.signals import run_until_signal
 from app.cli.tables import number, show_table
@@ -103,14 +111,8 @@ def recalibrate(
         str | None,
         typer.Option(help="Response model of new items; by default that of the version."),
     ] = None,
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(help="Key of an item not to quarantine; may be given repeatedly."),
-    ] = None,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(help="Lint code that does not quarantine, such as drift; repeatable."),
-    ] = None,
+    keep: KeepOption = None,
+    allow: AllowOption = None,
     unparsed: Annotated[
         Literal["wrong", "missing"] | None,
         typer.Option(
@@ -118,7 +120,7 @@ def recalibrate(
             "else as before."
         ),
     ] = None,
-    notes: Annotated[str, typer.Option(help="Kept with the version.")] = "",
+    notes: NotesOption = "",
     server: ServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
