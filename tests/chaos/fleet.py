@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
-from unittest.mock import patch
 
 import psycopg
 import psycopg.conninfo
@@ -26,7 +25,7 @@ from app.storage.embedded import EmbeddedPostgres
 from app.storage.migrate import upgrade
 from tests.chaos.clock import Clock
 from tests.chaos.proxy import Proxy
-from tests.servers.forked import Forked, preloaded
+from tests.servers.forked import Forked
 
 ROOT: Final = Path(__file__).parents[2]
 #: Of the file system that can be filled, where one can be mounted.
@@ -210,16 +209,12 @@ def small_disk(folder: Path, missing: dict[str, str]) -> Iterator[Path]:
 
 
 def _clock(stack: contextlib.AsyncExitStack, folder: Path, missing: dict[str, str]) -> Clock | None:
-    """A clock that all processes started from now on have, until the stack is closed."""
+    """A clock that all processes with its environment have, until the stack is closed."""
     try:
         clock = Clock(folder)
     except FileNotFoundError:
         missing["clock"] = "there is no C compiler"
         return None
-    with patch.dict(os.environ, clock.environment):
-        preloaded.cache_clear()
-        preloaded()  # whose children have its libraries, and so our clock
-    stack.callback(preloaded.cache_clear)
     # What a server is started with is the same for all; here it gets our clock.
     stack.callback(dict.update, embedded._ENVIRONMENT, dict(embedded._ENVIRONMENT))
     stack.callback(dict.clear, embedded._ENVIRONMENT)

@@ -8,19 +8,25 @@ takes the process id and then the exit code that come back. What a command does 
     python -m tests.servers.preloaded SOCKET        ends when its standard input does
 """
 
+import atexit
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
 import os
 import pkgutil
 import runpy
+import select
 import selectors
+import shutil
 import signal
 import socket
 import struct
 import sys
-from typing import Any
+import threading
+from pathlib import Path
+from typing import Any, NoReturn
 
 import app
 from app.cli import main as sextant
@@ -32,11 +38,13 @@ _BESIDE = ("alembic.command", "pyarrow.csv", "pyarrow.parquet", "scipy.optimize"
 
 def preload() -> None:
     """Load all that any command might."""
+    gc.disable()  # all of it stays
     for module in pkgutil.walk_packages(app.__path__, "app."):
         importlib.import_module(module.name)
     for name in _BESIDE:
         importlib.import_module(name)
     gc.freeze()
+    gc.enable()
 
 
 def serve(path: str) -> dict[str, Any] | None:
@@ -56,6 +64,8 @@ def serve(path: str) -> dict[str, Any] | None:
         while True:
             for key, _ in selector.select():
                 if key.fileobj == 0:
+                    if not _is_left(Path(path).parent):
+                        continue
                     for pid in running:
                         os.kill(pid, signal.SIGKILL)
                     return None
@@ -83,6 +93,18 @@ def serve(path: str) -> dict[str, Any] | None:
                     os.kill(key.data, wanted[0] if wanted else signal.SIGKILL)
                     if not wanted:
                         selector.unregister(key.fileobj)
+
+
+def _is_left(folder: Path) -> bool:
+    """Whether nobody holds the standard input open; then nobody can come any more, either."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        looked = select.poll()
+        looked.register(0, select.POLLIN)
+        if not any(event & select.POLLHUP for _, event in looked.poll(0)):
+            return False
+        shutil.rmtree(folder)
+        return True
 
 
 def _received(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
@@ -128,7 +150,27 @@ def run(command: list[str]) -> None:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-if __name__ == "__main__":
+def leave() -> NoReturn:
+    """End as Python does, but leave all that is loaded: taking it apart would copy it first."""
+    vars(threading)["_shutdown"]()  # what Python itself does first: it waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def main() -> None:
+    """Fork until nobody is left; in a child, do what was asked for."""
     preload()
-    if (asked := serve(sys.argv[1])) is not None:
+    if (asked := serve(sys.argv[1])) is None:
+        return
+    try:
         run(asked["command"])
+    except SystemExit as ended:
+        if ended.code not in (None, 0):
+            raise
+    leave()
+
+
+if __name__ == "__main__":
+    main()
