@@ -64,12 +64,14 @@ class Caller:
         project_id: Whose data the request reads and writes: the key's project, or the one that a
             key of all projects names.
         is_over_all: The key is of all projects.
+        requests_per_s: As many as the key may send by a limit of its own; None: any.
     """
 
     key_id: str
     scopes: frozenset[Scope]
     project_id: str = DEFAULT_PROJECT
     is_over_all: bool = False
+    requests_per_s: float | None = None
 
     def may(self, scope: Scope) -> bool:
         """Whether the key covers `scope`."""
@@ -88,6 +90,7 @@ def caller_of(key: ApiKey) -> Caller:
         key.scopes,
         project_id=key.project_id or DEFAULT_PROJECT,
         is_over_all=key.project_id is None,
+        requests_per_s=key.limits.requests_per_s,
     )
 
 

@@ -160,7 +160,7 @@ class IdempotencyAnswerLostError(ConflictError):
 
 
 class StorageFullError(ConflictError):
-    """The project stores as much as it may."""
+    """The project, or what the key made, takes as much as it may."""
 
     code = "storage_full"
 
@@ -322,7 +322,7 @@ class ScorerBudgetError(SextantError):
 
 
 class BudgetSpentError(SextantError):
-    """What a project or an endpoint may spend in a day does not last for another call.
+    """What a project, an endpoint or a key may spend in a day does not last for another call.
 
     Attributes:
         retry_after_s: Until there may be more.
@@ -364,7 +364,7 @@ class TooManyRequestsError(SextantError):
 
 
 class TooManySessionsError(SextantError):
-    """As many sessions are open as the project, or one key of several, may have."""
+    """As many sessions are open as the project or the key may have."""
 
     code = "too_many_sessions"
 

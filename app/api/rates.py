@@ -1,4 +1,4 @@
-"""How many requests of a project are let in, at one process."""
+"""How many requests of a project and of its keys are let in, at one process."""
 
 import math
 import time
@@ -27,24 +27,40 @@ class _Asked(NamedTuple):
 _scheduled: LRUCache[str, float] = LRUCache(_MOST_PROJECTS)
 #: Likewise those of one key, at its share of that pace.
 _of_keys: LRUCache[tuple[str, str], float] = LRUCache(_MOST_KEYS)
+#: Likewise those of one key, at a pace of its own.
+_own: LRUCache[str, float] = LRUCache(_MOST_KEYS)
 _asked: LRUCache[str, _Asked] = LRUCache(_MOST_PROJECTS)
 
 
-def let_in(project: Project, key_id: str, now: float | None = None) -> None:
+def let_in(
+    project: Project, key_id: str, own_rate: float | None = None, now: float | None = None
+) -> None:
     """Count a request.
 
     Args:
         project: Whose it is.
         key_id: Who sent it.
+        own_rate: How many the key may send a second; None: as many as its project lets it.
         now: The clock, seconds; by default the process's own.
 
     Raises:
-        TooManyRequestsError: It is one too many of its project, or of its key while others ask.
+        TooManyRequestsError: It is one too many of its key, of its project, or of its key while
+            others ask.
     """
-    rate = project.limits.requests_per_s
-    if rate is None:
-        return
     now = time.monotonic() if now is None else now
+    rate = project.limits.requests_per_s
+    if own_rate is not None:
+        ahead_s = _own.get(key_id, now) - now
+        early_s = _early_s(max(ahead_s, 0.0), own_rate)
+        if early_s > 1e-9:
+            raise _refusal("This key", own_rate, early_s)
+    if rate is not None:
+        _let_in_by_project(project, rate, key_id, now)
+    if own_rate is not None:  # once it is let in
+        _own[key_id] = max(_own.get(key_id, now), now) + 1 / own_rate
+
+
+def _let_in_by_project(project: Project, rate: float, key_id: str, now: float) -> None:
     key, fair = (project.id, key_id), rate * SHARE
     due, own_due = max(_scheduled.get(project.id, now), now), max(_of_keys.get(key, now), now)
     early_s, own_early_s = _early_s(due - now, rate), _early_s(own_due - now, fair)
@@ -52,14 +68,18 @@ def let_in(project: Project, key_id: str, now: float | None = None) -> None:
         own_early_s = 0.0
     if max(early_s, own_early_s) > 1e-9:
         whose = f"Project {project.name!r}" if early_s > 1e-9 else "One key of several that ask"
-        raise TooManyRequestsError(
-            f"{whose} may send {rate if early_s > 1e-9 else fair:g} requests a second, on average "
-            f"over {_OVER_S:g} s; more came.",
-            retry_after_s=max(early_s, own_early_s),
-        )
+        pace = rate if early_s > 1e-9 else fair
+        raise _refusal(whose, pace, max(early_s, own_early_s))
     _scheduled[project.id] = due + 1 / rate
     # What it was let in beyond its share while nobody else asked is not held against it for long.
     _of_keys[key] = min(own_due + 1 / fair, now + _OVER_S)
+
+
+def _refusal(whose: str, rate: float, early_s: float) -> TooManyRequestsError:
+    return TooManyRequestsError(
+        f"{whose} may send {rate:g} requests a second, on average over {_OVER_S:g} s; more came.",
+        retry_after_s=early_s,
+    )
 
 
 def _early_s(ahead_s: float, rate: float) -> float:

@@ -97,7 +97,7 @@ class ApiRoute(APIRoute):
             _refuse_nul_in_url(request)
             caller = await authenticate(request)
             project = await (await services(request)).projects.recent(caller.project_id)
-            let_in(project, caller.key_id)
+            let_in(project, caller.key_id, caller.requests_per_s)
             _refuse_unknown(request, known)
             body = Body(request, self._max_body_bytes, caller.key_id)
             try:

@@ -137,6 +137,12 @@ class ApiClient:
         document: dict[str, Any] = changed.json()
         return document
 
+    async def change(
+        self, path: str, change: dict[str, Any], *, options: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """PATCH what has no states of its own; `options` as of `post`."""
+        return await self._send("PATCH", path, change, options=options)
+
     async def delete(self, path: str, *, erase: bool = False) -> None:
         """DELETE what is as it was when it was last read: what changes meanwhile stays.
 

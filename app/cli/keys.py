@@ -1,5 +1,6 @@
 """`sextant keys`: who may call the API, and the key that encrypts secrets at rest."""
 
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -8,22 +9,38 @@ import typer
 
 from app.cli.connection import asked, given
 from app.cli.console import err, fail_clearly, out, write_json
-from app.cli.options import AskServerOption, SameAsJsonOption, ServerKeyOption
+from app.cli.limits import changes_of, show_limits
+from app.cli.options import (
+    AskServerOption,
+    EventStreamsOption,
+    OpenSessionsOption,
+    RequestsPerSOption,
+    SameAsJsonOption,
+    ServerKeyOption,
+    StoredBytesOption,
+    TokensPerDayOption,
+    UsdPerDayOption,
+)
 from app.cli.tables import show_table, when
 from app.records.api_keys import Scope
+from app.records.projects import Limits
 
-_COLUMNS = ["id", "name", "secret", "scopes", "project", "created", "expires", "last used", "state"]
+_COLUMNS = [
+    *("id", "name", "secret", "scopes", "project", "limits"),
+    *("created", "expires", "last used", "state"),
+]
 _STANDARD = [Scope.READ, Scope.RUN, Scope.BANKS_WRITE]
 _OPTIONS = {
     "/name": "NAME",
     "/scopes": "--scope",
     "/project": "--project",
     "/expires_at": "--expires",
+    **{f"/limits/{one.name}": f"--{one.name.replace('_', '-')}" for one in fields(Limits)},
 }
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Create, list and revoke API keys; rotate the secret key.",
+    help="Create, list, limit and revoke API keys; rotate the secret key.",
 )
 
 
@@ -46,15 +63,33 @@ def create(
         datetime | None,
         typer.Option(help="When it ends, UTC.", formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]),
     ] = None,
+    usd_per_day: UsdPerDayOption = None,
+    tokens_per_day: TokensPerDayOption = None,
+    stored_bytes: StoredBytesOption = None,
+    requests_per_s: RequestsPerSOption = None,
+    open_sessions: OpenSessionsOption = None,
+    event_streams: EventStreamsOption = None,
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
-    """Create a key. Its secret is printed once, alone on stdout."""
+    """Create a key. Its secret is printed once, alone on stdout.
+
+    Limits are of what its project may use: absent or 0, as much as that leaves it.
+    """
+    limits = changes_of(
+        requests_per_s=requests_per_s,
+        open_sessions=open_sessions,
+        event_streams=event_streams,
+        usd_per_day=usd_per_day,
+        tokens_per_day=tokens_per_day,
+        stored_bytes=stored_bytes,
+    )
     body = given(
         name=name,
         scopes=scope or _STANDARD,
         project=project,
         expires_at=expires and expires.replace(tzinfo=UTC).isoformat(),
+        limits=limits or None,
     )
     key = asked(
         server, server_key, lambda client: client.post("/v1/api-keys", body, options=_OPTIONS)
@@ -83,14 +118,46 @@ def list_keys(
 
 @app.command()
 @fail_clearly
+def limit(
+    key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
+    usd_per_day: UsdPerDayOption = None,
+    tokens_per_day: TokensPerDayOption = None,
+    stored_bytes: StoredBytesOption = None,
+    requests_per_s: RequestsPerSOption = None,
+    open_sessions: OpenSessionsOption = None,
+    event_streams: EventStreamsOption = None,
+    server: AskServerOption = None,
+    server_key: ServerKeyOption = None,
+) -> None:
+    """Set what a key may use of its project's, 0 for as much as that leaves it. Prints all limits.
+
+    Other limits stay. Those of a revoked key hold for what it left running.
+    """
+    limits = changes_of(
+        requests_per_s=requests_per_s,
+        open_sessions=open_sessions,
+        event_streams=event_streams,
+        usd_per_day=usd_per_day,
+        tokens_per_day=tokens_per_day,
+        stored_bytes=stored_bytes,
+    )
+    changed = asked(
+        server,
+        server_key,
+        lambda client: client.change(_path(key_id), {"limits": limits}, options=_OPTIONS),
+    )
+    show_limits(changed["limits"])
+
+
+@app.command()
+@fail_clearly
 def revoke(
     key_id: Annotated[str, typer.Argument(help="Id of the key, key_...")],
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
     """Revoke a key: it is refused from now on."""
-    path = f"/v1/api-keys/{quote(key_id, safe='')}"
-    asked(server, server_key, lambda client: client.remove(path))
+    asked(server, server_key, lambda client: client.remove(_path(key_id)))
     err.say(f"Revoked {key_id}.")
 
 
@@ -138,6 +205,10 @@ def rotate_secret() -> None:
         raise typer.Exit(1)
 
 
+def _path(key_id: str) -> str:
+    return f"/v1/api-keys/{quote(key_id, safe='')}"
+
+
 def _row(key: dict[str, Any]) -> tuple[str, ...]:
     ended = key["expires_at"] and datetime.fromisoformat(key["expires_at"]) <= datetime.now(UTC)
     return (
@@ -146,6 +217,8 @@ def _row(key: dict[str, Any]) -> tuple[str, ...]:
         f"{key['prefix']}...",
         ",".join(key["scopes"]),
         key["project_id"] or "all",
+        " ".join(f"{name}={most}" for name, most in key["limits"].items() if most is not None)
+        or "-",
         when(key["created_at"]),
         when(key["expires_at"]),
         when(key["last_used_at"]),

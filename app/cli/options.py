@@ -40,6 +40,7 @@ EraseOption = Annotated[
     bool,
     typer.Option("--erase", help="For good, with all texts; refused while tests use it."),
 ]
+EventStreamsOption = Annotated[int | None, typer.Option(help="Event streams at a process.")]
 ExamineeOption = Annotated[
     str | None, typer.Option(help="Who answered, for files of one examinee.")
 ]
@@ -76,6 +77,7 @@ NegativeSlopesOption = Annotated[
     ),
 ]
 NotesOption = Annotated[str, typer.Option(help="Kept with the version.")]
+OpenSessionsOption = Annotated[int | None, typer.Option(help="Sessions that have not ended.")]
 PartitionSizeOption = Annotated[
     int | None,
     typer.Option(help="Calibrate parts of so many items (100 at least) and link them."),
@@ -100,6 +102,7 @@ PriorsOption = Annotated[
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the result: no progress, no hints.")
 ]
+RequestsPerSOption = Annotated[float | None, typer.Option(help="Requests a second.")]
 SameAsJsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the same as JSON; - for stdout.")
 ]
@@ -121,6 +124,7 @@ ServerOption = Annotated[
 SessionAsJsonOption = Annotated[
     str | None, typer.Option("--json", help="Write the session as JSON; - for stdout.")
 ]
+StoredBytesOption = Annotated[int | None, typer.Option(help="Bytes that it may store.")]
 TargetOption = Annotated[
     str, typer.Option(metavar="TAG", help="Score to predict: all, or the items of a tag.")
 ]

@@ -1,7 +1,6 @@
 """`sextant projects`: whose banks, endpoints, sessions and all else there is."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -12,17 +11,21 @@ import typer
 from app.cli.archives import write_archive
 from app.cli.chosen_project import chosen_project
 from app.cli.client import ApiClient
-from app.cli.connection import asked, given
+from app.cli.connection import asked
 from app.cli.console import err, fail_clearly, out, write_json
+from app.cli.limits import changes_of, show_limits
 from app.cli.logins import Target, target
 from app.cli.options import (
     AskServerOption,
+    EventStreamsOption,
+    OpenSessionsOption,
+    RequestsPerSOption,
     SameAsJsonOption,
     ServerKeyOption,
+    StoredBytesOption,
     TokensPerDayOption,
     UsdPerDayOption,
 )
-from app.errors import InvalidInputError
 
 _OPTIONS = {"/name": "NAME", "/description": "--description"}
 
@@ -52,15 +55,15 @@ def limit(
     project: Annotated[str, typer.Argument(help="Its id or name.")],
     usd_per_day: UsdPerDayOption = None,
     tokens_per_day: TokensPerDayOption = None,
-    requests_per_s: Annotated[float | None, typer.Option(help="Requests a second.")] = None,
-    stored_bytes: Annotated[int | None, typer.Option(help="Bytes that it may store.")] = None,
-    open_sessions: Annotated[int | None, typer.Option(help="Sessions that have not ended.")] = None,
-    event_streams: Annotated[int | None, typer.Option(help="Event streams at a process.")] = None,
+    requests_per_s: RequestsPerSOption = None,
+    stored_bytes: StoredBytesOption = None,
+    open_sessions: OpenSessionsOption = None,
+    event_streams: EventStreamsOption = None,
     server: AskServerOption = None,
     server_key: ServerKeyOption = None,
 ) -> None:
     """Set what a project may use, 0 for as much as there is; other limits stay. Prints them all."""
-    told = given(
+    changes = changes_of(
         usd_per_day=usd_per_day,
         tokens_per_day=tokens_per_day,
         requests_per_s=requests_per_s,
@@ -68,9 +71,6 @@ def limit(
         event_streams=event_streams,
         stored_bytes=stored_bytes,
     )
-    if refused := [name for name, value in told.items() if not 0 <= value < math.inf]:
-        raise InvalidInputError(f"{refused[0]}: expected 0 or more, got {told[refused[0]]}.")
-    changes = {name: value or None for name, value in told.items()}
     path = _path(project)
 
     async def set_limits(client: ApiClient) -> dict[str, Any]:
@@ -78,9 +78,7 @@ def limit(
             return await client.get(path)
         return await client.patch(path, lambda found: {"limits": found["limits"] | changes})
 
-    changed = asked(server, server_key, set_limits)
-    for name, value in changed["limits"].items():
-        out.say(f"{name}  {'-' if value is None else value}")
+    show_limits(asked(server, server_key, set_limits)["limits"])
 
 
 @app.command("list")

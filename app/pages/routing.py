@@ -101,7 +101,7 @@ async def _answered(
     try:
         if who.caller is not None:
             project = await (await services(request)).projects.recent(who.project)
-            let_in(project, who.key_id)
+            let_in(project, who.key_id, who.caller.requests_per_s)
         if request.method == "POST":
             await own_form(request)
         async with turn_of(who.key_id):

@@ -1,8 +1,10 @@
 """Keys of our own API, without their secrets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from app.records.projects import Limits
 
 
 class Scope(StrEnum):
@@ -29,6 +31,9 @@ class ApiKey:
     prefix: str
     """First characters of the secret, by which people tell keys apart."""
     scopes: frozenset[Scope]
+    limits: Limits = field(default_factory=Limits)
+    """What it may use of its project's, for good: also of what it left running when it was revoked.
+    Keys with the scope `admin` have none: they make and change keys."""
     created_by: str | None
     created_at: datetime
     expires_at: datetime | None

@@ -16,18 +16,20 @@ def share_of(left: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """How many of something a project may have at a time.
+    """How many of something a project, and the key of it that asks, may have at a time.
 
     Attributes:
         limit: Its name among the project's limits.
         project: Name of the project.
-        most: So many.
+        most: So many the project; None: any.
+        own_most: So many the key by a limit of its own; None: as many as the project leaves it.
         are_shared: Keys of the project other than the one that asks are in force: they may come.
     """
 
     limit: str
     project: str
-    most: int
+    most: int | None
+    own_most: int | None = None
     are_shared: bool
 
     def refusal(self, what: str, *, own: int, taken: int) -> str | None:
@@ -38,11 +40,18 @@ class Places:
             own: Of the key that asks.
             taken: Of the whole project.
         """
-        if taken >= self.most:
+        if self.most is not None and taken >= self.most:
             return (
                 f"Project {self.project!r} has {taken} {what}, as many as it may have by its limit "
                 f"{self.limit}: {self.most}."
             )
+        if self.own_most is not None and own >= self.own_most:
+            return (
+                f"This key has {own} {what}, as many as it may have by its own limit {self.limit}: "
+                f"{self.own_most}."
+            )
+        if self.most is None:
+            return None
         others = taken - own
         if (self.are_shared or others) and own >= share_of(self.most - others):
             return (

@@ -8,7 +8,9 @@ from app.acting import maker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What may be used; None: as much as there is.
+    """What a project, or one key of it, may use; None: as much as there is.
+
+    A key's spend is that of what it began, its store that of what it made.
 
     Attributes:
         requests_per_s: Requests a second at one process, over ten seconds.

@@ -30,7 +30,7 @@ class Refusal:
     """Why a call may not be made now.
 
     Attributes:
-        budget_of: `project` or `endpoint`.
+        budget_of: `project`, `endpoint` or `key`.
         unit: `usd` or `tokens`.
         day: In UTC.
         cap: The budget.
@@ -48,7 +48,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaySpend:
-    """What a project or an endpoint has spent today."""
+    """What a project, an endpoint or a key has spent today."""
 
     day: date
     usd: float

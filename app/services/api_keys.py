@@ -4,8 +4,10 @@ import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from cachetools import TTLCache
 
@@ -18,10 +20,14 @@ from app.errors import (
     UnauthenticatedError,
 )
 from app.records.api_keys import ApiKey, Scope
+from app.records.fields import said
+from app.records.projects import Limits
+from app.records.spend import DaySpend
 from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.identifiers import new_id
 from app.storage.paging import Page, PageRequest
+from app.storage.unit_of_work import UnitOfWork
 
 SECRET_PREFIX = "sxt_"  # noqa: S105 (the part that all keys share)
 _SECRET_BYTES = 32
@@ -48,6 +54,7 @@ class ApiKeyService:
         name: str,
         scopes: Iterable[str],
         expires_at: datetime | None = None,
+        limits: Limits | None = None,
         project_id: str | None = None,
     ) -> tuple[ApiKey, str]:
         """A new key.
@@ -56,6 +63,7 @@ class ApiKeyService:
             name: What it is for.
             scopes: What it may do.
             expires_at: When it ends.
+            limits: What it may use of its project's.
             project_id: Whose data it reaches. None: with the scope `admin` those of any project,
                 else the default one's.
 
@@ -63,8 +71,8 @@ class ApiKeyService:
             The key, and its secret, which nobody can show again.
 
         Raises:
-            InvalidInputError: Empty or too long a name, no or unknown scopes, or an end that is
-                past or has no time zone.
+            InvalidInputError: Empty or too long a name, no or unknown scopes, an end that is past
+                or has no time zone, or limits that it cannot have.
             ConflictError: There is no such project (from the unit of work).
         """
         granted, problems = _checked(name, list(scopes), expires_at)
@@ -78,7 +86,9 @@ class ApiKeyService:
             project_id = DEFAULT_PROJECT
         token = secrets.token_urlsafe(_SECRET_BYTES)
         secret = SECRET_PREFIX + token
+        limits = limits or Limits()
         async with self._database.unit_of_work() as uow:
+            await _require_useful(uow, limits, granted, project_id)
             key = await uow.api_keys.add(
                 key_id=new_id("key"),
                 project_id=project_id,
@@ -87,8 +97,52 @@ class ApiKeyService:
                 secret_hash=_hash(secret),
                 scopes=granted,
                 expires_at=expires_at,
+                limits=limits,
             )
         return key, secret
+
+    async def limit(
+        self, key_id: str, changes: Mapping[str, Any], *, project_id: str | None = None
+    ) -> ApiKey:
+        """Change what a key may use of its project's; of a revoked one what it left running may.
+
+        Args:
+            key_id: Its id.
+            changes: By their names the limits that shall be others, None for none; the rest stays.
+            project_id: Only if it is of this project.
+
+        Raises:
+            NotFoundError: There is no such key.
+            InvalidInputError: It cannot have these.
+        """
+        async with self._database.unit_of_work() as uow:
+            key = await uow.api_keys.find(key_id, project_id=project_id, for_update=True)
+            if not changes:
+                return key
+            await _require_useful(uow, Limits(**changes), key.scopes, key.project_id)
+            limits = replace(key.limits, **changes)
+            await uow.api_keys.set_limits(key_id, limits)
+        self._trusted.clear()
+        return replace(key, limits=limits)
+
+    async def spend(
+        self, key_id: str, *, project_id: str | None = None
+    ) -> tuple[ApiKey, DaySpend, int]:
+        """A key, what its calls took of today's budgets, and the bytes of what it made.
+
+        Args:
+            key_id: Its id.
+            project_id: Only if it is of this project.
+
+        Raises:
+            NotFoundError: There is no such key.
+        """
+        async with self._database.reading() as uow:
+            key = await uow.api_keys.find(key_id, project_id=project_id)
+            today = await uow.spend.today(key.id)
+            if key.project_id is None:
+                return key, today, 0
+            return key, today, await uow.spend.stored_bytes(key.project_id, key.id)
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
         """One page of the keys, revoked and expired ones included; of one project if so wished.
@@ -159,6 +213,36 @@ def require_active(key: ApiKey) -> None:
         raise UnauthenticatedError(f"The API key {key.prefix}... was revoked.")
     if not key.active(datetime.now(UTC)):
         raise UnauthenticatedError(f"The API key {key.prefix}... has expired.")
+
+
+async def _require_useful(
+    uow: UnitOfWork, limits: Limits, scopes: Iterable[Scope], project_id: str | None
+) -> None:
+    """Refuse limits that would hold nobody.
+
+    Raises:
+        InvalidInputError: The key has the scope `admin`, or its project's limits are lower.
+    """
+    wanted = said(limits)
+    if not wanted:
+        return
+    if Scope.ADMIN in scopes or project_id is None:
+        raise InvalidInputError(
+            "A key with the scope admin has no limits of its own: it makes and changes keys.",
+            problems=[FieldProblem("/limits", "expected none for a key with the scope admin")],
+        )
+    project = await uow.projects.find(project_id)
+    problems = [
+        FieldProblem(f"/limits/{name}", f"expected at most {most:,}, got {wanted[name]:,}")
+        for name, most in said(project.limits).items()
+        if wanted.get(name, most) > most
+    ]
+    if problems:
+        raise InvalidInputError(
+            f"A key has no more than its project, {project.name!r}: "
+            + "; ".join(f"{one.pointer[len('/limits/') :]}: {one.detail}" for one in problems),
+            problems=problems,
+        )
 
 
 def _hash(secret: str) -> str:

@@ -20,6 +20,7 @@ from app.errors import DatabaseUnavailableError, TooManyStreamsError, Unauthenti
 from app.main import ApiServer
 from app.records.events import StoredEvent
 from app.records.places import Places
+from app.records.projects import Limits
 from app.services import event_feed
 from app.services.event_feed import EventFeed, Reader
 from app.services.visibility import Sight
@@ -80,7 +81,9 @@ class Story:
     async def authenticate(self, secret: str) -> Any:
         if self.closed_to_readers:
             raise UnauthenticatedError("The API key was revoked.")
-        return SimpleNamespace(id=f"key of {secret}", scopes=frozenset(), project_id="prj_1")
+        return SimpleNamespace(
+            id=f"key of {secret}", scopes=frozenset(), project_id="prj_1", limits=Limits()
+        )
 
 
 @pytest.fixture(autouse=True)

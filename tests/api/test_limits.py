@@ -38,15 +38,15 @@ def test_requests_are_let_in_at_the_rate_that_is_set() -> None:
         id="prj_rate", name="r", limits=Limits(requests_per_s=2), created_at=now, updated_at=now
     )
     for _ in range(20):
-        let_in(project, "key_1", 100.0)
+        let_in(project, "key_1", now=100.0)
     with pytest.raises(TooManyRequestsError) as refused:
-        let_in(project, "key_1", 100.0)
+        let_in(project, "key_1", now=100.0)
     assert refused.value.retry_after_s == pytest.approx(0.5)
-    let_in(project, "key_1", 100.5)
+    let_in(project, "key_1", now=100.5)
     admitted = 0
     for tick in range(1000):
         try:
-            let_in(project, "key_1", 101 + tick / 10)
+            let_in(project, "key_1", now=101 + tick / 10)
             admitted += 1
         except TooManyRequestsError:
             pass
@@ -63,11 +63,11 @@ def test_one_key_leaves_the_others_of_its_project_a_part_of_the_rate() -> None:
         at = 100 + tick / 10
         for _ in range(3):
             with contextlib.suppress(TooManyRequestsError):
-                let_in(project, "greedy", at)
+                let_in(project, "greedy", now=at)
                 let_in_at["greedy"].append(at)
         if at >= 140 and tick % 10 == 0:  # once a second, a quarter of the rate
             with contextlib.suppress(TooManyRequestsError):
-                let_in(project, "modest", at)
+                let_in(project, "modest", now=at)
                 let_in_at["modest"].append(at)
     alone = [at for at in let_in_at["greedy"] if at < 140]
     assert len(alone) == pytest.approx(4 * 50, abs=4)  # all there is, and ten seconds at once

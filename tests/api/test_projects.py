@@ -72,6 +72,7 @@ BODIES: dict[str, list[dict[str, Any]]] = {
         }
     ],
     "/v1/api-keys": [{"name": "k", "scopes": ["read"], "project": "{project}"}],
+    "/v1/api-keys/{key_id}": [{"limits": {"usd_per_day": 1}}],
     "/v1/sessions/{session_id}:replay": [{"bank_version_id": "{version}"}, {}],
     "/v1/sessions/{session_id}/responses": [{"step_token": "s", "response": "x"}],
     "/v1/response-sets/{response_set}:collect": [{"bank": "{bank}"}],
@@ -99,6 +100,7 @@ OWN = [
     "rankings",
     "gates",
     "installations",
+    "api_keys",
 ]
 
 

@@ -7,6 +7,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli import keys, migrate
 from app.records.api_keys import ApiKey, Scope
+from app.records.projects import Limits
 from app.services.api_keys import ApiKeyService
 from app.storage.database import Database
 
@@ -80,9 +81,34 @@ def test_list_shows_every_key_and_its_state_but_no_secret(run: type[_Runner]) ->
     assert not any(secret in row for secret in secrets for row in rows)
 
 
+def test_a_key_is_limited_when_it_is_made_and_later(
+    run: type[_Runner], empty_database_url: str
+) -> None:
+    secret = run.keys("create", "ci", "--usd-per-day", "5", "--open-sessions", "9").stdout.strip()
+    key = _authenticate(empty_database_url, secret)
+    assert key.limits == Limits(usd_per_day=5.0, open_sessions=9)
+    result = run.keys("limit", key.id, "--tokens-per-day", "70", "--usd-per-day", "0")
+    assert result.stdout.splitlines() == [
+        "requests_per_s  -",
+        "open_sessions  9",
+        "event_streams  -",
+        "usd_per_day  -",
+        "tokens_per_day  70",
+        "stored_bytes  -",
+    ]
+    assert run.keys("limit", key.id).stdout == result.stdout
+    assert "open_sessions=9 tokens_per_day=70" in run.keys("list").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (("limit", "key_none"), "There is no API key 'key_none'."),
+        (("create", "ci", "--usd-per-day", "nan"), "usd_per_day: expected 0 or more, got nan."),
+        (
+            ("create", "ci", "--scope", "admin", "--usd-per-day", "5"),
+            "A key with the scope admin has no limits of its own",
+        ),
         (("revoke", "key_none"), "There is no API key 'key_none'."),
         (("create", "ci", "--expires", "2001-01-01"), "expires_at: expected a time to come"),
         (("create", ""), "NAME: expected at least 1 character, got 0"),

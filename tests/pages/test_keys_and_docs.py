@@ -13,7 +13,9 @@ async def test_a_key_is_shown_once_and_revoked(browser_with: NewBrowser, client:
     assert (await reader.form("/keys", of="/", name="x")).status_code == 403
     none = await admin.form("/keys", of="/keys", name="no scopes")
     assert none.status_code == 422
-    made = await admin.form("/keys", of="/keys", name="mine", **{"scope-read": "yes"})
+    made = await admin.form(
+        "/keys", of="/keys", name="mine", usd_per_day="5", **{"scope-read": "yes"}
+    )
     secret = re.search(r"sxt_[A-Za-z0-9_-]{40,}", made.text)
     assert secret is not None
     assert secret[0] not in (await admin.get("/keys")).text
@@ -21,6 +23,8 @@ async def test_a_key_is_shown_once_and_revoked(browser_with: NewBrowser, client:
     assert (await client.get("/v1/sessions", headers=headers)).status_code == 200
     keys = (await client.get("/v1/api-keys")).json()["data"]
     (key,) = [key for key in keys if key["name"] == "mine"]
+    assert key["limits"]["usd_per_day"] == 5
+    assert "usd per day 5" in (await admin.get("/keys")).text
     assert key["scopes"] == ["read"]
     gone = await admin.form(f"/keys/{key['id']}/revoke", of="/keys")
     assert gone.headers["location"] == "/keys"

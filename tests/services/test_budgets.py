@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.acting import DEFAULT_PROJECT
+from app.acting import DEFAULT_PROJECT, Acting, acting_for
 from app.adapters.base import CompletionRequest
 from app.calling import GenerationParams
 from app.errors import BudgetSpentError, EndpointFaultError, ExamineeTimeoutError, InvalidInputError
@@ -22,6 +22,7 @@ from app.records.endpoints import (
 )
 from app.records.projects import Limits as ProjectLimits
 from app.records.spend import DaySpend, MostTaken, Taken
+from app.services.api_keys import ApiKeyService
 from app.services.endpoints import budgets as module
 from app.services.endpoints.budgets import Budgets, most_taken, taken
 from app.services.projects import ProjectService
@@ -123,6 +124,78 @@ async def test_an_endpoint_has_a_budget_of_its_own(database: Database) -> None:
     await budgets.close()
     assert (await today(database, poor.id)).tokens == 200
     assert (await today(database, rich.id)).tokens == 0  # nothing is counted where none is set
+
+
+async def test_a_key_has_a_budget_of_its_own_over_all_processes(
+    database: Database, database_url: str
+) -> None:
+    who = await endpoint(database)
+    keys = ApiKeyService(database)
+    poor, _ = await keys.create(
+        name="poor", scopes=["run"], limits=ProjectLimits(tokens_per_day=2000)
+    )
+    free, _ = await keys.create(name="free", scopes=["run"])
+    beside = Database(database_url, pool_size=4)
+    calls = 0
+    refusals: list[BudgetSpentError] = []
+
+    async def ask(budgets: Budgets) -> None:
+        nonlocal calls
+        while True:
+            try:
+                async with budgets.held(who, CALL, timeout_s=TIMEOUT_S) as held:
+                    found = await today(database, poor.id)
+                    assert found.tokens + found.tokens_reserved <= 2000
+                    calls += 1
+                    held.taken = TOOK
+            except BudgetSpentError as error:
+                if not error.passes:
+                    refusals.append(error)
+                    return
+                await asyncio.sleep(0.01)  # what ended is settled after a moment
+
+    try:
+        processes = [Budgets(database), Budgets(beside)]
+        with acting_for(Acting(DEFAULT_PROJECT, poor.id)):
+            async with asyncio.timeout(240):
+                await asyncio.gather(*(ask(processes[n % 2]) for n in range(8)))
+        assert calls == 9  # another call might take 300 of the 200 that are left
+        assert str(refusals[0]).startswith("The key's budget of 2,000 tokens for")
+        with pytest.raises(BudgetSpentError), acting_for(Acting(DEFAULT_PROJECT, poor.id)):
+            processes[0].require_hope(who)
+        for other in (free.id, None):
+            with acting_for(Acting(DEFAULT_PROJECT, other)):
+                processes[0].require_hope(who)
+                await call(processes[0], who)
+        for budgets in processes:
+            await budgets.close()
+    finally:
+        await beside.dispose()
+    assert (await today(database, poor.id)).tokens == 1800
+    assert (await today(database, free.id)).tokens == 0  # nothing is counted where none is set
+
+
+async def test_what_a_key_spends_counts_for_its_project_too(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_KEPT_S", 0.0)
+    budgets = Budgets(database)
+    who = await endpoint(database)
+    await limit(database, ProjectLimits(usd_per_day=0.4))
+    keys = ApiKeyService(database)
+    key, _ = await keys.create(name="k", scopes=["run"], limits=ProjectLimits(usd_per_day=0.4))
+    boss, _ = await keys.create(name="boss", scopes=["admin"])
+    with acting_for(Acting(DEFAULT_PROJECT, boss.id)):
+        await call(budgets, who, Taken(usd=0.05, tokens=50))
+    with acting_for(Acting(DEFAULT_PROJECT, key.id)):
+        await call(budgets, who)
+        with pytest.raises(BudgetSpentError, match=r"The project.s budget of 0\.40 USD"):
+            await call(budgets, who)
+    await budgets.close()
+    assert (await today(database)).usd == pytest.approx(0.25)
+    assert (await today(database, key.id)).usd == pytest.approx(0.2)
+    # A key of all projects is counted for none: its calls are those of the project it works in.
+    assert (await today(database, boss.id)).usd == 0
 
 
 async def test_the_next_day_begins_anew_and_a_raised_budget_goes_on(
@@ -254,6 +327,19 @@ async def test_what_cannot_be_bounded_is_refused(database: Database) -> None:
     endless = replace(settings, sampling=GenerationParams(max_tokens=None))
     with pytest.raises(InvalidInputError, match=r"has no sampling.max_tokens"):
         await budgets.require_bounds(endless, DEFAULT_PROJECT)
+
+
+async def test_a_budget_of_a_key_asks_for_prices_and_limits_of_tokens(database: Database) -> None:
+    settings = replace((await endpoint(database)).settings, price=Price())
+    key, _ = await ApiKeyService(database).create(
+        name="k", scopes=["run"], limits=ProjectLimits(usd_per_day=1.0)
+    )
+    await Budgets(database).require_bounds(settings, DEFAULT_PROJECT)
+    with (
+        acting_for(Acting(DEFAULT_PROJECT, key.id)),
+        pytest.raises(InvalidInputError, match="has no price, so the key's budget"),
+    ):
+        await Budgets(database).require_bounds(settings, DEFAULT_PROJECT)
 
 
 def test_a_call_is_held_at_more_than_it_can_take() -> None:

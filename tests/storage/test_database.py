@@ -19,6 +19,7 @@ from app.errors import (
     NotFoundError,
 )
 from app.records.api_keys import Scope
+from app.records.projects import Limits
 from app.storage import database as database_module
 from app.storage.database import Database
 from app.storage.embedded import EmbeddedPostgres
@@ -39,6 +40,7 @@ async def _add_key(uow: UnitOfWork, *, name: str = "ci", secret_hash: str = "h1"
         secret_hash=secret_hash,
         scopes=[Scope.READ],
         expires_at=None,
+        limits=Limits(),
     )
     return key.id
 

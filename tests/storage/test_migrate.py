@@ -132,6 +132,26 @@ def test_results_of_few_answers_that_are_stored_are_told_no_more(database_url: s
     assert [(one["rank_lo"], one["rank_hi"]) for one in ranked] == [(1, 1), (1, 2)]
 
 
+def test_what_is_stored_already_is_counted_for_the_key_that_made_it(database_url: str) -> None:
+    command.downgrade(_config(database_url), "4b9e2d70c6a1")
+    with psycopg.connect(database_url.replace("+psycopg", "")) as connection:
+        connection.execute("SET session_replication_role = replica")  # no foreign keys, no counts
+        for n, made_by in enumerate(("key_a", "key_b")):
+            given = {"status": "completed", "mode": "manual", "created_by": made_by}
+            _insert(connection, "sessions", n, {}, **given)
+        for made in ("row_0", "row_1", "gone"):
+            connection.execute("INSERT INTO stored_bytes VALUES (%s, 'prj', 7)", [made])
+
+    upgrade(database_url)
+
+    counted = "SELECT resource_id, created_by, bytes FROM stored_bytes ORDER BY 1"
+    assert _rows(database_url, counted) == [
+        ("gone", None, 7),
+        ("row_0", "key_a", 7),
+        ("row_1", "key_b", 7),
+    ]
+
+
 def _insert(
     connection: psycopg.Connection[Any], table: str, n: int, summary: dict[str, Any], **given: str
 ) -> None:

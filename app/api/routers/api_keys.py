@@ -8,8 +8,15 @@ from app.api.errors import errors
 from app.api.idempotency import IDEMPOTENT
 from app.api.paging import Paging, list_of
 from app.api.routing import router as make_router
-from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyCreated, ApiKeyRead
+from app.api.schemas.api_keys import (
+    ApiKeyCreate,
+    ApiKeyCreated,
+    ApiKeyRead,
+    ApiKeyUpdate,
+    limits_of,
+)
 from app.api.schemas.common import ListRead
+from app.api.schemas.spend import UseRead
 from app.deps import ApiKeys, Caller, Projects, caller
 from app.errors import NotFoundError
 
@@ -36,7 +43,11 @@ async def create_api_key(
     elif project_id is None and "admin" not in body.scopes:
         project_id = who.project_id
     key, secret = await keys.create(
-        name=body.name, scopes=body.scopes, expires_at=body.expires_at, project_id=project_id
+        name=body.name,
+        scopes=body.scopes,
+        expires_at=body.expires_at,
+        limits=limits_of(body.limits),
+        project_id=project_id,
     )
     response.headers["Location"] = f"/v1/api-keys/{key.id}"
     return ApiKeyCreated.with_secret(key, secret)
@@ -49,6 +60,25 @@ async def list_api_keys(page: Paging, keys: ApiKeys, who: Admin) -> ListRead[Api
     An admin of one project sees that project's.
     """
     return list_of(await keys.page(page, project_id=who.administered), ApiKeyRead.read)
+
+
+@router.get("/{key_id}/spend")
+async def get_api_key_spend(key_id: KeyId, keys: ApiKeys, who: Admin) -> UseRead:
+    """What a key uses of its limits. What the asking key uses tells the spend of its project."""
+    key, today, stored = await keys.spend(key_id, project_id=who.administered)
+    return UseRead.of_limits(key.limits, today, stored)
+
+
+@router.patch("/{key_id}")
+async def update_api_key(
+    key_id: KeyId, body: ApiKeyUpdate, keys: ApiKeys, who: Admin
+) -> ApiKeyRead:
+    """Change what a key may use of its project's.
+
+    That of a revoked key holds for the tests that it left running.
+    """
+    changed = await keys.limit(key_id, body.to_changes(), project_id=who.administered)
+    return ApiKeyRead.read(changed)
 
 
 @router.delete("/{key_id}", status_code=204)

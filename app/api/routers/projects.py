@@ -20,8 +20,8 @@ from app.api.schemas.projects import (
     limits_of,
     retention_of,
 )
-from app.api.schemas.spend import ProjectSpendRead
-from app.deps import OVER_ALL, Caller, Projects, caller
+from app.api.schemas.spend import ProjectSpendRead, UseRead
+from app.deps import LOCAL, OVER_ALL, ApiKeys, Caller, Projects, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
 
 router = make_router("/projects", tag="projects")
@@ -75,13 +75,20 @@ async def get_project(
 
 @router.get("/{project}/spend")
 async def get_project_spend(
-    project: ProjectRef, projects: Projects, who: Annotated[Caller, caller("read")]
+    project: ProjectRef,
+    projects: Projects,
+    keys: ApiKeys,
+    who: Annotated[Caller, caller("read")],
 ) -> ProjectSpendRead:
-    """What a project uses: of today's budgets and of its store; for keys of others 404."""
+    """What a project and the key that asks use of today's budgets and the store; of others 404."""
     found, today, stored = await projects.spend(project)
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
-    return ProjectSpendRead.of_project(found.limits, today, stored)
+    used = ProjectSpendRead.of_limits(found.limits, today, stored)
+    if who.key_id == LOCAL.key_id:
+        return used
+    key, today, stored = await keys.spend(who.key_id)
+    return used.model_copy(update={"key": UseRead.of_limits(key.limits, today, stored)})
 
 
 @router.get(

@@ -1,13 +1,38 @@
 """API keys as JSON."""
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AwareDatetime, BeforeValidator, ConfigDict, Field
 
-from app.api.schemas.common import Input, Name, Output
+from app.api.schemas.common import ABSENT, Input, Name, Output
+from app.api.schemas.projects import Count, Rate, StoredBytes
+from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.deps import ScopeName
 from app.records.api_keys import ApiKey
+from app.records.fields import shallow
+from app.records.projects import Limits
+
+
+class KeyLimits(Input):
+    """What a key may use of its project's, beside the limits of that; null: as much as there is."""
+
+    requests_per_s: Rate | None = Field(
+        default=None, description="Requests a second at one process, over ten seconds; else 429."
+    )
+    open_sessions: Count | None = Field(
+        default=None, description="Sessions of it that have not ended; else 429."
+    )
+    event_streams: Count | None = Field(
+        default=None, description="Event streams of it open at one process; else 429."
+    )
+    usd_per_day: UsdPerDay | None = None
+    tokens_per_day: TokensPerDay | None = None
+    stored_bytes: StoredBytes | None = Field(
+        default=None,
+        description="Bytes that its banks, response sets and ended sessions may take, whoever adds "
+        "to them; then it begins no session and no import.",
+    )
 
 
 class ApiKeyCreate(Input):
@@ -24,10 +49,31 @@ class ApiKeyCreate(Input):
         description="Id or name of the project whose data it reaches. Absent: that of the key that "
         "asks; with the scope `admin`, asked for by a key of all projects: all of them.",
     )
+    limits: KeyLimits = Field(
+        default_factory=KeyLimits,
+        description="At most those of its project; none with the scope `admin`.",
+    )
     # Lax, since a JSON string is all that a date can come in.
     expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = Field(
         default=None, description="RFC 3339 time with offset; absent: the key does not expire."
     )
+
+
+class ApiKeyUpdate(Input):
+    """What shall be different."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"limits": {"usd_per_day": 5}}]})
+
+    limits: Annotated[
+        KeyLimits,
+        Field(description="A limit that is left out stays as it is, null takes it away."),
+    ] = ABSENT
+
+    def to_changes(self) -> dict[str, Any]:
+        """The limits that are to be others."""
+        if "limits" not in self.model_fields_set:
+            return {}
+        return {name: getattr(self.limits, name) for name in self.limits.model_fields_set}
 
 
 class ApiKeyRead(Output):
@@ -39,6 +85,9 @@ class ApiKeyRead(Output):
     name: str
     prefix: str = Field(description="First characters of the secret.")
     scopes: Annotated[list[str], BeforeValidator(sorted)]
+    limits: Annotated[dict[str, int | float | None], BeforeValidator(shallow)] = Field(
+        description="What it may use of its project's."
+    )
     created_by: str | None = Field(description="Id of the key that made it.")
     created_at: datetime
     expires_at: datetime | None
@@ -56,4 +105,9 @@ class ApiKeyCreated(ApiKeyRead):
     @classmethod
     def with_secret(cls, key: ApiKey, secret: str) -> Self:
         """The outgoing shape of a key that was just made."""
-        return cls(**ApiKeyRead.read(key).model_dump(), secret=secret)
+        return cls.read({**shallow(key), "secret": secret})
+
+
+def limits_of(model: KeyLimits) -> Limits:
+    """As the service takes them."""
+    return Limits(**{name: getattr(model, name) for name in KeyLimits.model_fields})

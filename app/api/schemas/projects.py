@@ -11,7 +11,9 @@ from app.api.schemas.spend import TokensPerDay, UsdPerDay
 from app.records.fields import shallow
 from app.records.projects import Limits, Project, Retention
 
-_Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
+Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
+Rate = Annotated[float, Field(gt=0)]
+StoredBytes = Annotated[int, Field(ge=1, le=2**53), WHOLE]
 _Days = Annotated[int, Field(ge=1, le=36_500), WHOLE]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]
 
@@ -19,24 +21,24 @@ _Description = Annotated[Text, StringConstraints(max_length=2000)]
 class ProjectLimits(Input):
     """What a project may use; null: as much as there is."""
 
-    requests_per_s: Annotated[float, Field(gt=0)] | None = Field(
+    requests_per_s: Rate | None = Field(
         default=None,
         description="Requests a second at one process, over ten seconds; else 429. One key has "
         "three quarters of it while others of the project ask.",
     )
-    open_sessions: _Count | None = Field(
+    open_sessions: Count | None = Field(
         default=None,
         description="Sessions that have not ended, members of rankings included; else 429. One key "
         "of several has three quarters of what the others leave.",
     )
-    event_streams: _Count | None = Field(
+    event_streams: Count | None = Field(
         default=None,
         description="Event streams open at one process, pages included; else 429. One key of "
         "several has three quarters of what the others leave.",
     )
     usd_per_day: UsdPerDay | None = None
     tokens_per_day: TokensPerDay | None = None
-    stored_bytes: Annotated[int, Field(ge=1, le=2**53)] | None = Field(
+    stored_bytes: StoredBytes | None = Field(
         default=None,
         description="Bytes that items, imported answers and ended sessions may take, as they are "
         "stored; then no session or import is begun.",

@@ -63,15 +63,16 @@ class SpendRead(Output):
         )
 
 
-class ProjectSpendRead(SpendRead):
-    """What a project uses of today's budgets and of its store."""
+class UseRead(SpendRead):
+    """What a project, or a key of it, uses of today's budgets and of the store."""
 
     stored_bytes: BudgetRead = Field(
-        description="Items, imported answers and ended sessions, as they are stored."
+        description="Items, imported answers and ended sessions, as they are stored; of a key what "
+        "it made, whoever added to it."
     )
 
     @classmethod
-    def of_project(cls, limits: Limits, today: DaySpend, stored: int) -> Self:
+    def of_limits(cls, limits: Limits, today: DaySpend, stored: int) -> Self:
         """What is used of `limits`."""
         spent = SpendRead.of(limits, today)
         return cls(
@@ -80,3 +81,12 @@ class ProjectSpendRead(SpendRead):
             tokens=spent.tokens,
             stored_bytes=BudgetRead.of(limits.stored_bytes, stored, 0),
         )
+
+
+class ProjectSpendRead(UseRead):
+    """What a project uses, and of that the key that asks."""
+
+    key: UseRead | None = Field(
+        default=None,
+        description="What the key that asks uses, of limits of its own; null without one.",
+    )

@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 from pydantic import ValidationError
 
-from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead
+from app.api.schemas.api_keys import ApiKeyCreate, ApiKeyRead, limits_of
 from app.deps import ApiKeys
 from app.errors import SextantError
 from app.pages.access import Form, Visit, visitor
-from app.pages.forms import Faults, faults_in
+from app.pages.forms import Faults, faults_in, numbers_in
 from app.pages.rendering import page
 from app.pages.routing import router as make_router
 from app.pages.routing import see
@@ -21,6 +21,8 @@ from app.storage.paging import PageRequest
 router = make_router()
 
 _LISTED = 50
+#: Limits that the form asks for.
+_LIMITS = ("usd_per_day", "tokens_per_day", "stored_bytes", "open_sessions")
 KeyPath = Annotated[str, Path(pattern=r"^key_[0-9a-z]{26}$")]
 After = Annotated[str | None, Query(pattern=r"^key_[0-9a-z]{26}$")]
 
@@ -38,10 +40,14 @@ async def create(request: Request, visit: Visit, form: Form, keys: ApiKeys) -> R
     visit.require("admin")
     scopes = [scope.value for scope in Scope if f"scope-{scope.value}" in form]
     try:
-        given = {"name": form.get("name", ""), "scopes": scopes}
+        limits = numbers_in({name: form.get(name, "") for name in _LIMITS})
+        given = {"name": form.get("name", ""), "scopes": scopes, "limits": limits}
         body = ApiKeyCreate.model_validate_json(json.dumps(given))
         _, secret = await keys.create(
-            name=body.name, scopes=body.scopes, project_id=visit.administered
+            name=body.name,
+            scopes=body.scopes,
+            limits=limits_of(body.limits),
+            project_id=visit.administered,
         )
     except (ValidationError, SextantError) as error:
         return await _list(request, keys, None, problem=faults_in(error))

@@ -15,6 +15,7 @@ from typing import Protocol
 import structlog
 from cachetools import TTLCache
 
+from app.acting import maker
 from app.adapters.base import CompletionRequest
 from app.adapters.callback import KIND as CALLBACK
 from app.calling import GenerationParams
@@ -41,7 +42,7 @@ from app.storage.repositories.spend import Reservation
 
 logger = structlog.get_logger(__name__)
 
-#: For so long a project's budgets are not looked up again, seconds; of so many projects at most.
+#: For so long budgets are not looked up again, seconds; of so many keys of projects at most.
 _KEPT_S, _MOST_KEPT = 1.0, 1000
 #: For so long what was refused is not asked for again in this process, seconds.
 _REFUSED_S = 5.0
@@ -99,7 +100,9 @@ class Held:
 
 
 class Budgets:
-    """The budgets of projects and endpoints, as far as calls of this process go.
+    """The budgets of projects, keys and endpoints, as far as calls of this process go.
+
+    A call is that of the key that acts: of a test's maker, whoever resumes it.
 
     Args:
         database: Where they are kept.
@@ -107,8 +110,10 @@ class Budgets:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._limits: TTLCache[str, Limits] = TTLCache(_MOST_KEPT, _KEPT_S)
-        self._refused: TTLCache[tuple[str, str], BudgetSpentError] = TTLCache(
+        self._limits: TTLCache[tuple[str, str | None], dict[str, Limits]] = TTLCache(
+            _MOST_KEPT, _KEPT_S
+        )
+        self._refused: TTLCache[tuple[str, str, str | None], BudgetSpentError] = TTLCache(
             _MOST_KEPT, _REFUSED_S
         )
         self._ended: defaultdict[str, dict[str, Taken]] = defaultdict(dict)
@@ -120,7 +125,7 @@ class Budgets:
         Raises:
             BudgetSpentError: It was.
         """
-        refused = self._refused.get((endpoint.project_id, endpoint.id))
+        refused = self._refused.get((endpoint.project_id, endpoint.id, maker()))
         if refused is not None:
             raise refused
 
@@ -145,7 +150,10 @@ class Budgets:
             yield held
             return
         reservation = Reservation(
-            id=new_id("rsv"), project_id=endpoint.project_id, endpoint_id=endpoint.id
+            id=new_id("rsv"),
+            project_id=endpoint.project_id,
+            endpoint_id=endpoint.id,
+            key_id=maker(),
         )
         await patiently(lambda: self._reserve(reservation, endpoint, most, timeout_s))
         try:
@@ -162,7 +170,8 @@ class Budgets:
         Raises:
             InvalidInputError: It has no price, or no limit of tokens, and a budget asks for it.
         """
-        require_bounds(settings, await self._of_project(project_id), "the project's budget")
+        for owner, limits in (await self._set(project_id)).items():
+            require_bounds(settings, limits, f"the {owner}'s budget")
 
     async def close(self) -> None:
         """Settle what is left, as far as the database is there."""
@@ -175,19 +184,25 @@ class Budgets:
             logger.warning("spend_not_settled", calls=sum(map(len, self._ended.values())))
 
     async def _is_kept(self, endpoint: Endpoint) -> bool:
-        own = endpoint.settings.limits
-        project = await self._of_project(endpoint.project_id)
+        owners = await self._set(endpoint.project_id)
+        budgets: tuple[Budget, ...] = (endpoint.settings.limits, *owners.values())
         return any(
             cap is not None
-            for limits in (own, project)
-            for cap in (limits.usd_per_day, limits.tokens_per_day)
+            for budget in budgets
+            for cap in (budget.usd_per_day, budget.tokens_per_day)
         )
 
-    async def _of_project(self, project_id: str) -> Limits:
-        known = self._limits.get(project_id)
+    async def _set(self, project_id: str) -> dict[str, Limits]:
+        """The limits of a project and of the key that acts, by whose they are."""
+        key_id = maker()
+        asked = project_id, key_id
+        known = self._limits.get(asked)
         if known is None:
             async with self._database.reading() as uow:
-                known = self._limits[project_id] = (await uow.projects.find(project_id)).limits
+                known = self._limits[asked] = {
+                    "project": (await uow.projects.find(project_id)).limits,
+                    "key": await uow.api_keys.limits_of(key_id, project_id),
+                }
         return known
 
     async def _reserve(
@@ -205,7 +220,7 @@ class Budgets:
         if refusal is not None:
             error = _error(refusal, most, endpoint)
             if not error.passes:
-                self._refused[endpoint.project_id, endpoint.id] = error
+                self._refused[endpoint.project_id, endpoint.id, reservation.key_id] = error
             raise error
 
     def _settle(self, reservation: Reservation, taken: Taken) -> None:

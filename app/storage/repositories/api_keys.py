@@ -7,8 +7,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, Table, bindparam, func, select, true, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from app.errors import NotFoundError
 from app.records.api_keys import ApiKey, Scope
-from app.records.fields import made_of
+from app.records.fields import made_of, said
+from app.records.projects import Limits
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.endpoints import ApiKeyRow
 from app.storage.scoping import of_opened
@@ -29,6 +31,7 @@ class ApiKeyRepository:
         secret_hash: str,
         scopes: Iterable[Scope],
         expires_at: datetime | None,
+        limits: Limits,
         project_id: str | None = None,
     ) -> ApiKey:
         """Store a new key, of a project or of all of them."""
@@ -39,17 +42,18 @@ class ApiKeyRepository:
             prefix=prefix,
             secret_hash=secret_hash,
             scopes=sorted(scopes),
+            limits=said(limits),
             expires_at=expires_at,
         )
         self._db.add(row)
         await self._db.flush()
         await self._db.refresh(row, ["created_at", "revoked_at", "last_used_at"])
-        return _api_key(row)
+        return api_key(row)
 
     async def by_secret_hash(self, secret_hash: str) -> tuple[ApiKey, str] | None:
         """The key of that hash, and the stored hash, or None."""
         row = (await self._db.execute(_BY_SECRET, {"presented": secret_hash})).one_or_none()
-        return (_api_key(row), row.secret_hash) if row else None
+        return (api_key(row), row.secret_hash) if row else None
 
     async def page(self, request: PageRequest, *, project_id: str | None = None) -> Page[ApiKey]:
         """One page of the keys, revoked and expired ones included.
@@ -63,7 +67,39 @@ class ApiKeyRepository:
         """
         found = select(ApiKeyRow).where(_of(project_id))
         return await read_page(
-            self._db, found, request, key=ApiKeyRow.id, kind="API key", read=_api_key
+            self._db, found, request, key=ApiKeyRow.id, kind="API key", read=api_key
+        )
+
+    async def find(
+        self, key_id: str, *, project_id: str | None = None, for_update: bool = False
+    ) -> ApiKey:
+        """A key, revoked or not.
+
+        Args:
+            key_id: Its id.
+            project_id: Only if it is of this project.
+            for_update: Nobody else changes it meanwhile.
+
+        Raises:
+            NotFoundError: There is no such key.
+        """
+        query = select(ApiKeyRow).where(ApiKeyRow.id == key_id, _of(project_id))
+        row = await self._db.scalar(query.with_for_update() if for_update else query)
+        if row is None:
+            raise NotFoundError("API key", key_id)
+        return api_key(row)
+
+    async def limits_of(self, key_id: str | None, project_id: str) -> Limits:
+        """What a key may use of its project's; none are set of what is no key of this project."""
+        found = await self._db.scalar(
+            select(ApiKeyRow.limits).where(ApiKeyRow.id == key_id, _of(project_id))
+        )
+        return Limits(**(found or {}))
+
+    async def set_limits(self, key_id: str, limits: Limits) -> None:
+        """Let a key use so much."""
+        await self._db.execute(
+            update(ApiKeyRow).where(ApiKeyRow.id == key_id).values(limits=said(limits))
         )
 
     async def revoke(self, key_id: str, *, project_id: str | None = None) -> ApiKey | None:
@@ -79,7 +115,7 @@ class ApiKeyRepository:
             .values(revoked_at=func.coalesce(ApiKeyRow.revoked_at, func.now()))
             .returning(ApiKeyRow)
         )
-        return _api_key(row) if row else None
+        return api_key(row) if row else None
 
     async def note_use(self, key_id: str, *, every: timedelta) -> None:
         """Note that the key is used, unless that was noted within the time `every`."""
@@ -108,5 +144,11 @@ def _of(project_id: str | None) -> ColumnElement[bool]:
     return true() if project_id is None else ApiKeyRow.project_id == project_id
 
 
-def _api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:
-    return made_of(ApiKey, row, scopes=frozenset(Scope(scope) for scope in row.scopes))
+def api_key(row: ApiKeyRow | Row[Any]) -> ApiKey:
+    """A key as it is stored."""
+    return made_of(
+        ApiKey,
+        row,
+        scopes=frozenset(Scope(scope) for scope in row.scopes),
+        limits=Limits(**row.limits),
+    )

@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from app.records.api_keys import ApiKey, Scope
-from app.records.fields import made_of
+from app.records.api_keys import ApiKey
+from app.storage.repositories.api_keys import api_key
 from app.storage.rows.endpoints import ApiKeyRow, LoginRow
 from app.storage.scoping import of_opened
 
@@ -32,9 +32,7 @@ class LoginRepository:
                 .execution_options(**of_opened("who has the token"))
             )
         ).one_or_none()
-        if row is None:
-            return None
-        return made_of(ApiKey, row, scopes=frozenset(Scope(scope) for scope in row.scopes))
+        return None if row is None else api_key(row)
 
     async def remove(self, token_hash: str) -> None:
         """End a login; one that is unknown is over already."""

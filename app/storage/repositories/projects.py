@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from app.acting import DEFAULT_PROJECT
 from app.errors import InvalidStateError, NotFoundError
-from app.records.fields import made_of
+from app.records.fields import made_of, said
 from app.records.places import Places
 from app.records.projects import Limits, Project, Retention
 from app.storage.paging import Page, PageRequest, read_page
@@ -117,7 +117,7 @@ class ProjectRepository:
         self._db = db
 
     async def places(self, limit: str, key_id: str | None) -> Places | None:
-        """What the project that is acted for may have of something; None: as much as there is.
+        """What the project that is acted for, and a key of it, may have; None: all there is.
 
         Args:
             limit: Name among its limits.
@@ -132,7 +132,7 @@ class ProjectRepository:
             AlreadyExistsError: Its name is taken (from the unit of work).
         """
         values = asdict(project)
-        values["limits"], values["retention"] = _said(project.limits), _said(project.retention)
+        values["limits"], values["retention"] = said(project.limits), said(project.retention)
         self._db.add(ProjectRow(**values))
         await self._db.flush()
         return await self.find(project.id)
@@ -183,7 +183,7 @@ class ProjectRepository:
         values = dict(changes)
         for name in ("limits", "retention"):
             if name in values:
-                values[name] = _said(values[name])
+                values[name] = said(values[name])
         await self._db.execute(
             update(ProjectRow)
             .where(ProjectRow.id == project.id)
@@ -221,10 +221,6 @@ class ProjectRepository:
         """What a project holds: how many of each kind, archived ones included."""
         rows = await self._db.execute(_COUNTS, {"id": project_id})
         return {_HELD[table]: count for table, count in rows if count}
-
-
-def _said(value: Limits | Retention) -> dict[str, Any]:
-    return {name: given for name, given in asdict(value).items() if given is not None}
 
 
 def _read(row: ProjectRow) -> Project:

@@ -24,7 +24,7 @@ _ENDPOINT = of_opened("the endpoint that is called, and its project")
 _RESERVE = text("""
     SELECT budget_of, unit, day, cap, spent, reserved FROM reserve_spend(
         :id, :project, :endpoint, CAST(:usd AS float8), CAST(:tokens AS bigint),
-        CAST(:lapse AS interval), CAST(:used AS jsonb)
+        CAST(:lapse AS interval), CAST(:used AS jsonb), :key
     )
 """).execution_options(**_ENDPOINT)
 _SETTLE = text("SELECT settle_spend(:project, CAST(:used AS jsonb))").execution_options(**_ENDPOINT)
@@ -34,7 +34,7 @@ _TODAY = text("""
         coalesce(s.tokens, 0) + h.tokens_lost, h.tokens
     FROM today LEFT JOIN spend s ON s.owner_id = :id AND s.day = today.day
     CROSS JOIN LATERAL held_spend(:id, today.day, clock_timestamp()) h
-""").execution_options(**of_opened("the project or endpoint"))
+""").execution_options(**of_opened("the project, endpoint or key"))
 
 _SETTLE_LOST = text("""
     SELECT settle_spend(lost.project_id, lost.used) FROM (
@@ -52,11 +52,13 @@ class Reservation:
         id: Names it: reserving or settling it twice is doing it once.
         project_id: Whose budget.
         endpoint_id: Who is called.
+        key_id: Who calls; counts where it is a key of the project.
     """
 
     id: str
     project_id: str
     endpoint_id: str
+    key_id: str | None = None
 
 
 class SpendRepository:
@@ -94,6 +96,7 @@ class SpendRepository:
                 "tokens": most.tokens,
                 "lapse": lapse,
                 "used": _json(used),
+                "key": reservation.key_id,
             },
         )
         row = found.mappings().one_or_none()
@@ -104,7 +107,7 @@ class SpendRepository:
         await self._db.execute(_SETTLE, {"project": project_id, "used": _json(used)})
 
     async def today(self, owner_id: str) -> DaySpend:
-        """What a project or an endpoint has spent and holds for calls under way."""
+        """What a project, an endpoint or a key has spent and holds for calls under way."""
         day, usd, usd_reserved, tokens, tokens_reserved = (
             await self._db.execute(_TODAY, {"id": owner_id})
         ).one()
@@ -116,9 +119,9 @@ class SpendRepository:
             tokens_reserved=tokens_reserved,
         )
 
-    async def stored_bytes(self, project_id: str) -> int:
-        """What a project stores, bytes."""
-        return await stored_bytes(self._db, project_id)
+    async def stored_bytes(self, project_id: str, key_id: str | None = None) -> int:
+        """What a project stores, bytes; or of that what one key of it made."""
+        return await stored_bytes(self._db, project_id, key_id)
 
     async def purge(self) -> None:
         """Delete what is too old; what is held for calls that never ended is spent for good."""

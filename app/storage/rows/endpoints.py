@@ -24,6 +24,7 @@ class ApiKeyRow(Base):
     prefix: Mapped[str]
     secret_hash: Mapped[str] = mapped_column(unique=True)
     scopes: Mapped[list[str]]
+    limits: Mapped[Json] = mapped_column(server_default=EMPTY_OBJECT)
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     expires_at: Mapped[datetime | None]
     revoked_at: Mapped[datetime | None]

@@ -9,11 +9,11 @@ from app.storage.rows.base import Base
 
 
 class SpendRow(Base):
-    """What calls of one day (UTC) took, of a project or an endpoint."""
+    """What calls of one day (UTC) took, of a project, an endpoint or a key."""
 
     __tablename__ = "spend"
 
-    #: Of a project or an endpoint. No foreign key: what is spent stays spent.
+    #: Of a project, an endpoint or a key. No foreign key: what is spent stays spent.
     owner_id: Mapped[str] = mapped_column(primary_key=True)
     day: Mapped[date] = mapped_column(primary_key=True)
     usd: Mapped[float]
@@ -28,6 +28,8 @@ class ReservationRow(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(index=True)
     endpoint_id: Mapped[str] = mapped_column(index=True)
+    #: The key that began it, where it is one of the project.
+    key_id: Mapped[str | None] = mapped_column(index=True)
     day: Mapped[date]
     usd: Mapped[float]
     tokens: Mapped[int] = mapped_column(BigInteger)
@@ -38,8 +40,12 @@ class StoredBytesRow(Base):
     """What an ended session, a bank's items or a set's answers take; triggers count it."""
 
     __tablename__ = "stored_bytes"
-    __table_args__ = (Index("ix_stored_bytes_sum", "project_id", postgresql_include=["bytes"]),)
+    __table_args__ = (
+        Index("ix_stored_bytes_sum", "project_id", "created_by", postgresql_include=["bytes"]),
+    )
 
     resource_id: Mapped[str] = mapped_column(primary_key=True)
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id", ondelete="CASCADE"))
+    #: By which key the session, bank or set was made, whoever adds to it.
+    created_by: Mapped[str | None]
     bytes: Mapped[int] = mapped_column(BigInteger)

@@ -1,0 +1,233 @@
+"""What one key may use of its project's."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from app.api.rates import let_in
+from app.errors import TooManyRequestsError
+from app.records.projects import Project
+from app.storage.database import Database
+from tests.api.by_hand import answered
+from tests.api.conftest import BASE_URL, Client
+from tests.api.test_limits import MANUAL
+from tests.api.test_projects import Member, bank_made, posted
+
+NEW = {"name": "ci", "scopes": ["read", "run", "banks:write"]}
+NONE = {
+    "requests_per_s": None,
+    "open_sessions": None,
+    "event_streams": None,
+    "usd_per_day": None,
+    "tokens_per_day": None,
+    "stored_bytes": None,
+}
+
+
+async def key_of(client: Client, **limits: float) -> tuple[str, dict[str, str]]:
+    """A new key with limits, and the header that shows it."""
+    key = await posted(client, "/v1/api-keys", {**NEW, "limits": limits})
+    assert key["limits"] == {**NONE, **limits}
+    return key["id"], {"Authorization": f"Bearer {key['secret']}"}
+
+
+async def limited(client: Client, key_id: str, **limits: float | None) -> dict[str, Any]:
+    answer = await client.patch(f"/v1/api-keys/{key_id}", json={"limits": limits})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()["limits"]
+    return found
+
+
+async def test_limits_are_set_one_by_one_and_taken_away(client: Client) -> None:
+    key_id, own = await key_of(client, usd_per_day=2.5, open_sessions=0)
+    path = f"/v1/api-keys/{key_id}"
+    assert await limited(client, key_id, open_sessions=3) == {
+        **NONE,
+        "usd_per_day": 2.5,
+        "open_sessions": 3,
+    }
+    assert (await client.patch(path, json={})).json()["limits"]["open_sessions"] == 3
+    assert await limited(client, key_id, usd_per_day=None) == {**NONE, "open_sessions": 3}
+    (listed,) = [
+        key for key in (await client.get("/v1/api-keys")).json()["data"] if key["id"] == key_id
+    ]
+    assert listed["limits"] == {**NONE, "open_sessions": 3}
+    # What was asked and changed nothing is not in the trail.
+    trail = (await client.get("/v1/audit", params={"action": "update_api_key"})).json()["data"]
+    assert [entry["resources"] for entry in trail] == [[key_id], [key_id]]
+
+    await client.delete(path)  # its tests go on: they can still be held back
+    assert (await limited(client, key_id, tokens_per_day=1))["tokens_per_day"] == 1
+    for method in ("PATCH", "GET"):
+        refused = await client.request(
+            method, path if method == "PATCH" else f"{path}/spend", json={}, headers=own
+        )
+        assert refused.status_code == 401
+
+
+async def test_nobody_loosens_the_limits_of_a_key_without_the_scope_admin(client: Client) -> None:
+    key_id, own = await key_of(client, usd_per_day=1)
+    path = f"/v1/api-keys/{key_id}"
+    body: dict[str, Any] = {"limits": {"usd_per_day": None}}
+    assert (await client.patch(path, json=body, headers=own)).status_code == 403
+    assert (await client.post("/v1/api-keys", json=NEW, headers=own)).status_code == 403
+    assert (await client.get(f"{path}/spend", headers=own)).status_code == 403
+    assert (await client.get(f"{path}/spend")).json()["usd"]["limit"] == 1
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ('{"usd_per_day": -1}', "expected a number > 0"),
+        ('{"usd_per_day": 1e300}', "expected a number <= "),
+        ('{"usd_per_day": NaN}', ""),
+        ('{"tokens_per_day": 0}', "expected a number >= 1"),
+        ('{"tokens_per_day": 1.5}', "whole number"),
+        ('{"stored_bytes": 1e30}', ""),
+        ('{"open_sessions": -1}', "expected a number >= 0"),
+        ('{"requests_per_s": 0}', "expected a number > 0"),
+        ('{"usd": 1}', "usd"),
+        ('{"event_streams": 5}', "expected at most 4, got 5"),
+    ],
+)
+async def test_limits_that_make_no_sense_are_refused(
+    client: Client, limits: str, said: str
+) -> None:
+    key_id, _ = await key_of(client)
+    await client.patch(
+        "/v1/projects/default",
+        json={"limits": {"event_streams": 4}},
+        headers={"If-Match": '"1"'},
+    )
+    kind = {"Content-Type": "application/json"}
+    for method, path, start in (
+        ("PATCH", f"/v1/api-keys/{key_id}", "{"),
+        ("POST", "/v1/api-keys", '{"name": "k", "scopes": ["run"], '),
+    ):
+        content = f'{start}"limits": {limits}}}'
+        refused = await client.request(method, path, content=content, headers=kind)
+        assert refused.status_code in (400, 422), refused.text
+        assert said in refused.text
+    assert (await limited(client, key_id, event_streams=4))["event_streams"] == 4
+
+
+async def test_a_key_with_the_scope_admin_has_no_limits(client: Client) -> None:
+    boss = {"name": "boss", "scopes": ["admin", "run"]}
+    body = {**boss, "limits": {"usd_per_day": 1}}
+    refused = await client.post("/v1/api-keys", json=body)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/limits"
+    made = await posted(client, "/v1/api-keys", boss)
+    path = f"/v1/api-keys/{made['id']}"
+    refused = await client.patch(path, json={"limits": {"usd_per_day": 1}})
+    assert refused.status_code == 422
+    assert "makes and changes keys" in refused.json()["detail"]
+
+
+async def test_an_admin_of_a_project_limits_its_keys_alone(
+    client: Client, app: FastAPI, database: Database
+) -> None:
+    theirs = Member(app, database, "theirs")
+    key_id, _ = await key_of(client)
+    async with await theirs.client("admin") as admin:
+        own = await posted(admin, "/v1/api-keys", {**NEW, "limits": {"stored_bytes": 9}})
+        assert (await limited(admin, own["id"], stored_bytes=8))["stored_bytes"] == 8
+        for method, path in (
+            ("PATCH", f"/v1/api-keys/{key_id}"),
+            ("GET", f"/v1/api-keys/{key_id}/spend"),
+        ):
+            refused = await admin.request(method, path, json={})
+            assert refused.status_code == 404
+
+
+async def test_a_key_has_as_many_sessions_as_it_may_and_others_go_on(client: Client) -> None:
+    await bank_made(client, "exam")
+    key_id, own = await key_of(client, open_sessions=2)
+    _, other = await key_of(client)
+    begun = [(await client.post("/v1/sessions", json=MANUAL, headers=own)).json() for _ in range(2)]
+    refused = await client.post("/v1/sessions", json=MANUAL, headers=own)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_sessions")
+    assert (
+        "This key has 2 sessions that have not ended, as many as it may have by its own"
+        in (refused.json()["detail"])
+    )
+    assert (await client.post("/v1/sessions", json=MANUAL, headers=other)).is_success
+    await client.post(f"/v1/sessions/{begun[0]['id']}:cancel", headers=own)
+    assert (await client.post("/v1/sessions", json=MANUAL, headers=own)).is_success
+    await limited(client, key_id, open_sessions=None, event_streams=0)
+    assert (await client.post("/v1/sessions", json=MANUAL, headers=own)).is_success
+    stream = {**own, "Accept": "text/event-stream"}
+    refused = await client.get(f"/v1/sessions/{begun[0]['id']}/events", headers=stream)
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_streams")
+
+
+async def test_what_a_key_made_is_counted_and_held_to_its_limit(
+    client: Client, app: FastAPI
+) -> None:
+    key_id, own = await key_of(client)
+    _, other = await key_of(client)
+
+    async def stored(headers: dict[str, str]) -> int:
+        spend = (await client.get("/v1/projects/default/spend", headers=headers)).json()
+        return int(spend["key"]["stored_bytes"]["spent"])
+
+    async with Client(
+        transport=httpx2.ASGITransport(app=app), base_url=BASE_URL, headers=own
+    ) as mine:
+        await bank_made(mine, "exam")
+        items = await stored(own)
+        assert items > 0
+        assert await stored(other) == 0
+        session = await posted(mine, "/v1/sessions", MANUAL)
+        told = {"response": "x" * 1000}
+        await answered(mine, session["id"], told, told)
+        assert await stored(own) > items
+        rows = {"content": "examinee,item,score\na,q1,1\nb,q1,0\n", "name": "a.csv"}
+        sets = await posted(mine, "/v1/response-sets", {"name": "answers"})
+        imported = f"/v1/response-sets/{sets['id']}/imports"
+        await posted(mine, imported, {"files": [rows]})
+        whole = (await client.get("/v1/projects/default/spend")).json()
+        assert whole["stored_bytes"]["spent"] == await stored(own)
+        assert whole["key"]["stored_bytes"]["spent"] == 0  # of the admin
+
+        await limited(client, key_id, stored_bytes=items)
+        more = {"key": "new", "prompt": "?", "target": "x"}
+        again = {"files": [{**rows, "content": "examinee,item,score\nc,q1,1\n"}]}
+        for path, body in (
+            ("/v1/sessions", MANUAL),
+            ("/v1/banks/exam/items", more),
+            (imported, again),
+        ):
+            refused = await mine.post(path, json=body)
+            assert (refused.status_code, refused.json()["code"]) == (409, "storage_full"), path
+            assert "What this key made takes" in refused.json()["detail"]
+        # Others go on; what they add to a bank is counted for who made it.
+        assert (await client.post("/v1/banks/exam/items", json=more, headers=other)).is_success
+        assert await stored(other) == 0
+        assert await stored(own) > items
+        await mine.delete(f"/v1/sessions/{session['id']}")
+        head = {"If-Match": f'"{sets["revision"] + 1}"'}
+        await mine.delete(f"/v1/response-sets/{sets['id']}", headers=head)
+        whole = (await client.get("/v1/projects/default/spend")).json()
+        assert whole["stored_bytes"]["spent"] == await stored(own)
+        bank = (await mine.get("/v1/banks/exam")).headers["etag"]
+        gone = await mine.delete("/v1/banks/exam?erase=true", headers={"If-Match": bank})
+        assert gone.is_success
+        assert await stored(own) == 0
+        await bank_made(mine, "exam")
+
+
+def test_a_key_may_have_a_pace_of_its_own() -> None:
+    at = datetime.now(UTC)
+    project = Project(id="prj_paced", name="p", created_at=at, updated_at=at)
+    for _ in range(20):
+        let_in(project, "key_paced", 2.0, now=100.0)
+    with pytest.raises(TooManyRequestsError, match="This key may send 2 requests") as refused:
+        let_in(project, "key_paced", 2.0, now=100.0)
+    assert refused.value.retry_after_s == pytest.approx(0.5)
+    let_in(project, "key_other", now=100.0)
+    let_in(project, "key_paced", 2.0, now=100.5)
+    let_in(project, "key_paced", now=100.5)  # its limit was taken away
