@@ -10,15 +10,32 @@ state = test.tell(state, Response(step.item, score_of(step.item)))
 test.estimate(state), test.predict(state)
 """
 
-from app.engine.adaptive import AdaptiveTest, Ask, step_rng
-from app.engine.bank import FloatArray, ItemBank, ItemIndex
-from app.engine.design.design import Design, Preset
-from app.engine.design.selection import CriterionName
-from app.engine.estimation.estimators import EstimatorName
-from app.engine.inference.diagnostics import PersonFit, inversions, person_fit
-from app.engine.prediction.p_irt import Prediction, predict
-from app.engine.state import CatState, Estimate, Response, Usage
-from app.engine.stopping import Stop, StopReason
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from app.engine.adaptive import AdaptiveTest, Ask, step_rng
+    from app.engine.bank import FloatArray, ItemBank, ItemIndex
+    from app.engine.design.design import Design, Preset
+    from app.engine.design.selection import CriterionName
+    from app.engine.estimation.estimators import EstimatorName
+    from app.engine.inference.diagnostics import PersonFit, inversions, person_fit
+    from app.engine.prediction.p_irt import Prediction, predict
+    from app.engine.state import CatState, Estimate, Response, Usage
+    from app.engine.stopping import Stop, StopReason
+
+#: Where each name is: who only reads a bank need not load what tests are made of.
+_MODULES = {
+    "adaptive": ("AdaptiveTest", "Ask", "step_rng"),
+    "bank": ("FloatArray", "ItemBank", "ItemIndex"),
+    "design.design": ("Design", "Preset"),
+    "design.selection": ("CriterionName",),
+    "estimation.estimators": ("EstimatorName",),
+    "inference.diagnostics": ("PersonFit", "inversions", "person_fit"),
+    "prediction.p_irt": ("Prediction", "predict"),
+    "state": ("CatState", "Estimate", "Response", "Usage"),
+    "stopping": ("Stop", "StopReason"),
+}
 
 __all__ = [
     "AdaptiveTest",
@@ -43,3 +60,13 @@ __all__ = [
     "predict",
     "step_rng",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """A name of `__all__`, loaded when it is first asked for."""
+    for module, names in _MODULES.items():
+        if name in names:
+            found: object = getattr(import_module(f"app.engine.{module}"), name)
+            globals()[name] = found
+            return found
+    raise AttributeError(f"module 'app.engine' has no attribute {name!r}")

@@ -17,7 +17,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import entr
 
 from app.engine.models.base import FloatArray, ItemParameters, LikelihoodSlope, Peak, WarmTerms
 
@@ -191,6 +190,8 @@ class LogisticModel:
 
 
 def _entropy(p: FloatArray) -> FloatArray:
+    from scipy.special import entr
+
     entropy: FloatArray = entr(p) + entr(1.0 - p)
     return entropy
 

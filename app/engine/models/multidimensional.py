@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit
 
 from app.engine.models.base import FloatArray, IntArray
 from app.errors import InvalidInputError
@@ -98,6 +97,8 @@ class Loadings:
 
     def expected_score(self, abilities: FloatArray) -> FloatArray:
         """Probability of a right answer: shape (n_items,), or (n_examinees, n_items)."""
+        from scipy.special import expit
+
         probability: FloatArray = expit(abilities @ self.slopes.T + self.intercept)
         return probability
 
@@ -237,6 +238,8 @@ def estimate_profile(
 
     Source: Nocedal & Wright (2006), Numerical Optimization, section 4.3.
     """
+    from scipy.special import expit
+
     slopes, intercept = items.slopes[asked], items.intercept[asked]
     prior = np.linalg.inv(population.covariance)
 
