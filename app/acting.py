@@ -123,6 +123,12 @@ def deed() -> Deed | None:
     return _deed.get()
 
 
+def request_id() -> str | None:
+    """Id of the request in which this is done; None for the command line and for workers."""
+    what = _deed.get()
+    return None if what is None else what.request_id
+
+
 @contextmanager
 def doing(what: Deed | None) -> Iterator[None]:
     """Note the first change until the block ends, or none."""

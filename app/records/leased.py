@@ -18,6 +18,7 @@ class LeasedRecord:
         failure: Why nothing came of it, JSON-able.
         project_id: Whose it is.
         created_by: The API key that made it.
+        request_id: The request that made it; None: the command line, or nobody noted it.
     """
 
     id: str
@@ -27,6 +28,7 @@ class LeasedRecord:
     failure: dict[str, Any] | None
     project_id: str
     created_by: str | None
+    request_id: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

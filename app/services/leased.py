@@ -120,17 +120,24 @@ class LeasedRunner(ABC, Generic[R]):
             return await self._leases(uow).owner_of(resource_id)
 
     async def take_on(self, record: R) -> None:
-        """See claimed work through."""
+        """See claimed work through; log lines tell whose it is and which request made it."""
         lapses, alone = record.lapses, self._leasing.alone
-        if lapses > MAX_LAPSES:
-            logger.error("lapsed_too_often", id=record.id, lapses=lapses)
-            work = self._refuse(record)
-        elif lapses == MAX_LAPSES and alone is not None:
-            logger.warning("runs_alone", id=record.id, lapses=lapses)
-            work = self._drive_alone(record, alone)
-        else:
-            work = self.drive(record)
-        task = asyncio.create_task(work, name=record.id)
+        told = {
+            f"{self.kind}_id": record.id,
+            "key_id": record.created_by,
+            "project_id": record.project_id,
+            "request_id": record.request_id,
+        }
+        with structlog.contextvars.bound_contextvars(**told):
+            if lapses > MAX_LAPSES:
+                logger.error("lapsed_too_often", lapses=lapses)
+                work = self._refuse(record)
+            elif lapses == MAX_LAPSES and alone is not None:
+                logger.warning("runs_alone", lapses=lapses)
+                work = self._drive_alone(record, alone)
+            else:
+                work = self.drive(record)
+            task = asyncio.create_task(work, name=record.id)  # with what is bound here
         self._running[record.id] = task
         self._epochs[record.id] = record.lease_epoch
         task.add_done_callback(lambda done: self._forget(record.id, done))
@@ -194,13 +201,7 @@ class LeasedRunner(ABC, Generic[R]):
         It finds what its project finds, and no more.
         """
         failed = f"{self.kind}_failed"
-        told = {
-            f"{self.kind}_id": record.id,
-            "key_id": record.created_by,
-            "project_id": record.project_id,
-        }
-        acting = Acting(record.project_id, record.created_by)
-        with structlog.contextvars.bound_contextvars(**told), acting_for(acting):
+        with acting_for(Acting(record.project_id, record.created_by)):
             try:
                 await self._run(record)
             except LeaseLostError:

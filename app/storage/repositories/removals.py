@@ -150,7 +150,8 @@ _OF_PROJECT = [
     _statement("DELETE FROM reservations WHERE project_id = :id", "the project"),
     _statement(
         "DELETE FROM spend WHERE owner_id = :id "
-        "OR owner_id IN (SELECT id FROM endpoints WHERE project_id = :id)",
+        "OR owner_id IN (SELECT id FROM endpoints WHERE project_id = :id) "
+        "OR owner_id IN (SELECT id FROM api_keys WHERE project_id = :id)",
         "the project",
     ),
     # In the order in which a rotation of the secret key takes them.

@@ -36,7 +36,10 @@ _CLOSING_TYPES = {
 }
 
 _TABLES = Base.metadata.tables
-_GIVEN = (*(f.name for f in fields(NewSession)), "project_id", "created_by", "summary", "arrivals")
+_GIVEN = (
+    *(f.name for f in fields(NewSession)),
+    *("project_id", "created_by", "request_id", "summary", "arrivals"),
+)
 _MADE = (
     insert(_TABLES[SessionRow.__tablename__])
     .values({"event_seq": 1, **{name: bindparam(name) for name in _GIVEN}})

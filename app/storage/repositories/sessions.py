@@ -19,7 +19,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONPATH, distinct_on
 from typing_extensions import override
 
-from app.acting import maker, owner
+from app.acting import maker, owner, request_id
 from app.errors import (
     InvalidStateError,
     LeaseLostError,
@@ -99,7 +99,8 @@ class SessionRepository(LeasedRepository[SessionRecord]):
             await self._hold_parent(new.parent_id)
         values = {f.name: getattr(new, f.name) for f in fields(new)}
         values["arrivals"] = sum(item.closing is not None for item in administrations)
-        values |= {"summary": summary, "project_id": owner(), "created_by": maker()}
+        values |= {"project_id": owner(), "created_by": maker(), "request_id": request_id()}
+        values["summary"] = summary
         await self._db.execute(ADD, values)
         note_change(self._db, new.id)
         if administrations:

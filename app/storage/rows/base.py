@@ -7,7 +7,7 @@ from sqlalchemy import DateTime, ForeignKey, LargeBinary, MetaData, Text, func, 
 from sqlalchemy.dialects.postgresql import ARRAY, DOUBLE_PRECISION, JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from app.acting import maker, owner
+from app.acting import maker, owner, request_id
 
 Json = dict[str, Any]
 
@@ -52,6 +52,8 @@ class LeasedRow(OwnedRow):
     __abstract__ = True
 
     id: Mapped[str] = mapped_column(primary_key=True)
+    #: The request that made it, for the log lines of whoever runs it; null: the command line.
+    request_id: Mapped[str | None] = mapped_column(default=request_id)
     status: Mapped[str]
     #: Number of the lease, counted up by each claim.
     lease_epoch: Mapped[int] = mapped_column(server_default=text("0"))
