@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
+    Integer,
+    Interval,
     Select,
     Text,
     all_,
@@ -63,7 +65,8 @@ class LeasedRepository(ABC, Generic[R]):
     def __init__(self, db: AsyncSession) -> None:
         self._db = db
 
-    def _ready(self) -> Sequence[ColumnElement[bool]]:
+    @classmethod
+    def _ready(cls) -> Sequence[ColumnElement[bool]]:
         """What must be true, beside its state, of a row that is to be claimed for itself."""
         return ()
 
@@ -83,7 +86,7 @@ class LeasedRepository(ABC, Generic[R]):
             .where(
                 row.id == resource_id,
                 row.status.in_(self.claimable),
-                self._is_over(row.lease_expires_at, lease),
+                self._is_over(row.lease_expires_at, _CREDIBLE * lease),
                 *self._ready(),
             )
             .values(
@@ -156,20 +159,8 @@ class LeasedRepository(ABC, Generic[R]):
             limit: Most at once.
         """
         row = self.row
-        due = (
-            select(row.id)
-            .where(
-                row.status.in_(self.claimable),
-                row.finished_at.is_(None),  # as an index has it that is as short as this list
-                row.id != all_(bindparam("besides", type_=ARRAY(Text()))),
-                self._is_over(func.coalesce(row.lease_expires_at, row.created_at) + grace, lease),
-                *self._ready(),
-            )
-            .order_by(row.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
-        ids = list(await self._db.scalars(due, {"besides": list(besides)}))
+        asked = {"besides": list(besides), "grace": grace, "longest": _CREDIBLE * lease}
+        ids = list(await self._db.scalars(self._due(), {**asked, "most": limit}))
         was_run = (row.status == "running") & row.worker_id.is_not(None)
         values: dict[str, Any] = {
             "status": "queued",
@@ -183,11 +174,40 @@ class LeasedRepository(ABC, Generic[R]):
             await self._db.execute(update(row).where(row.id.in_(ids)).values(**values))
         return ids
 
+    @classmethod
+    @cache
+    def _due(cls) -> Select[str]:
+        """What has been left to itself; built once, for every worker asks at each heartbeat."""
+        row = cls.row
+        until = func.coalesce(row.lease_expires_at, row.created_at)
+        return (
+            select(row.id)
+            .where(
+                row.status.in_(cls.claimable),
+                row.finished_at.is_(None),  # as an index has it that is as short as this list
+                row.id != all_(bindparam("besides", type_=ARRAY(Text()))),
+                cls._is_over(
+                    until + bindparam("grace", type_=Interval()),
+                    bindparam("longest", type_=Interval()),
+                ),
+                *cls._ready(),
+            )
+            .order_by(row.id)
+            .limit(bindparam("most", type_=Integer()))
+            .with_for_update(skip_locked=True)
+        )
+
     @staticmethod
-    def _is_over(until: Any, lease: timedelta) -> ColumnElement[bool]:
-        """Whether a lease has run out, or ends when none can that was given by this clock."""
+    def _is_over(until: Any, longest: Any) -> ColumnElement[bool]:
+        """Whether a lease has run out, or ends when none can that was given by this clock.
+
+        Args:
+            until: When it ends, a column.
+            longest: What is credible of a lease, a time or an expression.
+        """
         end = func.coalesce(until, func.now())
-        return (end <= func.now()) | (end > func.now() + _CREDIBLE * lease)
+        over: ColumnElement[bool] = (end <= func.now()) | (end > func.now() + longest)
+        return over
 
     async def _write(self, resource_id: str, epoch: int, **values: Any) -> None:
         """Write columns, as far as the lease `epoch` is still the present one.

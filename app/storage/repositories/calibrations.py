@@ -29,8 +29,9 @@ class CalibrationRepository(LeasedRepository[CalibrationRecord]):
     row = CalibrationRow
     kind = "Calibration"
 
+    @classmethod
     @override
-    def _ready(self) -> Sequence[ColumnElement[bool]]:
+    def _ready(cls) -> Sequence[ColumnElement[bool]]:
         return (~_has_live_parts(),)
 
     async def add(

@@ -71,8 +71,9 @@ class SessionRepository(LeasedRepository[SessionRecord]):
     claimable = UNDERWAY
     held = ("running", "waiting")
 
+    @classmethod
     @override
-    def _ready(self) -> Sequence[ColumnElement[bool]]:
+    def _ready(cls) -> Sequence[ColumnElement[bool]]:
         return (SessionRow.ranking_id.is_(None),)
 
     @override
