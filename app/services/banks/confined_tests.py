@@ -105,8 +105,11 @@ class Materials:
 
 @cache
 def processes() -> Confinement:
-    """Apart from those that read files, which nobody wants to wait behind a simulation."""
-    return Confinement(preloaded=_PRELOADED)
+    """Apart from those that read files, which nobody wants to wait behind a simulation.
+
+    A fit takes up to a minute: one key's fits leave a place for the next one's.
+    """
+    return Confinement(preloaded=_PRELOADED, spare=1)
 
 
 def close_processes() -> None:
