@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -78,10 +78,10 @@ def create_model_server(
     skills: Mapping[str, float] | None = None,
     api_key: str | None = None,
     judge_faults: float = 0.0,
-) -> FastAPI:
+) -> Starlette:
     """The server as an ASGI application.
 
-    The routes are plain Starlette: load tests want a handler that costs next to nothing.
+    Plain Starlette: load tests want a handler, and a process, that costs next to nothing.
 
     Args:
         theta: Ability of the simulated model.
@@ -154,9 +154,7 @@ def create_model_server(
         message = f"Invalid URL ({request.method} {request.url.path})."
         return _error(status, message, code="unknown_url")
 
-    return FastAPI(
-        title="Scripted model",
-        openapi_url=None,
+    return Starlette(
         routes=[
             Route("/v1/chat/completions", guarded(chat_completions), methods=["POST"]),
             Route("/v1/completions", guarded(completions), methods=["POST"]),

@@ -1,5 +1,4 @@
-import subprocess
-import sys
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from psycopg.types.json import Jsonb
 
 from app.errors import DatabaseUnavailableError, InvalidStateError
 from app.storage.migrate import upgrade
+from tests.databases import libpq
+from tests.servers.forked import Forked
 
 _ROOT = Path(__file__).parents[2]
 _MIGRATIONS = _ROOT / "migrations"
@@ -61,8 +62,8 @@ def test_all_migrations_can_be_undone_and_done_again(database_url: str) -> None:
 def test_processes_that_upgrade_at_once_do_not_get_in_each_others_way(
     empty_database_url: str,
 ) -> None:
-    program = f"from app.storage.migrate import upgrade; upgrade({empty_database_url!r})"
-    processes = [subprocess.Popen([sys.executable, "-c", program], cwd=_ROOT) for _ in range(2)]
+    env = {**os.environ, "DATABASE_URL": libpq(empty_database_url)}
+    processes = [Forked(["sextant", "migrate"], env=env) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     assert "sessions" in _tables(empty_database_url)
 
