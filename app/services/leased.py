@@ -2,7 +2,8 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -44,6 +45,28 @@ Alone = Callable[[str, int, Callable[[], object]], Coroutine[Any, Any, None]]
 
 
 R = TypeVar("R", bound=LeasedRecord)
+
+
+@contextmanager
+def acting_as(kind: str, record: LeasedRecord) -> Iterator[None]:
+    """Work for whoever made something, until the block ends.
+
+    What is found is what their project finds, and what calls take is theirs; log lines tell whose
+    it is and which request made it.
+
+    Args:
+        kind: What it is in logs.
+        record: What they made.
+    """
+    told = {
+        f"{kind}_id": record.id,
+        "key_id": record.created_by,
+        "project_id": record.project_id,
+        "request_id": record.request_id,
+    }
+    acting = Acting(record.project_id, record.created_by)
+    with structlog.contextvars.bound_contextvars(**told), acting_for(acting):
+        yield
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,15 +143,9 @@ class LeasedRunner(ABC, Generic[R]):
             return await self._leases(uow).owner_of(resource_id)
 
     async def take_on(self, record: R) -> None:
-        """See claimed work through; log lines tell whose it is and which request made it."""
+        """See claimed work through, for whoever made it."""
         lapses, alone = record.lapses, self._leasing.alone
-        told = {
-            f"{self.kind}_id": record.id,
-            "key_id": record.created_by,
-            "project_id": record.project_id,
-            "request_id": record.request_id,
-        }
-        with structlog.contextvars.bound_contextvars(**told):
+        with acting_as(self.kind, record):
             if lapses > MAX_LAPSES:
                 logger.error("lapsed_too_often", lapses=lapses)
                 work = self._refuse(record)
@@ -196,22 +213,18 @@ class LeasedRunner(ABC, Generic[R]):
                 logger.warning("leases_not_released", leases=len(leases))
 
     async def drive(self, record: R) -> None:
-        """Go on with claimed work until it ends, or until the lease is lost.
-
-        It finds what its project finds, and no more.
-        """
+        """Go on with claimed work until it ends, or until the lease is lost."""
         failed = f"{self.kind}_failed"
-        with acting_for(Acting(record.project_id, record.created_by)):
-            try:
-                await self._run(record)
-            except LeaseLostError:
-                logger.info("lease_lost", epoch=record.lease_epoch)
-            except Exception as error:  # any fault must end the work, or it is run forever
-                if isinstance(error, SextantError):  # its words may quote an item: not for a log
-                    logger.warning(failed, code=error.code)
-                else:
-                    logger.exception(failed)
-                await self.fail(record, error)
+        try:
+            await self._run(record)
+        except LeaseLostError:
+            logger.info("lease_lost", epoch=record.lease_epoch)
+        except Exception as error:  # any fault must end the work, or it is run forever
+            if isinstance(error, SextantError):  # its words may quote an item: not for a log
+                logger.warning(failed, code=error.code)
+            else:
+                logger.exception(failed)
+            await self.fail(record, error)
 
     async def fail(self, record: R, error: Exception) -> bool:
         """End claimed work that cannot go on, with the reason; whether it was still ours."""

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from app.acting import DEFAULT_PROJECT
+from app.acting import DEFAULT_PROJECT, Acting, acting_for
+from app.engine.ranking.rules import RankingBudget
 from app.errors import InvalidInputError
 from app.records.endpoints import Limits, Price
 from app.records.projects import Limits as ProjectLimits
+from app.services.api_keys import ApiKeyService
 from app.services.container import Services
 from app.services.endpoints import budgets, calls
 from app.services.endpoints.specs import EndpointChange, EndpointSpec
@@ -19,6 +21,7 @@ from app.storage.database import Database
 from app.worker.loop import running_worker
 from tests.servers import serving
 from tests.servers.fault_server import FaultServer
+from tests.services.rankings import contest
 from tests.services.sessions import opened, scripted, spec, until
 from tests.waiting import waiting
 from tests.worker.test_live_sessions import model_at
@@ -68,6 +71,28 @@ async def test_a_session_waits_for_its_budget_and_goes_on_when_it_is_raised(
     _, spent = await services.endpoints.spend(saved.id)
     assert spent.usd == pytest.approx(sum(c.usd or 0.0 for c in closings))
     assert spent.usd > 0
+
+
+async def test_who_joins_a_ranking_pays_for_what_is_asked_then(
+    services: Services, database: Database
+) -> None:
+    keys = ApiKeyService(database)
+    boss, _ = await keys.create(name="boss", scopes=["run"])
+    poor, _ = await keys.create(name="poor", scopes=["run"], limits=ProjectLimits(tokens_per_day=1))
+    with acting_for(Acting(DEFAULT_PROJECT, boss.id)):
+        made = await services.rankings.create(contest(-1.8, 1.8))
+    async with running_worker(services), waiting(120) as pause:
+        while (await services.rankings.get(made.id)).status != "completed":
+            await pause()
+        with acting_for(Acting(DEFAULT_PROJECT, poor.id)):
+            await services.rankings.join(made.id, scripted(theta=0.0, seed=7), RankingBudget())
+        while True:
+            async with database.reading() as uow:
+                *_, joined = await uow.sessions.of_ranking(made.id)
+            if joined.waiting_reason:
+                break
+            await pause()
+    assert joined.waiting_reason.startswith("The key's budget of 1 tokens a day is less than")
 
 
 async def test_a_project_budget_in_dollars_asks_for_prices(services: Services) -> None:

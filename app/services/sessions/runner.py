@@ -27,7 +27,7 @@ from app.services.banks.versions import VersionService
 from app.services.endpoints.cached import Cached
 from app.services.endpoints.calls import RateLimited
 from app.services.endpoints.service import EndpointService, ReadyEndpoint
-from app.services.leased import LeasedRunner, Leasing
+from app.services.leased import LeasedRunner, Leasing, acting_as
 from app.services.marking.marker import AnswerMarker
 from app.services.patience import OnWait, Waiting, once_readable, patiently
 from app.services.sessions.asking import Asker, hints_of
@@ -253,19 +253,23 @@ class SessionRunner(LeasedRunner[SessionRecord]):
         return {step: live.run.close(step, closing) for step, closing in closed.items()}
 
     async def ask(self, live: LiveSession, step: int) -> Closing:
-        """Put one item to the endpoint and mark the answer."""
+        """Put one item to the endpoint and mark the answer, for whoever made the session.
+
+        Of a ranking that may be somebody who joined it: they pay for what they have asked.
+        """
         position = int(live.run.position(step))
         item = (await patiently(lambda: self._versions.items_at(live.version, [position])))[
             position
         ]
         ITEMS_ASKED.inc()
-        closing = await live.asker.ask(
-            item,
-            # Jitter only spreads calls in time; it does not touch the measurement.
-            rng=np.random.default_rng([live.record.seed, step]),
-            hints=await _hints(live, item, position),
-            on_wait=self.waiting_note(live.record, step),
-        )
+        with acting_as(self.kind, live.record):
+            closing = await live.asker.ask(
+                item,
+                # Jitter only spreads calls in time; it does not touch the measurement.
+                rng=np.random.default_rng([live.record.seed, step]),
+                hints=await _hints(live, item, position),
+                on_wait=self.waiting_note(live.record, step),
+            )
         OUTCOMES.labels(closing.outcome).inc()
         return closing
 
