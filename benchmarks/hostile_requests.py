@@ -79,6 +79,24 @@ async def projects(client: Client) -> object:
     return await client.get("/v1/projects?limit=1000")
 
 
+async def keys(client: Client) -> object:
+    """Keys whose limits change again and again while what they use is looked at."""
+    made = await asyncio.gather(
+        *(
+            client.post("/v1/api-keys", json={"name": "k", "scopes": ["run"], "limits": limits})
+            for limits in ({}, {"usd_per_day": 1}, {"stored_bytes": 1e300}, {"tokens_per_day": -1})
+            for _ in range(25)
+        )
+    )
+    paths = [answer.headers["location"] for answer in made if answer.status_code == 201]
+    changes = ({"open_sessions": 0}, {"usd_per_day": None}, {"requests_per_s": 1e-9}, {"x": 1})
+    asked = [
+        *(client.patch(path, json={"limits": limits}) for path in paths for limits in changes),
+        *(client.get(f"{path}/spend") for path in paths),
+    ]
+    return (await asyncio.gather(*asked))[-1]
+
+
 async def installs(client: Client) -> object:
     names = ("../../etc/passwd", "%2e%2e%2fsecret.key", "x" * 2000, "\u0000", "gsm8k\r\nX: y")
     asked = [client.post(f"/v1/catalog/{name}:install", json={}) for name in names * 20]
@@ -122,6 +140,7 @@ REQUESTS: dict[str, tuple[Run, int]] = {
     ),
     "provisional: 100,000 guesses": (provisional, 4),
     "projects: 800 at once": (projects, 4),
+    "keys: limits that change": (keys, 4),
     "catalogue: names that are paths": (installs, 4),
     "audit: a hundred exports": (many("/v1/audit/export", "/v1/audit?limit=1000"), 4),
     "spend: a hundred looks": (many("/v1/projects/default/spend"), 4),

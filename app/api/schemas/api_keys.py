@@ -17,22 +17,25 @@ from app.records.projects import Limits
 class KeyLimits(Input):
     """What a key may use of its project's, beside the limits of that; null: as much as there is."""
 
-    requests_per_s: Rate | None = Field(
-        default=None, description="Requests a second at one process, over ten seconds; else 429."
-    )
-    open_sessions: Count | None = Field(
-        default=None, description="Sessions of it that have not ended; else 429."
-    )
-    event_streams: Count | None = Field(
-        default=None, description="Event streams of it open at one process; else 429."
-    )
-    usd_per_day: UsdPerDay | None = None
-    tokens_per_day: TokensPerDay | None = None
-    stored_bytes: StoredBytes | None = Field(
-        default=None,
-        description="Bytes that its banks, response sets and ended sessions may take, whoever adds "
-        "to them; then it begins no session and no import.",
-    )
+    requests_per_s: Annotated[
+        Rate | None,
+        Field(description="Requests a second at one process, over ten seconds; else 429."),
+    ] = ABSENT
+    open_sessions: Annotated[
+        Count | None, Field(description="Sessions of it that have not ended; else 429.")
+    ] = ABSENT
+    event_streams: Annotated[
+        Count | None, Field(description="Event streams of it open at one process; else 429.")
+    ] = ABSENT
+    usd_per_day: UsdPerDay | None = ABSENT
+    tokens_per_day: TokensPerDay | None = ABSENT
+    stored_bytes: Annotated[
+        StoredBytes | None,
+        Field(
+            description="Bytes that its banks, response sets and ended sessions may take, whoever "
+            "adds to them; then it begins no session and no import."
+        ),
+    ] = ABSENT
 
 
 class ApiKeyCreate(Input):
