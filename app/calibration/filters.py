@@ -1,18 +1,21 @@
 """What is left out before a calibration, each piece with its reason.
 
-The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Evaluation.
+The thresholds are those of ATLAS: Li et al. (2026), Adaptive Testing for LLM Evaluation. Published
+for thousands of examinees, they compare estimates with them; a correlation among a few dozen says
+so little that most items below the threshold are there by chance. A confidence allows for that.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from app.calibration.matrix import BoolArray, ScoreMatrix
-from app.engine.models.base import FloatArray
+from app.engine.models.base import FloatArray, IntArray
 from app.errors import CalibrationError, InvalidInputError
 
 Table = TypeVar("Table")
@@ -35,6 +38,17 @@ class DropReason(StrEnum):
     NO_PRIOR = "no_prior"
 
 
+#: What an item that has a curve says too little of ability for.
+_OF_ABILITY = frozenset(
+    {
+        DropReason.LOW_SPREAD,
+        DropReason.TOO_EASY,
+        DropReason.TOO_HARD,
+        DropReason.LOW_POINT_BISERIAL,
+    }
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterSettings:
     """Thresholds; None switches a filter off. Constant items are always kept aside.
@@ -44,8 +58,13 @@ class FilterSettings:
         greatest_mean: Items that a larger share gets right are dropped.
         least_mean: Items that a smaller share gets right are dropped.
         least_point_biserial: Items whose score correlates less with the rest are dropped.
+        point_biserial_confidence: How sure it must be, one-sided, that a correlation is less; 0.5
+            to 0.999. None takes the estimate of right and wrong answers for the truth, which is the
+            published rule, and is 0.95 for continuous scores.
         least_percentile: Examinees whose share of right answers is below this percentile of all
             examinees are dropped; 0 to 100.
+        keep_for_score: Items that a threshold would drop stay in the bank, and count in scores, if
+            the response model has curves that need not rise for them.
 
     Raises:
         InvalidInputError: A threshold outside its range.
@@ -55,7 +74,9 @@ class FilterSettings:
     greatest_mean: float | None = 0.95
     least_mean: float | None = None
     least_point_biserial: float | None = 0.1
+    point_biserial_confidence: float | None = None
     least_percentile: float | None = 0.1
+    keep_for_score: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -63,6 +84,7 @@ class FilterSettings:
             ("greatest_mean", 0.0, 1.0),
             ("least_mean", 0.0, 1.0),
             ("least_point_biserial", -1.0, 1.0),
+            ("point_biserial_confidence", 0.5, 0.999),
             ("least_percentile", 0.0, 100.0),
         ):
             value = getattr(self, name)
@@ -76,10 +98,34 @@ class FilterSettings:
             least_sd=None, greatest_mean=None, least_point_biserial=None, least_percentile=None
         )
 
+    def too_weak(
+        self,
+        correlation: FloatArray,
+        n_answers: IntArray,
+        otherwise: float | None = None,
+    ) -> BoolArray:
+        """Whether each item correlates less with the rest than it must.
+
+        A NaN passes: a correlation that cannot be computed is no evidence against the item.
+
+        Args:
+            correlation: Shape (n_items,).
+            n_answers: How many answers each comes from, shape (n_items,); uncorrelated, its
+                standard error is 1 / sqrt(n_answers - 1).
+            otherwise: The confidence where none is set; None takes the estimate for the truth.
+        """
+        if self.least_point_biserial is None:
+            return np.zeros(correlation.shape, np.bool_)
+        sure = self.point_biserial_confidence or otherwise
+        errors = 0.0 if sure is None else NormalDist().inv_cdf(sure)
+        chance = errors / np.sqrt(np.maximum(n_answers - 1, 1))
+        weak: BoolArray = correlation < self.least_point_biserial - chance
+        return weak
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """One item or examinee that takes no part."""
+    """One item or examinee that takes no part, or an item that counts in scores alone."""
 
     name: str
     reason: DropReason
@@ -94,6 +140,8 @@ class Filtered(Generic[Table]):
     Attributes:
         matrix: The answers that are calibrated.
         items: Dropped items, constant ones among them.
+        score_only: Items of the matrix that a threshold would have dropped: they say little of
+            ability, and are asked and predicted for the score.
         examinees: Dropped examinees.
         constants: Item -> the one score everybody got; such an item adds a known constant to a
             predicted score.
@@ -104,6 +152,7 @@ class Filtered(Generic[Table]):
     items: tuple[Dropped, ...]
     examinees: tuple[Dropped, ...]
     constants: dict[str, float]
+    score_only: tuple[Dropped, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
@@ -118,12 +167,13 @@ def apply_filters(
     """Drop weak examinees first, then items; an item goes by the first reason that fits.
 
     Raises:
-        CalibrationError: One examinee alone, or no item is left.
+        CalibrationError: One examinee alone, or no item is left that says something of ability.
     """
     settings = settings or FilterSettings()
     matrix.require_two_examinees()
     rows, examinees = _filter_examinees(matrix, settings)
     columns, items, constants = filter_items(matrix.select(examinees=rows), settings)
+    weak: list[Dropped] = []
     if not columns.any() or not rows.any():
         raise CalibrationError(
             f"No item is left: of {matrix.n_items} items, "
@@ -133,6 +183,11 @@ def apply_filters(
             )
             + f"; {matrix.n_examinees} examinees."
         )
+    if settings.keep_for_score:
+        weak = [item for item in items if item.reason in _OF_ABILITY]
+        items = [item for item in items if item.reason not in _OF_ABILITY]
+        gone = {item.name for item in items}
+        columns = np.array([name not in gone for name in matrix.items])
     kept = matrix.select(examinees=rows, items=columns)
     silent = kept.answers_per_examinee() == 0
     if silent.any():
@@ -145,6 +200,7 @@ def apply_filters(
         items=tuple(items),
         examinees=tuple(examinees),
         constants=constants,
+        score_only=tuple(weak),
         warnings=not_the_whole(matrix.select(examinees=rows).item_means(), columns, constants),
     )
 
@@ -175,8 +231,9 @@ def not_the_whole(
     )
     if left_out > len(constants):
         said += (
-            " To predict more of the whole, switch the filters off (--no-filters; over REST "
-            "each of `filters` null)."
+            " To predict more of the whole, keep the others for the score (--keep-for-score; over "
+            "REST `filters.keep_for_score`), or of a 1PL and of continuous scores switch the "
+            "filters off (--no-filters; each of `filters` null)."
         )
     return (said,)
 
@@ -248,8 +305,7 @@ def filter_items(
     if settings.least_point_biserial is not None and keep.any():
         correlation = np.full(matrix.n_items, np.nan)
         correlation[keep] = point_biserials(matrix.select(items=keep))
-        # A NaN passes: a correlation that cannot be computed is no evidence against the item.
-        weak = keep & (correlation < settings.least_point_biserial)
+        weak = settings.too_weak(correlation, matrix.answers_per_item())
         dropped += _dropped(matrix, DropReason.LOW_POINT_BISERIAL, weak, correlation)
         keep &= ~weak
     constants = {

@@ -5,9 +5,10 @@ import math
 import resource
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -35,10 +36,13 @@ from app.cli.inputs import (
 )
 from app.cli.options import (
     DimensionsOption,
+    FilterConfidenceOption,
     FilteringOption,
+    KeepForScoreOption,
     NegativeSlopesOption,
     PartitionSizeOption,
     PriorsOption,
+    filter_choices,
 )
 from app.engine.bank import DEFAULT_SCALE, ItemBank
 from app.engine.models.continuous import CONTINUOUS
@@ -74,6 +78,8 @@ def command(
     model: Annotated[str, typer.Option(help=f"Response model: {', '.join(MODELS)}.")] = "2pl",
     partition_size: PartitionSizeOption = None,
     filters: FilteringOption = True,
+    keep_for_score: KeepForScoreOption = False,
+    filter_confidence: FilterConfidenceOption = None,
     priors: PriorsOption = True,
     negative_slopes: NegativeSlopesOption = None,
     compare: Annotated[
@@ -121,6 +127,9 @@ def command(
 ) -> None:
     """Estimate item parameters from a response file."""
     started = time.perf_counter()
+    chosen = filter_choices(
+        filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence
+    )
     plan = CalibrationPlan(
         model=model,
         priors=priors,
@@ -130,7 +139,7 @@ def command(
         compare=tuple(name.strip() for name in compare.split(",") if name.strip()),
         report_card=report_card,
         families=_families(families, report_card=report_card),
-        filters=FilterSettings() if filters else FilterSettings.none(),
+        filters=replace(FilterSettings(), **chosen) if filters else FilterSettings.none(),
         moments=moments,
         dimensions=dimensions,
         link=_link(link_to, link_method),
@@ -156,6 +165,7 @@ def command(
         "n_examinees_kept": filtered.matrix.n_examinees,
         "kept": filtered.matrix.n_items,
         "dropped": [_dropped("item", item) for item in filtered.items],
+        "score_only": [_dropped("item", item) for item in filtered.score_only],
         "dropped_examinees": [_dropped("examinee", examinee) for examinee in filtered.examinees],
         "constants": filtered.constants,
         "model": plan.model,
@@ -255,6 +265,8 @@ def _show(
     figures = fitted.figures
     for reason, count in filtered.counts.items():
         screen.print(f"{count:6d} left out: {reason.value}", markup=False)
+    for reason, count in Counter(item.reason for item in filtered.score_only).items():
+        screen.print(f"{count:6d} for scores alone: {reason.value}", markup=False)
     screen.print(
         f"{filtered.matrix.n_items} items and {filtered.matrix.n_examinees} examinees: "
         f"{plan.model}, log-likelihood {figures['log_likelihood']:.1f}, "

@@ -21,7 +21,9 @@ from app.cli.options import (
     AllowOption,
     AskServerOption,
     DimensionsOption,
+    FilterConfidenceOption,
     FilteringOption,
+    KeepForScoreOption,
     KeepOption,
     NegativeSlopesOption,
     NotesOption,
@@ -30,6 +32,7 @@ from app.cli.options import (
     SameAsJsonOption,
     ServerKeyOption,
     ServerOption,
+    filter_choices,
 )
 from app.cli.tables import number, show_facts, show_table, when
 from app.errors import InvalidInputError
@@ -53,6 +56,7 @@ _OPTIONS = {
     "/dimensions": "--dimensions",
     "/partition_size": "--partition-size",
     "/negative_slopes": "--negative-slopes",
+    "/filters/point_biserial_confidence": "--filter-confidence",
     "/seed": "--seed",
     "/link": "--link-to",
     "/bank": "--bank",
@@ -78,6 +82,8 @@ def start(
     dimensions: DimensionsOption = None,
     partition_size: PartitionSizeOption = None,
     filters: FilteringOption = True,
+    keep_for_score: KeepForScoreOption = False,
+    filter_confidence: FilterConfidenceOption = None,
     priors: PriorsOption = True,
     negative_slopes: NegativeSlopesOption = None,
     report_card: Annotated[
@@ -109,6 +115,9 @@ def start(
     json: SameAsJsonOption = None,
 ) -> None:
     """Calibrate recorded answers that are stored; without a server, with a worker of our own."""
+    chosen = filter_choices(
+        filters=filters, keep_for_score=keep_for_score, confidence=filter_confidence
+    )
 
     async def run() -> dict[str, Any]:
         async with connected(server, server_key, bank=None, changes_banks=True) as client:
@@ -121,7 +130,7 @@ def start(
                 priors=priors,
                 negative_slopes=negative_slopes,
                 report_card=report_card,
-                filters=None if filters else dict.fromkeys(_FILTERS),
+                filters=chosen if filters else dict.fromkeys(_FILTERS),
                 link=link,
                 seed=seed,
                 publish=None if bank is None else {"bank": bank},

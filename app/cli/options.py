@@ -2,9 +2,11 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+from app.errors import InvalidInputError
 
 #: An option that takes a file which is there.
 file_option = partial(typer.Option, exists=True, dir_okay=False, readable=True)
@@ -44,6 +46,16 @@ EventStreamsOption = Annotated[int | None, typer.Option(help="Event streams at a
 ExamineeOption = Annotated[
     str | None, typer.Option(help="Who answered, for files of one examinee.")
 ]
+FilterConfidenceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--filter-confidence",
+        min=0.5,
+        max=0.999,
+        help="How sure it must be that an item goes badly with the rest; by default its estimate "
+        "is taken for the truth. 0.95 for few models.",
+    ),
+]
 FilteringOption = Annotated[
     bool,
     typer.Option("--filters/--no-filters", help="Leave out items and examinees that say little."),
@@ -57,6 +69,14 @@ HolmOption = Annotated[
 ItemCostsOption = Annotated[
     Path | None,
     file_option(help="CSV item,cost or item,tokens_in,tokens_out: choose by gain per cost."),
+]
+KeepForScoreOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-for-score",
+        help="Keep items that the filters find for scores, which then are of them too; not 1pl "
+        "and continuous.",
+    ),
 ]
 KeepOption = Annotated[
     list[str] | None,
@@ -134,3 +154,24 @@ TokensPerDayOption = Annotated[
 UsdPerDayOption = Annotated[
     float | None, typer.Option(help="US dollars that its calls may take in a day (UTC).")
 ]
+
+
+def filter_choices(
+    *, filters: bool, keep_for_score: bool, confidence: float | None
+) -> dict[str, Any]:
+    """What is chosen of the filters, by the names of their fields.
+
+    Raises:
+        InvalidInputError: Something, where they are switched off.
+    """
+    chosen: dict[str, Any] = {}
+    if keep_for_score:
+        chosen["keep_for_score"] = True
+    if confidence is not None:
+        chosen["point_biserial_confidence"] = confidence
+    if chosen and not filters:
+        raise InvalidInputError(
+            "--keep-for-score and --filter-confidence belong to the filters, which --no-filters "
+            "switches off."
+        )
+    return chosen

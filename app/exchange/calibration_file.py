@@ -132,6 +132,7 @@ class CalibrationFile(Figures):
     n_examinees_kept: int
     kept: int
     dropped: tuple[_Dropped, ...] = ()
+    score_only: tuple[_Dropped, ...] = ()
     dropped_examinees: tuple[_Dropped, ...] = ()
     model: str
     items: tuple[dict[str, Any], ...] = ()
@@ -141,6 +142,11 @@ class CalibrationFile(Figures):
     def item_reasons(self) -> dict[str, int]:
         """Why items took no part."""
         return dict(Counter(entry.reason for entry in self.dropped))
+
+    @property
+    def score_only_reasons(self) -> dict[str, int]:
+        """Why items count in scores alone."""
+        return dict(Counter(entry.reason for entry in self.score_only))
 
     @property
     def examinee_reasons(self) -> dict[str, int]:

@@ -104,6 +104,37 @@ async def test_answers_become_a_bank_version(client: Client, app: FastAPI) -> No
     assert (used.status_code, used.json()["code"]) == (409, "invalid_state")
 
 
+async def test_a_wrong_key_can_stay_in_the_bank_for_the_score(client: Client, app: FastAPI) -> None:
+    head, *rows = csv_of(answers(100)).splitlines()
+    other = {"0": "1", "1": "0"}
+    turned = [",".join((name, other[first], *rest)) for name, first, *rest in map(_cells, rows)]
+    await recorded(client, "\n".join((head, *turned)))
+    made = await started(client, filters={"keep_for_score": True})
+    assert made["settings"]["filters"]["keep_for_score"] is True
+    await run(app, made["id"])
+    result = (await client.get(f"{URL}/{made['id']}")).json()["result"]
+    assert result["dropped_items"]["n"] == 0
+    assert result["score_only_items"]["reasons"] == {"low_point_biserial": 1}
+    assert [item["name"] for item in result["score_only_items"]["listed"]] == ["q1"]
+    assert result["kept"]["items"] == 12
+    published = await client.post(f"{URL}/{made['id']}:publish", json={"bank": "arc"})
+    assert published.status_code == 201, published.text
+    version = published.json()["id"]
+    items = (await client.get("/v1/banks/arc/versions/1/items")).json()["data"]
+    (wrong,) = (item for item in items if item["key"] == "q1")
+    assert wrong["status"] == "active"
+    assert 0 < wrong["a"] < 0.2
+    asked = {"bank_version_id": version, "mode": "manual"}
+    session = await client.post("/v1/sessions", json=asked)
+    assert session.status_code == 201, session.text
+    bank = session.json()["bank"]
+    assert (bank["n_items"], bank["n_uncalibrated"]) == (12, 0)
+
+
+def _cells(row: str) -> list[str]:
+    return row.split(",")
+
+
 async def test_a_later_calibration_is_linked_to_a_version(client: Client, app: FastAPI) -> None:
     await recorded(client)
     first = await started(client)

@@ -1,3 +1,6 @@
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,10 @@ from app.errors import CalibrationError, InvalidInputError
 from tests.calibration.simulated import simulate
 
 NAN = float("nan")
+#: Items that say little of ability stay in the bank.
+KEEPING = FilterSettings(keep_for_score=True)
+#: Only those that are known to go badly with the rest are found to.
+SURE = FilterSettings(point_biserial_confidence=0.95)
 
 
 def _with_odd_items() -> ScoreMatrix:
@@ -41,6 +48,24 @@ def test_every_dropped_item_is_listed_with_reason_and_value() -> None:
     assert abs(values["noise"] or 0) < 0.1
 
 
+def test_what_says_little_of_ability_can_stay_for_the_score() -> None:
+    filtered = apply_filters(_with_odd_items(), KEEPING)
+    assert [(item.name, item.reason) for item in filtered.score_only] == [
+        ("easy", DropReason.TOO_EASY),
+        ("noise", DropReason.LOW_POINT_BISERIAL),
+    ]
+    assert [item.name for item in filtered.items] == ["always", "never"]
+    assert filtered.matrix.items == ("easy", "noise", "good", "fine")
+    assert apply_filters(_with_odd_items()).score_only == ()
+
+
+def test_items_for_the_score_alone_make_no_bank() -> None:
+    """With nothing that measures, the same is said as where they are dropped."""
+    few = _with_odd_items().select(items=np.array([1, 1, 1, 0, 0, 0]) > 0)
+    with pytest.raises(CalibrationError, match="1 were dropped as too_easy"):
+        apply_filters(few, KEEPING)
+
+
 def test_constant_items_are_kept_aside_with_their_constant() -> None:
     assert apply_filters(_with_odd_items()).constants == {"always": 1.0, "never": 0.0}
 
@@ -52,11 +77,13 @@ def test_scores_of_what_is_left_are_not_taken_for_those_of_all() -> None:
     (warning,) = apply_filters(matrix).warnings
     assert "are of 2 items, not of all 6" in warning
     assert f"{means.mean():.1%} on all and {means[4:].mean():.1%} on these" in warning
+    assert "--keep-for-score" in warning
     assert "switch the filters off" in warning
     # Nothing keeps what everybody answers alike, so that no setting is advised.
-    (warning,) = apply_filters(_with_odd_items(), FilterSettings.none()).warnings
-    assert "are of 4 items, not of all 6" in warning
-    assert "filters" not in warning
+    for keeping in (FilterSettings.none(), KEEPING):
+        (warning,) = apply_filters(matrix, keeping).warnings
+        assert "are of 4 items, not of all 6" in warning
+        assert "filters" not in warning
     assert apply_filters(matrix.select(items=np.array([0, 0, 0, 1, 1, 1]) > 0)).warnings
     assert not apply_filters(matrix.select(items=np.array([0, 0, 0, 0, 1, 1]) > 0)).warnings
 
@@ -138,9 +165,76 @@ def test_point_biserials_do_not_depend_on_which_items_an_examinee_saw() -> None:
     assert point_biserials(gaps.matrix) == pytest.approx(point_biserials(full.matrix), abs=0.1)
 
 
+def _with_wrong_keys(seed: int, n_examinees: int) -> ScoreMatrix:
+    """The keys of the first 12 of 240 items are wrong."""
+    scores = simulate(seed, Family.TWO_PL, n_examinees, 240).matrix.scores.astype(float)
+    scores[:, :12] = 1 - scores[:, :12]
+    return ScoreMatrix.of(scores)
+
+
+def _weak(matrix: ScoreMatrix, settings: FilterSettings) -> set[int]:
+    """Positions of the items dropped for their correlation."""
+    dropped = apply_filters(matrix, settings).items
+    weak = DropReason.LOW_POINT_BISERIAL
+    return {int(item.name) - 1 for item in dropped if item.reason is weak}
+
+
+def test_by_default_the_estimate_is_taken_for_the_truth() -> None:
+    """ATLAS: an item is dropped below 0.1, however few examinees there are."""
+    matrix = _with_wrong_keys(9, 40)
+    means = matrix.item_means()
+    kept = np.flatnonzero((means > 0) & (means <= 0.95))
+    scores = matrix.scores[:, kept].astype(float)
+    expected = {
+        int(item)
+        for place, item in enumerate(kept)
+        if np.corrcoef(scores[:, place], np.delete(scores, place, axis=1).sum(axis=1))[0, 1] < 0.1
+    }
+    assert _weak(matrix, FilterSettings()) == expected
+
+
+def test_few_examinees_cost_hardly_a_sound_item_and_wrong_keys_go_all_the_same() -> None:
+    wrong = set(range(12))
+    sound_before, sound_now, wrong_now = 0, 0, 0
+    for seed in range(4):
+        few = _with_wrong_keys(seed, 40)
+        now = _weak(few, SURE)
+        sound_before += len(_weak(few, FilterSettings()) - wrong)
+        sound_now += len(now - wrong)
+        wrong_now += len(now & wrong)
+    assert sound_before > 0.02 * 4 * 228
+    assert sound_now < 0.002 * 4 * 228
+    assert wrong_now > 0.8 * 4 * 12
+    of_many = _weak(_with_wrong_keys(0, 500), SURE)
+    assert of_many < wrong
+    assert len(of_many) == 11  # the twelfth hardly anybody gets right
+
+
+def test_the_surer_it_must_be_the_fewer_items_go() -> None:
+    matrix = _with_wrong_keys(4, 60)
+    dropped = [
+        _weak(matrix, FilterSettings(point_biserial_confidence=sure))
+        for sure in (None, 0.5, 0.8, 0.95, 0.999)
+    ]
+    assert dropped[0] == dropped[1]
+    assert all(fewer < more for more, fewer in pairwise(dropped[1:]))
+
+
+def test_an_item_with_few_answers_is_given_more_to_chance() -> None:
+    correlation, n_answers = np.array([-0.1, -0.1, np.nan]), np.array([20, 200, 200])
+    assert SURE.too_weak(correlation, n_answers).tolist() == [False, True, False]
+    assert FilterSettings().too_weak(correlation, n_answers).tolist() == [True, True, False]
+
+
 @pytest.mark.parametrize(
-    "threshold", [{"least_sd": -1.0}, {"greatest_mean": 1.5}, {"least_percentile": 101.0}]
+    "threshold",
+    [
+        {"least_sd": -1.0},
+        {"greatest_mean": 1.5},
+        {"least_percentile": 101.0},
+        {"point_biserial_confidence": 0.4},
+    ],
 )
-def test_thresholds_out_of_range_are_refused(threshold: dict[str, float]) -> None:
+def test_thresholds_out_of_range_are_refused(threshold: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="must be from"):
         FilterSettings(**threshold)

@@ -85,8 +85,22 @@ def test_dropped_items_are_listed_with_their_reasons(tmp_path: Path, data: Simul
     }
     assert document["constants"] == {"q2": 1.0}
     assert (document["n_items"], document["kept"]) == (13, 11)
+    assert document["score_only"] == []
     kept = _calibrated(tmp_path, path, "--no-filters")
     assert [item["item"] for item in kept["dropped"]] == ["q2"]
+    for_score = _calibrated(tmp_path, path, "--keep-for-score", "--filter-confidence", "0.9")
+    assert [item["item"] for item in for_score["dropped"]] == ["q2"]
+    assert {item["item"]: item["reason"] for item in for_score["score_only"]} == {
+        "noise": "low_point_biserial"
+    }
+    assert for_score["kept"] == 12
+    rises = _calibrated(tmp_path, path, "--keep-for-score", "--model", "1pl")
+    assert [item["item"] for item in rises["dropped"]] == ["q2", "noise"]
+    refused = _run(
+        "--responses", path, "--out", tmp_path / "no.csv", "--no-filters", "--keep-for-score"
+    )
+    assert refused.exit_code == 2
+    assert "--no-filters switches off" in " ".join(refused.output.split())
 
 
 def test_a_comparison_lists_the_families_by_bic(tmp_path: Path, data: Simulated) -> None:

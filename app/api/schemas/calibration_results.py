@@ -45,7 +45,7 @@ class DroppedRead(Output):
 
 
 class DroppedList(Output):
-    """All that took no part for one kind."""
+    """All of one kind that took no part, or no part in measuring."""
 
     n: int
     reasons: dict[str, int]
@@ -176,6 +176,12 @@ class CalibrationResult(Output):
     kept: KeptRead
     dropped_items: DroppedList = Field(validation_alias=AliasPath("dropped", "items"))
     dropped_examinees: DroppedList = Field(validation_alias=AliasPath("dropped", "examinees"))
+    score_only_items: DroppedList = Field(
+        default_factory=lambda: DroppedList.model_validate([]),
+        validation_alias="score_only",
+        description="Items that say too little of ability to pass the filters, and stay in the "
+        "bank for scores: `filters.keep_for_score`.",
+    )
     scored_answers: int
     converged: bool
     iterations: int

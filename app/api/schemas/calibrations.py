@@ -49,9 +49,26 @@ class FilterCreate(Input):
     least_sd: Annotated[float, Field(ge=0, le=0.5)] | None = 0.01
     greatest_mean: _Share = 0.95
     least_mean: _Share = None
-    least_point_biserial: Annotated[float, Field(ge=-1, le=1)] | None = 0.1
+    least_point_biserial: Annotated[float, Field(ge=-1, le=1)] | None = Field(
+        default=0.1,
+        description="Items whose score correlates less with the mean of the others are dropped.",
+    )
+    point_biserial_confidence: Annotated[float, Field(ge=0.5, le=0.999)] | None = Field(
+        default=None,
+        description="How sure it must be, one-sided, that a correlation is below "
+        "`least_point_biserial`: among few examinees many a good item's is, by chance. Null takes "
+        "the estimate for the truth, the rule that ATLAS published; of continuous scores 0.95.",
+    )
     least_percentile: Annotated[float, Field(ge=0, le=100)] | None = Field(
         default=0.1, description="Examinees below this percentile of all examinees are dropped."
+    )
+    keep_for_score: bool = Field(
+        default=False,
+        description="Items that a threshold would drop stay in the bank. They take no part in the "
+        "calibration and get curves at the abilities that it finds, which do not fall: where these "
+        "are nearly flat, tests of ability do not choose them, tests for the score may draw them, "
+        "and scores are of them too. Models 2pl, 3pl and 4pl; nested and mirt calibrate them with "
+        "the others, and 1pl, continuous scores and a check for drift drop them.",
     )
 
 

@@ -10,7 +10,7 @@ from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
 from app.errors import CalibrationError
 
-_CHANCE = 1.6448536269514722  # standard errors: one-sided 5 %
+_CONFIDENCE = 0.95  # one-sided
 
 
 def filter_continuous(
@@ -19,9 +19,9 @@ def filter_continuous(
     """Drop weak examinees first, then items; an item goes by the first reason that fits.
 
     The thresholds are those for right and wrong answers on the scale [0, 1], with one difference:
-    an item goes for its correlation with the rest, which says whether it falls with ability, only
-    where that is below the threshold by more than chance (one-sided, 5 %). Of 8 examinees, many a
-    good item correlates below 0.
+    unless the settings say otherwise, an item goes for its correlation with the rest, which says
+    whether it falls with ability, only where that is below the threshold by more than chance
+    (one-sided, 5 %). Of 8 examinees, many a good item correlates below 0.
 
     Args:
         table: Scores in [0, 1], the best 1.
@@ -123,10 +123,8 @@ def _filter_items(
     if settings.least_point_biserial is not None and keep.any():
         correlation = np.full(len(means), np.nan)
         correlation[keep] = rest_correlations(scores[:, keep])
-        n = (~np.isnan(scores)).sum(axis=0)
-        chance = _CHANCE / np.sqrt(np.maximum(n - 1, 1))
-        # A NaN passes: a correlation that cannot be computed is no evidence against the item.
-        weak = keep & (correlation < settings.least_point_biserial - chance)
+        n_answers = (~np.isnan(scores)).sum(axis=0)
+        weak = settings.too_weak(correlation, n_answers, otherwise=_CONFIDENCE)
         dropped += _dropped(table.items, DropReason.LOW_POINT_BISERIAL, weak, correlation)
         keep &= ~weak
     constants = {table.items[j]: float(means[j]) for j in np.flatnonzero(constant)}

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from app.calibration.filters import Filtered, FilterSettings, apply_filters, point_biserials
+from app.calibration.filters import (
+    Filtered,
+    FilterSettings,
+    apply_filters,
+    filter_items,
+    point_biserials,
+)
 from app.calibration.fit.goodness import Goodness, goodness_of_fit
 from app.calibration.fit.held_out import Blind
 from app.calibration.fit.item_fit import ItemFit, item_fit, local_dependence
 from app.calibration.linking.linked import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
+from app.calibration.logistic.beside import curves_beside
 from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.em import Progress
@@ -46,10 +53,12 @@ class LogisticCalibrator(BinaryCalibrator):
             return prepared_for_beliefs(matrix, plan.beliefs)
         if plan.checks_drift:
             filtered = prepared_with_drift(matrix, plan)
-        else:
-            filtered = apply_filters(matrix, plan.filters)
-            filtered.matrix.require_calibratable()
-        anchors_for(filtered.matrix, plan)
+            anchors_for(filtered.matrix, plan)
+            return filtered
+        filtered = apply_filters(matrix, _filters(plan))
+        own = measured(filtered.matrix, plan)
+        own.require_calibratable()
+        anchors_for(own, plan)
         return filtered
 
     @override
@@ -75,18 +84,19 @@ class LogisticCalibrator(BinaryCalibrator):
             return _fit_checked(matrix, plan, report)
         if plan.beliefs is not None:
             return _fit_beliefs(matrix, plan, plan.beliefs, report)
+        whole, matrix = matrix, measured(matrix, plan)
         settings, anchors = plan.settings(), anchors_for(matrix, plan)
         if plan.partition_size is not None:
             rng = np.random.default_rng(plan.seed)
             joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
-            return judged(matrix, plan, joined, report)
+            return judged(matrix, plan, joined, report, whole)
         watch = watching(report)
         if plan.link is None or anchors is None:
-            return judged(matrix, plan, calibrate(matrix, settings, watch=watch), report)
-        method = LinkMethod(plan.link.method)
-        return judged(
-            matrix, plan, calibrate_linked(matrix, anchors, method, settings, watch=watch), report
+            return judged(matrix, plan, calibrate(matrix, settings, watch=watch), report, whole)
+        found = calibrate_linked(
+            matrix, anchors, LinkMethod(plan.link.method), settings, watch=watch
         )
+        return judged(matrix, plan, found, report, whole)
 
     @override
     def without(
@@ -97,14 +107,57 @@ class LogisticCalibrator(BinaryCalibrator):
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
-        part = apply_filters(matrix.select(examinees=others), FilterSettings.none()).matrix
+        # Items for the score alone keep the curves that all have taught.
+        taught = matrix.select(examinees=others, items=measuring(matrix, plan))
+        part = apply_filters(taught, FilterSettings.none()).matrix
         return Blind(bank=replaced(bank, part.items, _parameters(part, plan)))
 
 
+def _filters(plan: CalibrationPlan) -> FilterSettings:
+    """The plan's; the one slope of the 1PL would have items rise that do not."""
+    if plan.model == Family.RASCH:
+        return replace(plan.filters, keep_for_score=False)
+    return plan.filters
+
+
+def measuring(matrix: ScoreMatrix, plan: CalibrationPlan) -> BoolArray:
+    """Which items say enough of ability to be calibrated; the others count in scores alone.
+
+    Args:
+        matrix: Filtered by the plan.
+        plan: How.
+    """
+    filters = _filters(plan)
+    if not filters.keep_for_score:  # the others are not in the matrix
+        return np.ones(matrix.n_items, dtype=np.bool_)
+    return filter_items(matrix, filters)[0]
+
+
+def measured(matrix: ScoreMatrix, plan: CalibrationPlan) -> ScoreMatrix:
+    """What is calibrated: those items, and the examinees who answered some of them."""
+    items = measuring(matrix, plan)
+    if items.all():
+        return matrix
+    part = matrix.select(items=items)
+    return part.select(examinees=part.answers_per_examinee() > 0)
+
+
 def judged(
-    matrix: ScoreMatrix, plan: CalibrationPlan, found: Calibration | Linked, report: Report
+    matrix: ScoreMatrix,
+    plan: CalibrationPlan,
+    found: Calibration | Linked,
+    report: Report,
+    whole: ScoreMatrix | None = None,
 ) -> Fitted:
-    """What is stored of a calibration, its fit examined; a link is made where one is due."""
+    """What is stored of a calibration, its fit examined; a link is made where one is due.
+
+    Args:
+        matrix: What was calibrated.
+        plan: How.
+        found: What came out.
+        report: Takes the progress.
+        whole: The same with the items for the score alone, which get curves at the abilities found.
+    """
     anchors = anchors_for(matrix, plan)
     if isinstance(found, Calibration) and plan.link is not None and anchors is not None:
         found = linked(found, anchors, LinkMethod(plan.link.method))
@@ -127,7 +180,28 @@ def judged(
         "comparison": _comparison(matrix, plan, report),
         "link": _link(found, plan) if isinstance(found, Linked) else None,
     }
-    return Fitted(figures, _columns(calibration, items), {})
+    columns = _columns(calibration, items)
+    if whole is not None and whole.n_items > matrix.n_items:
+        columns = _with_others(columns, matrix, calibration, whole)
+    return Fitted(figures, columns, {})
+
+
+def _with_others(
+    columns: dict[str, FloatArray],
+    matrix: ScoreMatrix,
+    calibration: Calibration,
+    whole: ScoreMatrix,
+) -> dict[str, FloatArray]:
+    """Columns of all items from those of the calibrated ones; NaN where nothing was examined."""
+    inside = np.isin(whole.items, matrix.items)
+    same = whole.select(examinees=np.isin(whole.examinees, matrix.examinees), items=~inside)
+    curves = curves_beside(matrix, calibration, same)
+    found = {name: np.full(whole.n_items, np.nan) for name in columns}
+    for name, values in columns.items():
+        found[name][inside] = values
+    for name in ("a", "intercept", "c", "d"):
+        found[name][~inside] = getattr(curves, name)
+    return found
 
 
 def _fit_checked(matrix: ScoreMatrix, plan: CalibrationPlan, report: Report) -> Fitted:

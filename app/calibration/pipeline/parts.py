@@ -15,7 +15,7 @@ from app.calibration.logistic.expectation import LatentDensity
 from app.calibration.logistic.uncertainty import ParameterErrors
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.fitted import Fitted, Report
-from app.calibration.pipeline.logistic import judged, watching
+from app.calibration.pipeline.logistic import judged, measured, measuring, watching
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.models.base import FloatArray, IntArray, ItemParameters
 from app.errors import CalibrationError
@@ -44,7 +44,12 @@ def parts_for(matrix: ScoreMatrix, plan: CalibrationPlan) -> tuple[IntArray, ...
     """Item positions of the parts: the same for the same answers and plan."""
     if plan.partition_size is None:
         return ()
-    return parts_of(matrix, plan.partition_size, np.random.default_rng(plan.seed))
+    items = np.flatnonzero(measuring(matrix, plan))
+    return tuple(items[part] for part in _dealt(measured(matrix, plan), plan.partition_size, plan))
+
+
+def _dealt(matrix: ScoreMatrix, size: int, plan: CalibrationPlan) -> tuple[IntArray, ...]:
+    return parts_of(matrix, size, np.random.default_rng(plan.seed))
 
 
 def fit_part(matrix: ScoreMatrix, plan: CalibrationPlan, number: int, report: Report) -> Fitted:
@@ -94,8 +99,9 @@ def fit_joined(
     """
     report({"phase": "joining"})
     results = [_calibration(part, plan) for part in fitted]
-    joined = join_parts(matrix, plan.settings(), parts_for(matrix, plan), results)
-    return judged(matrix, plan, joined, report)
+    own = measured(matrix, plan)
+    parts = _dealt(own, plan.partition_size or own.n_items, plan)
+    return judged(own, plan, join_parts(own, plan.settings(), parts, results), report, matrix)
 
 
 def digest_of(matrix: ScoreMatrix) -> str:

@@ -112,6 +112,7 @@ class CalibrationFacts:
 
     Attributes:
         dropped_items: Reason to number of items that took no part.
+        score_only_items: The same of items that say too little of ability, and count in scores.
         fit: M2, RMSEA, SRMSR and the verdict; see `app.calibration.fit.goodness`.
         dependent_pairs: First, second, Q3 of the item pairs that share most beyond ability.
         worst_items: Those whose answers follow their curve least.
@@ -130,8 +131,9 @@ class CalibrationFacts:
     bic: float
     fit: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
-    dropped_items: Mapping[str, int]
-    dropped_examinees: Mapping[str, int]
+    dropped_items: Mapping[str, int] = field(default_factory=dict)
+    score_only_items: Mapping[str, int] = field(default_factory=dict)
+    dropped_examinees: Mapping[str, int] = field(default_factory=dict)
     n_dependent_pairs: int | None = None
     dependent_pairs: tuple[tuple[str, str, float], ...] = ()
     item_verdicts: Mapping[str, int]

@@ -326,6 +326,7 @@ def _provenance(report: VersionReport) -> Markup:
                 f"{facts.n_examinees:,} models, {facts.n_items:,} questions{answers}",
             ],
             ["Left out, questions", reasons(facts.dropped_items)],
+            ["For scores alone, questions", reasons(facts.score_only_items)],
             ["Left out, models", reasons(facts.dropped_examinees)],
             [
                 "Estimation",

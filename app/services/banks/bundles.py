@@ -40,7 +40,7 @@ _SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pre
 #: Of another shape; and who sees the texts, which no export gives away where they are withheld.
 _SETTINGS_TOO = ("prompt", "metadata", "default_scorer", "visibility")
 _VERSION = ("response_model", "scale", "parameters_hash", "provisional", "notes")
-_NOT_TOLD = ("knowledge", "dropped", "response_set_revision")
+_NOT_TOLD = ("knowledge", "dropped", "score_only", "response_set_revision")
 
 
 class Bundles:

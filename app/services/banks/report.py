@@ -125,7 +125,7 @@ def made_elsewhere(knowledge: Mapping[str, Any], keys: Sequence[str]) -> Calibra
     columns = dict.fromkeys(_COLUMNS, unknown)
     n_examinees = int(result["kept"]["examinees"])
     figures = Figures.model_validate(result)
-    return _facts(figures, str(origin["model"]), n_examinees, keys, columns, ({}, {}))
+    return _facts(figures, str(origin["model"]), n_examinees, keys, columns)
 
 
 def card_of(knowledge: Mapping[str, Any]) -> SimulatedTests | None:
@@ -173,7 +173,9 @@ def file_report(
             calibration.n_examinees_kept,
             known,
             columns,
-            (calibration.item_reasons, calibration.examinee_reasons),
+            dropped_items=calibration.item_reasons,
+            dropped_examinees=calibration.examinee_reasons,
+            score_only_items=calibration.score_only_reasons,
         )
     return version_report(
         identity,
@@ -269,7 +271,9 @@ def _stored(record: CalibrationRecord, fitted: FittedItems) -> CalibrationFacts:
         result["kept"]["examinees"],
         fitted.keys,
         fitted.columns,
-        (_reasons(dropped["items"]), _reasons(dropped["examinees"])),
+        dropped_items=_reasons(dropped["items"]),
+        dropped_examinees=_reasons(dropped["examinees"]),
+        score_only_items=_reasons(result.get("score_only", ())),
     )
 
 
@@ -283,7 +287,7 @@ def _facts(
     n_examinees: int,
     keys: Sequence[str],
     columns: Mapping[str, FloatArray],
-    dropped: tuple[Mapping[str, int], Mapping[str, int]],
+    **left_out: Mapping[str, int],
 ) -> CalibrationFacts:
     verdicts, worst = judged_items(keys, columns)
     dependence = figures.local_dependence
@@ -294,8 +298,7 @@ def _facts(
         n_examinees=n_examinees,
         n_items=len(keys),
         fit=figures.fit.model_dump(),
-        dropped_items=dropped[0],
-        dropped_examinees=dropped[1],
+        **left_out,
         n_dependent_pairs=None if dependence is None else dependence.n_flagged,
         dependent_pairs=tuple(
             (pair.first, pair.second, pair.q3) for pair in (dependence.pairs if dependence else ())

@@ -188,6 +188,7 @@ def _filtering(filtered: Filtered[Any]) -> dict[str, Any]:
             "items": [_dropped(item) for item in filtered.items],
             "examinees": [_dropped(examinee) for examinee in filtered.examinees],
         },
+        "score_only": [_dropped(item) for item in filtered.score_only],
         "constants": filtered.constants,
     }
 

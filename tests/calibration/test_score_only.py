@@ -1,0 +1,127 @@
+"""Items that say too little of ability to measure it, and count in scores all the same."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.calibration.filters import Filtered, FilterSettings
+from app.calibration.logistic.beside import curves_beside
+from app.calibration.logistic.calibrate import calibrate
+from app.calibration.logistic.curves import Family
+from app.calibration.matrix import ScoreMatrix
+from app.calibration.pipeline.card import with_card
+from app.calibration.pipeline.fit import fit, prepared
+from app.calibration.pipeline.fitted import Fitted
+from app.calibration.pipeline.logistic import measuring
+from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.engine.bank import ItemBank
+from app.engine.design.design import Design
+from app.engine.multidimensional.curve_knowledge import curves_of
+from app.engine.responses import ResponseTable
+from app.engine.simulation.simulate import take
+from tests.calibration.simulated import simulate
+
+DROPPING = CalibrationPlan(filters=FilterSettings(point_biserial_confidence=0.95))
+PLAN = replace(DROPPING, filters=replace(DROPPING.filters, keep_for_score=True))
+#: With wrong keys, of 40 items.
+WRONG = {"q0", "q1", "q2", "q3"}
+SHORT = {"stopping": {"se": None, "min_items": 20, "max_items": 20}}
+
+
+def _answers() -> ResponseTable:
+    scores = simulate(3, Family.TWO_PL, 100, 40).matrix.scores.astype(float)
+    scores[:, :4] = 1 - scores[:, :4]
+    items = tuple(f"q{j}" for j in range(40))
+    return ResponseTable(tuple(f"m{i}" for i in range(100)), items, scores)
+
+
+@pytest.fixture(scope="module")
+def calibrated() -> tuple[Filtered[ScoreMatrix], Fitted]:
+    filtered = prepared(_answers(), PLAN)
+    fitted = fit(filtered.matrix, PLAN, lambda _: None)
+    found = with_card(filtered.matrix, PLAN, fitted, lambda _: None, clock=time.perf_counter)
+    return filtered, found
+
+
+def test_a_wrong_key_tells_nothing_of_ability(
+    calibrated: tuple[Filtered[ScoreMatrix], Fitted],
+) -> None:
+    filtered, fitted = calibrated
+    assert {item.name for item in filtered.score_only} == WRONG
+    assert len(filtered.matrix.items) == 40
+    bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
+    most = bank.information(np.linspace(-3.0, 3.0, 31)).max(axis=0)
+    assert most[:4].max() < 0.02 < most[4:].min()
+
+
+def test_only_tests_for_the_score_ask_it_and_all_count_it(
+    calibrated: tuple[Filtered[ScoreMatrix], Fitted],
+) -> None:
+    filtered, fitted = calibrated
+    bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
+    curves = curves_of(bank, fitted.knowledge)
+    ability = Design.from_dict(SHORT).build(bank, curves=curves)
+    for_score = {**SHORT, "selection": {"criterion": "v_optimal"}}
+    score = Design.from_dict(for_score).build(bank, curves=curves)
+    for row in (0, 50):
+        answers = filtered.matrix.answers(slice(row, row + 1))[0]
+        measured, _ = take(ability, answers, seed=[row])
+        assert not measured.asked & {0, 1, 2, 3}
+        scored, _ = take(score, answers, seed=[row])
+        assert scored.asked & {0, 1, 2, 3}
+        for test, state in ((ability, measured), (score, scored)):
+            told = test.predict(state)
+            assert told is not None
+            assert told.lo <= answers.mean() <= told.hi
+
+
+def test_it_changes_no_other_item(calibrated: tuple[Filtered[ScoreMatrix], Fitted]) -> None:
+    matrix = prepared(_answers(), DROPPING).matrix
+    without = fit(matrix, DROPPING, lambda _: None)
+    filtered, fitted = calibrated
+    others = [filtered.matrix.items.index(item) for item in matrix.items]
+    for name, values in without.columns.items():
+        np.testing.assert_array_equal(values, fitted.columns[name][others])
+    assert without.figures["fit"] == fitted.figures["fit"]
+
+
+def test_an_item_beside_a_calibration_gets_nearly_the_curve_that_it_has_in_one() -> None:
+    data = simulate(5, Family.TWO_PL, 1000, 100)
+    beside = np.arange(100) < 5
+    own = data.matrix.select(items=~beside)
+    found = curves_beside(own, calibrate(own), data.matrix.select(items=beside))
+    there = calibrate(data.matrix).items.take(np.flatnonzero(beside))
+    assert found.a == pytest.approx(there.a, rel=0.1)
+    assert found.intercept == pytest.approx(there.intercept, abs=0.05)
+    assert (found.c.max(), found.d.min()) == (0.0, 1.0)
+
+
+def test_parts_are_of_the_other_items_and_the_joined_bank_has_them_all() -> None:
+    scores = simulate(6, Family.TWO_PL, 150, 210).matrix.scores.astype(float)
+    scores[:, :4] = 1 - scores[:, :4]
+    matrix = ScoreMatrix.of(scores)
+    plan = replace(PLAN, partition_size=100)
+    weak = np.flatnonzero(~measuring(matrix, plan))
+    assert set(weak) >= {0, 1, 2, 3}
+    parts = []
+    for number, items in enumerate(parts_for(matrix, plan)):
+        assert not set(items) & set(weak)
+        own = matrix.select(items=items)
+        fitted = fit_part(own, plan, number, lambda _: None)
+        parts.append(FittedPart(own.items, fitted.figures, fitted.columns))
+    joined = fit_joined(matrix, plan, parts, lambda _: None)
+    at_once = fit(matrix, plan, lambda _: None)
+    for name in ("a", "intercept", "c", "d"):
+        np.testing.assert_allclose(joined.columns[name], at_once.columns[name])
+    assert np.isfinite(joined.columns["a"]).all()
+    assert np.isnan(joined.columns["se_a"][weak]).all()
+
+
+@pytest.mark.parametrize("plan", [DROPPING, replace(PLAN, model="1pl")])
+def test_it_is_dropped_unless_asked_for_and_where_a_curve_must_rise(plan: CalibrationPlan) -> None:
+    filtered = prepared(_answers(), plan)
+    assert filtered.score_only == ()
+    assert {item.name for item in filtered.items} == WRONG
