@@ -4,7 +4,7 @@ import asyncio
 import os
 import re
 import subprocess
-import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +22,6 @@ from tests.servers import serving
 from tests.servers.forked import Forked
 from tests.waiting import waiting
 
-SEXTANT = Path(sys.executable).with_name("sextant")
 KEY_A, KEY_B, KEY_C = ("QUFB" * 10 + "QUE=", "QkJC" * 10 + "QkI=", "Q0ND" * 10 + "Q0M=")
 MODEL_KEY = "sk-the-model-wants-this"
 
@@ -64,13 +63,12 @@ async def serve(
 
 
 def rotate(settings: Settings, key: str | None) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [SEXTANT, "keys", "rotate-secret"],
-        env=environment(settings, key),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["sextant", "keys", "rotate-secret"]
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as wrong:
+        process = Forked(command, env=environment(settings, key), stdout=said, stderr=wrong)
+        code = process.wait()
+        texts = [file.read().decode() for file in (said, wrong) if file.seek(0) == 0]
+    return subprocess.CompletedProcess(command, code, *texts)
 
 
 async def session_when(client: httpx2.AsyncClient, session_id: str, *states: str) -> Any:
