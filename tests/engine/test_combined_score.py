@@ -24,12 +24,13 @@ from app.engine.prediction.correction import (
     Stretch,
     VersionLearning,
 )
-from app.engine.prediction.design_based import discrepancy
+from app.engine.prediction.design_based import LEAD, discrepancy
 from app.engine.prediction.envelope_score import EnvelopeScore
 from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import PIrt, Prediction
+from app.engine.prediction.parts_score import PartsScore
 from app.engine.prediction.score_curves import ScoreCurves
-from app.engine.selection.by_lot import LEAD, contradicted
+from app.engine.selection.by_lot import contradicted
 from app.engine.simulation.simulate import take
 from app.engine.state import Belief, Draw, Response
 from app.errors import InvalidInputError
@@ -226,6 +227,9 @@ def test_a_task_never_asked_takes_the_distribution_of_those_calibrated(curves: S
     assert curves.towards(target, asked).prior_sd == 1.0
     assert curves.towards(target, EVERY) is curves
     assert curves.towards(WEIGHTS, None) is curves
+    # Of a part that can be asked draws tell: nobody is drawn back to those calibrated.
+    assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 5) is curves
+    assert curves.towards(WEIGHTS, np.arange(N_ITEMS) < 4).prior_sd == 1.0
 
 
 @dataclass(frozen=True)
@@ -352,7 +356,7 @@ def test_only_tests_that_draw_leave_the_curves_alone(curves: ScoreCurves) -> Non
         curves_of_all = LearnedCurves(curves=curves, errors={})
         return design.build(bank, learned=learned, curves=curves_of_all).predictor
 
-    assert isinstance(predictor({}), EnvelopeScore)
+    assert isinstance(predictor({}), PartsScore)
     # How wrong the item curves are, nobody has measured.
     assert isinstance(predictor({}, None), CombinedScore)
     assert isinstance(predictor({"selection": {"criterion": "v_optimal"}}), CombinedScore)

@@ -18,6 +18,7 @@ from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.correction import VersionLearning
 from app.engine.prediction.envelope_score import EnvelopeScore
 from app.engine.prediction.p_irt import PIrt, Predictor
+from app.engine.prediction.parts_score import PartsScore
 from app.engine.prediction.score_model import ScorePredictor
 from app.engine.prediction.targets import WHOLE_BANK, target_weights
 
@@ -85,14 +86,15 @@ class Predictors:
         kind = DesignScore if self.method is PredictionMethod.DESIGN else CombinedScore
         curves, error = facts.curves.curves, facts.curves.error_of(name)
         combined = kind(curves.towards(weights, facts.active), weights, error, facts.active)
-        alike = replace(combined, curves=curves.of_the_like())
+        # Two models that are to differ by their prior, whatever may be asked.
+        alike, free = (replace(combined, curves=one) for one in (curves.of_the_like(), curves))
         if target := never_asked(facts, shares, self.method):
-            free = replace(combined, curves=curves)
             return BlendedScore((alike, free), ScorePredictor(target))
         untold = self.learned.interval_correction is None  # how wrong item curves are is not known
         if self.draws or untold or facts.bank.abilities is not None or kind is DesignScore:
             return combined
-        return EnvelopeScore(alike, combined, self.learned.predicting(PIrt()))
+        rest = EnvelopeScore(alike, free, self.learned.predicting(PIrt()))
+        return PartsScore(free, rest)
 
     def of_tags(self) -> dict[str, Predictor]:
         """Of the whole bank ("all") and of each tag; none where the bank has one ability."""

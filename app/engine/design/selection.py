@@ -12,11 +12,12 @@ from app.engine.design.json_section import Part, Section, Within
 from app.engine.design.parts import PredictionMethod
 from app.engine.index import BoolArray
 from app.engine.prediction.combined_score import LearnedCurves
+from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.score_model import Target
-from app.engine.prediction.targets import WHOLE_BANK, is_askable, target_weights
+from app.engine.prediction.targets import WHOLE_BANK, is_askable, is_drawable, target_weights
 from app.engine.selection.base import Criterion, Selector
-from app.engine.selection.by_lot import ByLot, CurveVariance
+from app.engine.selection.by_lot import ByLot, ByLotOnceOpen, CurveVariance
 from app.engine.selection.content import ContentBalanced
 from app.engine.selection.design import AbilityDesign, Optimality, TargetVariance
 from app.engine.selection.exposure import (
@@ -195,13 +196,11 @@ class SelectionDesign(Part):
                     raise missing("/selection/exposure", "fitted acceptance probabilities")
                 selector = SympsonHetter(criterion=criterion, acceptance=facts.acceptance)
             if lot and facts.curves is not None:
-                selector = ByLot(
-                    curves=self._curves(facts.curves, facts),
-                    criterion=criterion,
-                    first=selector,
-                    weights=self._weights(facts),
-                    costs=facts.costs if self.cost_weight > 0 else None,
-                )
+                selector = self._lot(facts.curves, facts, criterion, selector)
+            elif (placing := self._placing(facts, method)) and facts.curves is not None:
+                wanted = self._criterion(facts, length, by_lot=True)
+                lots = self._lot(facts.curves, facts, wanted, selector)
+                selector = ByLotOnceOpen(lot=lots, placing=placing)
         if self.random_start:
             selector = RandomStart(items=self.random_start, then=selector)
         if self.content is not None:
@@ -213,6 +212,29 @@ class SelectionDesign(Part):
                     raise UnknownNameError("tag", tag, known)
             selector = ContentBalanced.of(self.content.targets, facts.tags, selector)
         return selector
+
+    def _lot(
+        self, learned: LearnedCurves, facts: BankFacts, wanted: Criterion, first: Selector
+    ) -> ByLot:
+        return ByLot(
+            curves=self._curves(learned, facts),
+            criterion=wanted,
+            first=first,
+            weights=self._weights(facts),
+            costs=facts.costs if self.cost_weight > 0 else None,
+        )
+
+    def _placing(self, facts: BankFacts, method: PredictionMethod | None) -> Placing | None:
+        """What tells a test for theta that it is open whom the examinee is like.
+
+        None where the test is to go on all the same: how often an item is used is limited, or
+        planned by strata, or draws would tell nothing of the score.
+        """
+        chosen = self.criterion in _CRITERIA and self.exposure is None
+        if not chosen or facts.bank.abilities is not None or not by_curves(facts, method):
+            return None
+        drawable = is_drawable(self._weights(facts), facts.active)
+        return facts.curves.placing if facts.curves is not None and drawable else None
 
     def _weights(self, facts: BankFacts) -> FloatArray:
         return target_weights(facts.bank, self.target or {WHOLE_BANK: 1.0}, facts.tags)

@@ -27,11 +27,17 @@ from scipy.special import expit, stdtr
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.score_curves import Located, ScoreCurves
-from app.engine.state import Response
+from app.engine.prediction.targets import LEAST_DRAWS
+from app.engine.state import Draw, Response
 
-#: Draws below which they say nothing of their own spread.
-LEAST_DRAWS = 5
+#: Items that a test chooses before it draws any by lot: half of a usual test of 50, rounded down.
+LEAD = 24
 _LEAST_UNSEEN = 0.3  # share of a residual's variance that is left once the model has seen it
+
+
+def after_lead(draw: Draw | None) -> bool:
+    """Whether an item came by lot after those that a test chooses."""
+    return draw is not None and draw.by_lot and draw.step > LEAD
 
 
 @dataclass(frozen=True, slots=True)

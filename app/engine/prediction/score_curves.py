@@ -28,7 +28,7 @@ from scipy.special import expit
 
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
-from app.engine.prediction.targets import is_askable
+from app.engine.prediction.targets import is_drawable
 from app.errors import InvalidInputError
 
 #: Prior of the general ability, in standard deviations of those calibrated: so weak that a handful
@@ -115,14 +115,16 @@ class ScoreCurves:
     def towards(self, weights: FloatArray, askable: BoolArray | None) -> "ScoreCurves":
         """The same curves with the prior that fits a score and the items that may be asked.
 
-        Where most of the score cannot be asked, answers to other items tell of it only what they
-        did among those calibrated: then the general ability has their distribution, too.
+        Where none of the score can be asked, answers to other items tell of it only what they did
+        among those calibrated: then the general ability has their distribution, too. Where a part
+        can be, draws tell of the examinee itself, however small that part is: a prior of those
+        calibrated would draw a stronger one back to them, and close the interval there.
 
         Args:
             weights: What each item counts in the score, shape (n_items,).
             askable: Mask of the items that may be asked; None means all.
         """
-        return self if is_askable(weights, askable) else self.of_the_like()
+        return self if is_drawable(weights, askable) else self.of_the_like()
 
     def of_the_like(self) -> "ScoreCurves":
         """The same curves for examinees like those calibrated: their distribution is the prior."""

@@ -10,6 +10,8 @@ from app.errors import FieldProblem, InvalidInputError
 
 #: The tag that every item carries.
 WHOLE_BANK = "all"
+#: Draws below which they say nothing of their own spread.
+LEAST_DRAWS = 5
 
 
 def target_weights(
@@ -52,6 +54,16 @@ def is_askable(weights: FloatArray, askable: BoolArray | None) -> bool:
         askable: Mask of the items that may be asked; None means all.
     """
     return askable is None or 2.0 * float(weights[askable].sum()) >= float(weights.sum())
+
+
+def is_drawable(weights: FloatArray, askable: BoolArray | None) -> bool:
+    """Whether so many items of a score may be asked that draws can tell of it.
+
+    Args:
+        weights: What each item counts in the score, shape (n_items,).
+        askable: Mask of the items that may be asked; None means all.
+    """
+    return askable is None or int(np.count_nonzero(weights[askable] > 0.0)) >= LEAST_DRAWS
 
 
 #: What may stand between a task's name and the rest of an item's id.

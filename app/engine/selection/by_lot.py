@@ -9,6 +9,10 @@ second: no item counts more than twice as much as if all had been drawn alike.
 
 If the answers contradict the model, the rest is drawn without it.
 
+A test for theta asks what tells most of theta. Where that leaves open whom of those calibrated the
+examinee is like, more of the same would bring neither it nor the score any nearer: from then on
+such a test draws by lot, too, and what it draws places the examinee.
+
 Probabilities are conditional on all that was asked before, answered or not, so that they are what
 they say with any number of items in flight.
 
@@ -25,12 +29,12 @@ import numpy as np
 from app.engine.bank import FloatArray, ItemIndex
 from app.engine.index import BoolArray
 from app.engine.models.multidimensional import with_answer
+from app.engine.prediction.design_based import LEAD, after_lead
+from app.engine.prediction.placing import Placing
 from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.state import CatState
 
-#: Items that the model alone chooses: half of a usual test of 50, rounded down.
-LEAD = 24
 #: Of the chance of each draw, what is shared out as items count in the score.
 EQUAL_SHARE = 0.5
 #: The other part goes with the worth of an item to this power.
@@ -176,6 +180,37 @@ class ByLot:
         alike *= EQUAL_SHARE / counted
         wanted += alike
         return wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByLotOnceOpen:
+    """Chooses by its criterion, and by lot once that leaves open whom the examinee is like.
+
+    It stays with the lot from then on: draws tell the score together.
+
+    Attributes:
+        lot: How items are drawn; until then its `first` chooses.
+        placing: Tells whether it is open.
+    """
+
+    lot: ByLot
+    placing: Placing
+
+    def select(self, pool: Pool, state: CatState, rng: np.random.Generator) -> ItemIndex | None:
+        """See `Selector`."""
+        chosen = self.draw(pool, state, rng)
+        return None if chosen is None else chosen.item
+
+    def draw(self, pool: Pool, state: CatState, rng: np.random.Generator) -> Chosen | None:
+        """See `DrawsByLot`."""
+        selector = self.lot if self._draws(state) else self.lot.first
+        return choose(selector, pool, state, rng)
+
+    def _draws(self, state: CatState) -> bool:
+        if state.n_asked < LEAD:
+            return False
+        draws = (*state.draws.values(), *(one.draw for one in state.responses))
+        return any(map(after_lead, draws)) or self.placing.of(state.responses).is_open
 
 
 def located(curves: ScoreCurves, state: CatState) -> Located:
