@@ -122,7 +122,7 @@ class ApiKeyService:
             await _require_useful(uow, Limits(**changes), key.scopes, key.project_id)
             limits = replace(key.limits, **changes)
             await uow.api_keys.set_limits(key_id, limits)
-        self._trusted.clear()
+        self._look_again(key_id)
         return replace(key, limits=limits)
 
     async def spend(
@@ -167,7 +167,7 @@ class ApiKeyService:
             key = await uow.api_keys.revoke(key_id, project_id=project_id)
             if key is None:  # nothing was changed: nothing is to be noted
                 raise NotFoundError("API key", key_id)
-        self._trusted.clear()
+        self._look_again(key_id)
         return key
 
     async def authenticate(self, secret: str) -> ApiKey:
@@ -192,6 +192,13 @@ class ApiKeyService:
         await self.note_use(found[0])
         self._trusted[presented] = found[0]
         return found[0]
+
+    def _look_again(self, key_id: str) -> None:
+        """Trust what was seen of a key no longer."""
+        for presented in list(self._trusted):
+            known = self._trusted.get(presented)  # None where its time is up by now
+            if known is not None and known.id == key_id:
+                self._trusted.pop(presented, None)
 
     async def note_use(self, key: ApiKey) -> None:
         """Note that a key is used; at most once a minute, and nothing fails for it."""

@@ -21,7 +21,7 @@ from app.api.schemas.projects import (
     retention_of,
 )
 from app.api.schemas.spend import ProjectSpendRead, UseRead
-from app.deps import LOCAL, OVER_ALL, ApiKeys, Caller, Projects, caller
+from app.deps import OVER_ALL, ApiKeys, Caller, Projects, caller
 from app.errors import AlreadyExistsError, InvalidStateError, NotFoundError
 
 router = make_router("/projects", tag="projects")
@@ -85,7 +85,7 @@ async def get_project_spend(
     if not who.is_over_all and found.id != who.project_id:
         raise NotFoundError("project", project)
     used = ProjectSpendRead.of_limits(found.limits, today, stored)
-    if who.key_id == LOCAL.key_id:
+    if who.is_over_all:  # such keys have no limits
         return used
     key, today, stored = await keys.spend(who.key_id)
     return used.model_copy(update={"key": UseRead.of_limits(key.limits, today, stored)})

@@ -88,5 +88,6 @@ class ProjectSpendRead(UseRead):
 
     key: UseRead | None = Field(
         default=None,
-        description="What the key that asks uses, of limits of its own; null without one.",
+        description="What the key that asks uses, of limits of its own; null of a key of all "
+        "projects.",
     )
