@@ -27,12 +27,14 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from typing_extensions import override
 
 from app.confined_process import WithoutPandas
 
@@ -52,7 +54,18 @@ hypothesis_settings.register_profile(
     "sextant", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("sextant")
-sys.meta_path.insert(0, WithoutPandas())
+
+
+class _WithoutSniffio(MetaPathFinder):
+    """Nobody has it; who calls an application in this process looks for it at each request."""
+
+    @override
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "sniffio":
+            raise ModuleNotFoundError("No module named 'sniffio'", name=fullname)
+
+
+sys.meta_path[:0] = [WithoutPandas(), _WithoutSniffio()]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
