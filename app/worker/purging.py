@@ -15,8 +15,8 @@ _PURGE_S = 3600.0
 
 
 async def keep_purging(services: Services) -> None:
-    """Look for what is too old until cancelled, from the first heartbeat on."""
-    pause = services.settings.heartbeat_s
+    """Look for what is too old until cancelled, once this worker has been there for a lease."""
+    pause = services.settings.lease_s
     while True:
         await asyncio.sleep(pause)
         try:
