@@ -12,17 +12,18 @@ from app.calibration.logistic.calibrate import calibrate
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
-from app.calibration.pipeline.fit import fit, prepared
+from app.calibration.pipeline.fit import CALIBRATORS, fit, prepared
 from app.calibration.pipeline.fitted import Fitted
 from app.calibration.pipeline.logistic import measuring
 from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.engine.bank import ItemBank
 from app.engine.design.design import Design
+from app.engine.models.base import FloatArray
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import take
-from tests.calibration.simulated import simulate
+from tests.calibration.simulated import Simulated, simulate
 
 DROPPING = CalibrationPlan(filters=FilterSettings(point_biserial_confidence=0.95))
 PLAN = replace(DROPPING, filters=replace(DROPPING.filters, keep_for_score=True))
@@ -36,6 +37,11 @@ def _answers() -> ResponseTable:
     scores[:, :4] = 1 - scores[:, :4]
     items = tuple(f"q{j}" for j in range(40))
     return ResponseTable(tuple(f"m{i}" for i in range(100)), items, scores)
+
+
+def _floats(data: Simulated) -> FloatArray:
+    scores: FloatArray = data.matrix.scores.astype(np.float64)
+    return scores
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +92,26 @@ def test_it_changes_no_other_item(calibrated: tuple[Filtered[ScoreMatrix], Fitte
     for name, values in without.columns.items():
         np.testing.assert_array_equal(values, fitted.columns[name][others])
     assert without.figures["fit"] == fitted.figures["fit"]
+
+
+def test_without_the_strongest_it_is_on_the_scale_of_the_others() -> None:
+    """Easy items, whose place on the scale can be told."""
+    data = simulate(8, Family.TWO_PL, 400, 60)
+    easy = np.argsort(-data.matrix.item_means())[:6]
+    plan = replace(PLAN, filters=replace(PLAN.filters, greatest_mean=0.7))
+    filtered = prepared(
+        ResponseTable(data.matrix.examinees, data.matrix.items, _floats(data)), plan
+    )
+    matrix = filtered.matrix
+    fitted = fit(matrix, plan, lambda _: None)
+    bank = ItemBank.from_columns(matrix.items, fitted.columns)
+    weakest = data.theta < 0.0
+    blind = CALIBRATORS[plan.model].without(matrix, weakest, plan, fitted, bank).bank
+    middle = float(data.theta[weakest].mean())
+    assert middle < -0.7
+    here, there = bank.expected_score([middle])[0, easy], blind.expected_score([0.0])[0, easy]
+    assert there == pytest.approx(here, abs=0.08)
+    assert (bank.expected_score([0.0])[0, easy] - here).mean() > 0.1  # as from everybody
 
 
 def test_an_item_beside_a_calibration_gets_nearly_the_curve_that_it_has_in_one() -> None:

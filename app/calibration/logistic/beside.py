@@ -29,7 +29,7 @@ def curves_beside(
     Args:
         matrix: What was calibrated.
         calibration: Of it, its items in the same order.
-        beside: Answers of the same examinees to other items, none of them constant.
+        beside: Answers of the same examinees to other items, at least one to each.
 
     Returns:
         In the order of `beside`, on the calibration's scale.

@@ -37,7 +37,7 @@ from app.calibration.pipeline.provisional import (
 )
 from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
-from app.engine.models.base import FloatArray, ItemParameters
+from app.engine.models.base import FloatArray
 from app.engine.responses import ResponseTable
 
 _BEYOND_CHANCE = 3.0  # standard errors: one item in a thousand by chance
@@ -107,10 +107,16 @@ class LogisticCalibrator(BinaryCalibrator):
         fitted: Fitted,
         bank: ItemBank,
     ) -> Blind:
-        # Items for the score alone keep the curves that all have taught.
-        taught = matrix.select(examinees=others, items=measuring(matrix, plan))
+        measure = measuring(matrix, plan)
+        taught = matrix.select(examinees=others, items=measure)
         part = apply_filters(taught, FilterSettings.none()).matrix
-        return Blind(bank=replaced(bank, part.items, _parameters(part, plan)))
+        found = _again(part, plan)
+        blind = replaced(bank, part.items, found.items)
+        if not measure.all():  # on the scale of those who teach, as the others are
+            beside = matrix.select(examinees=np.isin(matrix.examinees, part.examinees))
+            beside = beside.select(items=~measure & (beside.answers_per_item() > 0))
+            blind = replaced(blind, beside.items, curves_beside(part, found, beside))
+        return Blind(bank=blind)
 
 
 def _filters(plan: CalibrationPlan) -> FilterSettings:
@@ -342,17 +348,17 @@ def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _parameters(matrix: ScoreMatrix, plan: CalibrationPlan) -> ItemParameters:
-    """The plan's calibration once more, for its parameters alone."""
+def _again(matrix: ScoreMatrix, plan: CalibrationPlan) -> Calibration:
+    """The plan's calibration once more, without standard errors."""
     settings = replace(plan.settings(), with_errors=False)
     anchors = anchors_for(matrix, plan)
     if plan.partition_size is None and plan.link is not None and anchors is not None:
         method = LinkMethod(plan.link.method)
-        return calibrate_linked(matrix, anchors, method, settings).calibration.items
+        return calibrate_linked(matrix, anchors, method, settings).calibration
     if plan.partition_size is None:
-        return calibrate(matrix, settings).items
+        return calibrate(matrix, settings)
     rng = np.random.default_rng(plan.seed)
     joined = calibrate_in_parts(matrix, settings, plan.partition_size, rng)
     if plan.link is None or anchors is None:
-        return joined.items
-    return linked(joined, anchors, LinkMethod(plan.link.method)).calibration.items
+        return joined
+    return linked(joined, anchors, LinkMethod(plan.link.method)).calibration
