@@ -17,6 +17,7 @@ from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import Prediction
 from app.engine.prediction.parts_score import PartsScore
 from app.engine.prediction.targets import LEAST_DRAWS
+from app.engine.selection.by_lot import MOST_DRAWN
 from app.engine.simulation.simulate import take
 from app.engine.state import CatState
 
@@ -90,7 +91,8 @@ def test_the_score_of_a_strong_examinee_is_within_its_interval(
 def test_a_test_that_leaves_open_whom_it_measures_goes_on_by_lot() -> None:
     for _, _, state in measured(NONE, STRONG, 5):
         draws = [one.draw for one in state.responses if one.draw is not None]
-        assert [draw.by_lot for draw in draws] == [draw.step > LEAD for draw in draws]
+        drawn = [draw.step for draw in draws if draw.by_lot]
+        assert drawn == list(range(LEAD + 1, LEAD + MOST_DRAWN + 1))
 
 
 def test_a_test_that_places_its_examinee_draws_nothing() -> None:

@@ -10,8 +10,8 @@ second: no item counts more than twice as much as if all had been drawn alike.
 If the answers contradict the model, the rest is drawn without it.
 
 A test for theta asks what tells most of theta. Where that leaves open whom of those calibrated the
-examinee is like, more of the same would bring neither it nor the score any nearer: from then on
-such a test draws by lot, too, and what it draws places the examinee.
+examinee is like, more of the same would bring neither it nor the score any nearer: then such a
+test draws by lot, too, and what it draws places the examinee. A longer one goes on as it began.
 
 Probabilities are conditional on all that was asked before, answered or not, so that they are what
 they say with any number of items in flight.
@@ -35,6 +35,8 @@ from app.engine.prediction.score_curves import Located, ScoreCurves
 from app.engine.selection.base import Criterion, Pool, Selector
 from app.engine.state import CatState
 
+#: Items that a test for theta draws at most: as many as it chose before.
+MOST_DRAWN = LEAD
 #: Of the chance of each draw, what is shared out as items count in the score.
 EQUAL_SHARE = 0.5
 #: The other part goes with the worth of an item to this power.
@@ -186,7 +188,8 @@ class ByLot:
 class ByLotOnceOpen:
     """Chooses by its criterion, and by lot once that leaves open whom the examinee is like.
 
-    It stays with the lot from then on: draws tell the score together.
+    It stays with the lot until enough is drawn: draws tell the score together, and theta is what
+    such a test was to tell.
 
     Attributes:
         lot: How items are drawn; until then its `first` chooses.
@@ -210,7 +213,10 @@ class ByLotOnceOpen:
         if state.n_asked < LEAD:
             return False
         draws = (*state.draws.values(), *(one.draw for one in state.responses))
-        return any(map(after_lead, draws)) or self.placing.of(state.responses).is_open
+        drawn = sum(map(after_lead, draws))
+        if drawn:
+            return drawn < MOST_DRAWN
+        return self.placing.of(state.responses).is_open
 
 
 def located(curves: ScoreCurves, state: CatState) -> Located:
