@@ -145,3 +145,20 @@ def test_sessions_replay_exactly() -> None:
         again = test.replay(state.responses)
         assert test.predict(again) == told
         assert test.ask(again, step_rng(7, again)) == test.ask(state, step_rng(7, state))
+
+
+@pytest.mark.parametrize(("ability", "leaning"), [(USUAL, 1.0), (STRONG, 0.0)])
+def test_a_test_for_a_score_half_of_which_is_never_asked_holds_it(
+    ability: float, leaning: float
+) -> None:
+    test, design = default_test(MOST), Design.from_dict({"selection": {"criterion": "v_optimal"}})
+    curves = test.predictor.drawn.curves if isinstance(test.predictor, PartsScore) else None
+    assert curves is not None
+    learned = LearnedCurves(curves=curves, errors={"all": ModelError(0.0, 0.2, 0.2)})
+    for_score = design.build(test.bank, curves=learned)
+    held = []
+    leanings = np.linspace(-leaning, leaning, 10)
+    for i, row in enumerate(records(MOST, np.full(10, ability), leanings, 3)):
+        told = for_score.predict(take(for_score, row, seed=[4, i])[0])
+        held.append(told.lo <= row.mean() <= told.hi)
+    assert np.mean(held) >= 0.9

@@ -16,6 +16,7 @@ from app.engine.multidimensional.prediction import ProfilePIrt
 from app.engine.prediction.blended_score import BlendedScore
 from app.engine.prediction.combined_score import CombinedScore, DesignScore
 from app.engine.prediction.correction import VersionLearning
+from app.engine.prediction.either_score import EitherScore
 from app.engine.prediction.envelope_score import EnvelopeScore
 from app.engine.prediction.p_irt import PIrt, Predictor
 from app.engine.prediction.parts_score import PartsScore
@@ -91,8 +92,11 @@ class Predictors:
         if target := never_asked(facts, shares, self.method):
             return BlendedScore((alike, free), ScorePredictor(target))
         untold = self.learned.interval_correction is None  # how wrong item curves are is not known
-        if self.draws or untold or facts.bank.abilities is not None or kind is DesignScore:
+        if facts.bank.abilities is not None or kind is DesignScore:
             return combined
+        if self.draws or untold:
+            whole = facts.active is None or not weights[~facts.active].any()
+            return combined if whole or not self.draws else EitherScore(alike, combined)
         rest = EnvelopeScore(alike, free, self.learned.predicting(PIrt()))
         return PartsScore(free, rest)
 
