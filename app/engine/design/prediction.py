@@ -21,7 +21,7 @@ from app.engine.prediction.envelope_score import EnvelopeScore
 from app.engine.prediction.p_irt import PIrt, Predictor
 from app.engine.prediction.parts_score import PartsScore
 from app.engine.prediction.score_model import ScorePredictor
-from app.engine.prediction.targets import WHOLE_BANK, target_weights
+from app.engine.prediction.targets import WHOLE_BANK, is_askable, target_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +94,10 @@ class Predictors:
         untold = self.learned.interval_correction is None  # how wrong item curves are is not known
         if facts.bank.abilities is not None or kind is DesignScore:
             return combined
+        if self.draws and not is_askable(weights, facts.active):
+            return EitherScore(alike, combined)
         if self.draws or untold:
-            whole = facts.active is None or not weights[~facts.active].any()
-            return combined if whole or not self.draws else EitherScore(alike, combined)
+            return combined
         rest = EnvelopeScore(alike, free, self.learned.predicting(PIrt()))
         return PartsScore(free, rest)
 

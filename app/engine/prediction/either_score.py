@@ -1,4 +1,4 @@
-"""The predicted score of a test for it of which a part is never asked: whoever the examinee is.
+"""The predicted score of a test for it of which most is never asked: whoever the examinee is.
 
 Of items in quarantine no draw tells, and how they go with the others depends on whether the
 examinee is like those calibrated. The score is that of an examinee who may be anybody; the interval
