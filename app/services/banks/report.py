@@ -125,7 +125,12 @@ def made_elsewhere(knowledge: Mapping[str, Any], keys: Sequence[str]) -> Calibra
     columns = dict.fromkeys(_COLUMNS, unknown)
     n_examinees = int(result["kept"]["examinees"])
     figures = Figures.model_validate(result)
-    return _facts(figures, str(origin["model"]), n_examinees, keys, columns)
+    untold: dict[str, dict[str, int]] = {
+        "dropped_items": {},
+        "score_only_items": {},
+        "dropped_examinees": {},
+    }
+    return _facts(figures, str(origin["model"]), n_examinees, keys, columns, **untold)
 
 
 def card_of(knowledge: Mapping[str, Any]) -> SimulatedTests | None:
