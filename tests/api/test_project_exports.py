@@ -107,7 +107,13 @@ async def test_small_rows_do_not_bring_many_large_ones_along(
         read = project_exports._lines(connection, "items", condition, theirs.project_id)
         slices = [lines async for lines in read]
     keys = [[json.loads(line)["key"] for line in lines] for lines in slices]
-    assert keys == [["q0", "q1"], ["q2", "q3", "q4"], *([f"long{n}"] for n in range(4))]
+    # In the order in which the table has them, which is nobody's promise.
+    assert all(len(found) == 1 for found in keys if any(key.startswith("long") for key in found))
+    assert any(len(found) > 1 for found in keys)
+    assert sorted(key for found in keys for key in found) == [
+        *(f"long{n}" for n in range(4)),
+        *(f"q{n}" for n in range(5)),
+    ]
     exported = project_exports.export_project(database.conninfo, theirs.project_id)
     assert len(parts_of(b"".join([block async for block in exported]))["items"]) == 9
     await writer.aclose()
