@@ -387,3 +387,21 @@ async def test_continuous_scores_become_a_version_of_their_model(
     )
     assert refused.status_code == 422
     assert "compare" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("publish", "status", "told"),
+    [
+        ({"bank": "bnk_" + "0" * 26}, 404, "There is no bank 'bnk_"),
+        ({"bank": "a/b"}, 422, "publish.bank: expected 1 to 200 characters without /"),
+        ({"bank": "new", "carry_over": True}, 422, "publish.carry_over: expected false"),
+    ],
+)
+async def test_what_could_not_be_published_is_refused_before_it_is_calibrated(
+    client: Client, publish: dict[str, Any], status: int, told: str
+) -> None:
+    await recorded(client)
+    response = await client.post(URL, json={"response_set": "arc", "publish": publish})
+    assert response.status_code == status
+    assert told in response.json()["detail"]
+    assert (await client.get(URL)).json()["data"] == []

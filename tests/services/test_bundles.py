@@ -19,7 +19,7 @@ from app.exchange.item_record import parse_item
 from app.items import ScorerSpec
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services, open_services
 from app.services.responses.confined_reading import SentFile
 from app.settings import Settings

@@ -17,7 +17,7 @@ from app.errors import (
     UnknownNameError,
 )
 from app.records.calibrations import CalibrationRecord
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

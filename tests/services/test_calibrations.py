@@ -26,8 +26,8 @@ from app.errors import (
 from app.records.calibrations import COLUMNS
 from app.records.response_sets import ResponseSet
 from app.services.calibrations.process import fit_in_process
+from app.services.calibrations.publication import Publication
 from app.services.calibrations.runner import MAX_CLAIMS
-from app.services.calibrations.service import Publication
 from app.services.container import Services
 from app.services.responses.service import Trials
 from app.settings import Settings

@@ -20,7 +20,7 @@ from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import NotFoundError
 from app.records.endpoints import EndpointSettings
 from app.records.projects import Retention
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.secret_keys import SecretKeys

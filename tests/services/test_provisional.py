@@ -15,7 +15,7 @@ from app.services.banks.imports import BankImport
 from app.services.banks.provisional import level_in
 from app.services.banks.service import ImportReport
 from app.services.banks.spec import BankSpec
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from app.services.sessions.manual import ManualAnswer

@@ -19,7 +19,7 @@ from app.records.banks import BankVersion, VersionItem
 from app.records.calibrations import CalibrationRecord
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

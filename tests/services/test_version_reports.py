@@ -6,7 +6,7 @@ import pytest
 
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.reports.version.page import render
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.storage.database import Database

@@ -15,7 +15,7 @@ import pytest
 
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.records.calibrations import CalibrationRecord
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.settings import Settings
 from app.worker.loop import running_worker

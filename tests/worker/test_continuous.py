@@ -23,7 +23,7 @@ from app.records.banks import BankVersion
 from app.records.endpoints import EndpointSettings
 from app.services.banks.imports import BankImport
 from app.services.banks.spec import BankSpec
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.endpoints.specs import EndpointSpec
 from app.services.sessions.manual import ManualAnswer

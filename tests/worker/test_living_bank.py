@@ -11,7 +11,7 @@ from app.demo.bank import demo_bank
 from app.demo.model_server import create_model_server
 from app.services.banks.imports import BankImport, demo_import
 from app.services.banks.spec import BankSpec
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 from app.services.container import Services
 from app.services.responses.collection import Collection
 from app.storage.paging import PageRequest

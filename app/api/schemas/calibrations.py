@@ -18,7 +18,7 @@ from app.api.schemas.versions import (
 from app.calibration.filters import FilterSettings
 from app.calibration.pipeline.plan import LEAST_ANSWERS, CalibrationPlan, LinkPlan
 from app.records.fields import made_of
-from app.services.calibrations.service import Publication
+from app.services.calibrations.publication import Publication
 
 CalibrationStatus = Literal["queued", "running", "completed", "failed", "cancelled"]
 Model = Annotated[

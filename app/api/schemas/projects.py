@@ -12,7 +12,8 @@ from app.records.fields import shallow
 from app.records.projects import Limits, Project, Retention
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1), WHOLE]
-Rate = Annotated[float, Field(gt=0)]
+# Far slower than that, and `Retry-After` is no number that anybody can read.
+Rate = Annotated[float, Field(ge=0.001, le=1e6)]
 StoredBytes = Annotated[int, Field(ge=1, le=2**53), WHOLE]
 _Days = Annotated[int, Field(ge=1, le=36_500), WHOLE]
 _Description = Annotated[Text, StringConstraints(max_length=2000)]

@@ -36,7 +36,7 @@ from app.services.banks.imports import (
 from app.services.banks.overviews import BankOverview, list_banks, overviews
 from app.services.banks.provisional import with_guesses
 from app.services.banks.scorer_checks import Faults, faults_of, require_markable, require_usable
-from app.services.banks.spec import BankSpec, check_spec, new_bank
+from app.services.banks.spec import BankSpec, check_spec, is_bank_id, new_bank
 from app.services.endpoints.of_scorers import scorer_endpoints
 from app.services.responses.confined_reading import Reader, SentFile
 from app.storage.database import Database
@@ -279,6 +279,8 @@ class BankService:
         try:
             bank = await uow.banks.find(spec.name, for_update=True)
         except NotFoundError:
+            if is_bank_id(spec.name):
+                raise
             bank = new_bank(spec)
             await uow.banks.add(bank)
         return _made(await self._import(uow, bank, request, {}, dry_run=False))

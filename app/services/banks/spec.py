@@ -21,7 +21,8 @@ VISIBILITIES = ("open", "withheld")
 UNPARSED_POLICIES = ("missing", "wrong")
 
 # A name stands in URLs, where `/` and `:` part things and an id names a bank too.
-_NAME = re.compile(r"(?!\s|bnk_[0-9a-z]{26}\Z)[^/:\x00-\x1f\x7f\ud800-\udfff]{1,200}(?<!\s)")
+_ID = "bnk_[0-9a-z]{26}"
+_NAME = re.compile(rf"(?!\s|{_ID}\Z)[^/:\x00-\x1f\x7f\ud800-\udfff]{{1,200}}(?<!\s)")
 _BY_KIND, _CHOICE, _EXACT = ScorerSpec(BY_KIND), ScorerSpec("choice"), ScorerSpec("exact")
 
 
@@ -54,6 +55,11 @@ def item_scorer(own: ScorerSpec | None, default: ScorerSpec, content: ItemConten
 def calls_out(spec: ScorerSpec) -> bool:
     """Whether this scorer calls endpoints."""
     return spec.name != BY_KIND and isinstance(scorers.build(spec), scorers.CallingScorer)
+
+
+def is_bank_id(text: str) -> bool:
+    """Whether a text is of the form that ids of banks have, which no name may have."""
+    return re.fullmatch(_ID, text) is not None
 
 
 def new_bank(spec: BankSpec) -> Bank:

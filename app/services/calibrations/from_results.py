@@ -25,7 +25,8 @@ from app.services.banks.imports import BankImport, Tally
 from app.services.banks.scorer_checks import require_usable
 from app.services.banks.service import BankService, ImportReport
 from app.services.banks.spec import BankSpec, calls_out
-from app.services.calibrations.service import CalibrationService, Publication
+from app.services.calibrations.publication import Publication
+from app.services.calibrations.service import CalibrationService
 from app.services.responses.confined_reading import Reader
 from app.services.responses.imports import Draft, FileRead, SkippedRows
 from app.services.responses.results import ResultsImport

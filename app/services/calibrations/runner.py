@@ -20,8 +20,9 @@ from app.errors import (
 )
 from app.records.calibrations import CalibrationRecord, FittedExaminees, FittedItems
 from app.services.calibrations.process import fit_in_process
+from app.services.calibrations.publication import Publication
 from app.services.calibrations.queue import CalibrationQueue
-from app.services.calibrations.service import CalibrationService, Publication
+from app.services.calibrations.service import CalibrationService
 from app.services.leased import LeasedRunner, Leasing
 from app.services.patience import patiently
 from app.services.responses.service import ResponseSetService

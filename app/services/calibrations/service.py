@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from app.calibration.filters import Filtered
@@ -17,7 +17,6 @@ from app.errors import InvalidInputError, InvalidStateError
 from app.records.banks import BankVersion
 from app.records.calibrations import CalibrationRecord, FittedItems
 from app.records.events import StoredEvent
-from app.records.fields import shallow
 from app.records.response_sets import ResponseSet
 from app.services.banks.imports import BankImport
 from app.services.banks.service import BankService
@@ -31,6 +30,7 @@ from app.services.calibrations.links import (
     revised,
     with_target,
 )
+from app.services.calibrations.publication import Publication, require_publishable
 from app.services.calibrations.queue import CalibrationQueue
 from app.services.responses.service import ResponseSetService
 from app.services.responses.unparsed import asked_in, policy_of
@@ -42,38 +42,6 @@ from app.storage.unit_of_work import UnitOfWork
 #: Figures of a calibration that its bank version shows.
 _SHOWN_LINK = ("method", "bank_version_id", "scale", "slope", "intercept")
 _SHOWN = ("log_likelihood", "n_parameters", "aic", "bic", "converged", "fit")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """What is made of a calibration.
-
-    Attributes:
-        bank: Id or name; a bank of a new name is made, of items without text.
-        notes: Free text kept with the version.
-        allow: Lint codes that do not quarantine.
-        keep: Keys of items that are never quarantined.
-        unparsed_policy: How answers that nobody could read counted, `wrong` or `missing`; by
-            default as the imports of the response set say.
-        asked: How the answers were obtained, as `Asked` has it; what is not said is as the imports
-            of the response set say.
-        allow_unconverged: Publish it even though it did not converge.
-        carry_over: Items that only the version it is linked to has keep their parameters.
-    """
-
-    bank: str
-    notes: str = ""
-    allow: Collection[str] = ()
-    keep: Collection[str] = ()
-    unparsed_policy: str | None = None
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    allow_unconverged: bool = False
-    carry_over: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        lists = {"allow": sorted(self.allow), "keep": sorted(self.keep)}
-        return {**shallow(self), **lists, "asked": dict(self.asked)}
 
 
 #: Seconds for which prepared answers wait for the worker that calibrates them.
@@ -155,12 +123,16 @@ class CalibrationService:
             publication: What is made of it as soon as it is completed; None: nothing.
 
         Raises:
-            NotFoundError: No such set, or no such version to link to.
-            InvalidInputError: No answers, too many of them, or scores other than 0 and 1.
+            NotFoundError: No such set, no such version to link to, or no bank of such an id.
+            InvalidInputError: No answers, too many of them, scores other than 0 and 1, or what
+                could not be published.
             UnknownNameError: An anchor that is not in both banks.
             CalibrationError: Answers from which nothing can be estimated, or too few anchors.
         """
         found = await self._response_sets.get(response_set)
+        if publication is not None:
+            async with self._database.reading() as uow:
+                await require_publishable(uow, publication, plan)
         given = await self.prepared(found, plan)
         plan = given.plan
         n_parts = len(await asyncio.to_thread(parts_for, given.filtered.matrix, plan))

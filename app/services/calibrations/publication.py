@@ -1,0 +1,70 @@
+"""What is made of a calibration, and whether it can be."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.calibration.pipeline.plan import CalibrationPlan
+from app.errors import FieldProblem, InvalidInputError, NotFoundError
+from app.records.fields import shallow
+from app.services.banks.spec import BankSpec, check_spec, is_bank_id
+from app.storage.unit_of_work import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What is made of a calibration.
+
+    Attributes:
+        bank: Id or name; a bank of a new name is made, of items without text.
+        notes: Free text kept with the version.
+        allow: Lint codes that do not quarantine.
+        keep: Keys of items that are never quarantined.
+        unparsed_policy: How answers that nobody could read counted, `wrong` or `missing`; by
+            default as the imports of the response set say.
+        asked: How the answers were obtained, as `Asked` has it; what is not said is as the imports
+            of the response set say.
+        allow_unconverged: Publish it even though it did not converge.
+        carry_over: Items that only the version it is linked to has keep their parameters.
+    """
+
+    bank: str
+    notes: str = ""
+    allow: Collection[str] = ()
+    keep: Collection[str] = ()
+    unparsed_policy: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    allow_unconverged: bool = False
+    carry_over: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        lists = {"allow": sorted(self.allow), "keep": sorted(self.keep)}
+        return {**shallow(self), **lists, "asked": dict(self.asked)}
+
+
+async def require_publishable(
+    uow: UnitOfWork, publication: Publication, plan: CalibrationPlan
+) -> None:
+    """Refuse before the numbers are made what could not be published with them.
+
+    Raises:
+        NotFoundError: There is no bank of the id that is named.
+        InvalidInputError: A new bank cannot have the name, or nothing can be carried over.
+    """
+    if publication.carry_over and plan.link is None:
+        raise _refusal("carry_over", "expected false: only what is linked can carry items over")
+    try:
+        await uow.banks.find(publication.bank)
+    except NotFoundError:
+        if is_bank_id(publication.bank):
+            raise
+        try:
+            check_spec(BankSpec(name=publication.bank))
+        except InvalidInputError as unusable:
+            raise _refusal("bank", unusable.problems[0].detail) from None
+
+
+def _refusal(field_name: str, detail: str) -> InvalidInputError:
+    problem = FieldProblem(f"/publish/{field_name}", detail)
+    return InvalidInputError(f"publish.{field_name}: {detail}.", problems=[problem])
