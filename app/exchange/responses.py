@@ -388,4 +388,5 @@ def _outside_problem(
     name: str, row: int, column: str, score: float, score_range: tuple[float, float] | None
 ) -> tuple[str, str]:
     expected = "a number" if score_range is None else f"a score in {sorted(score_range)}"
-    return f"{name}:{row}:{column}", f"expected {expected}, got {score:g}"
+    got = repr(float(score)).removesuffix(".0")  # with all digits: 1.0000000001 is not 1
+    return f"{name}:{row}:{column}", f"expected {expected}, got {got}"

@@ -144,7 +144,7 @@ class Sight:
             return record
         return replace(
             record,
-            summary=_told(record.summary),
+            summary=_told_summary(record.summary),
             stop_detail=_sentence(record.stop_detail, record.stop_reason),
             failure=_told(record.failure),
         )
@@ -227,6 +227,12 @@ def _sentence(text: str | None, stop_reason: object) -> str | None:
     if text is None or (stop_reason is not None and stop_reason not in _QUOTING_REASONS):
         return text
     return UNTOLD
+
+
+def _told_summary(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of a ranking; what a member waits for may quote its endpoint."""
+    told: dict[str, Any] = _told(summary)
+    return {**told, "waiting_reason": UNTOLD} if told.get("waiting_reason") else told
 
 
 def _told(value: Any) -> Any:

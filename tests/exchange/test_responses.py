@@ -73,6 +73,10 @@ def test_a_missing_score_in_a_long_file_is_no_answer() -> None:
             b"model,q1,q2\na,1,2\nb,-1,0\n",
             [("r.csv:2:q2", "[0.0, 1.0], got 2"), ("r.csv:3:q1", "[0.0, 1.0], got -1")],
         ),
+        (
+            b"model,q1\na,1.0000000001\nb,1\n",
+            [("r.csv:2:q1", "[0.0, 1.0], got 1.0000000001")],
+        ),
         (b"model,q1\na,1\nb,0\na,0\n", [("r.csv:4:model", "each examinee once, got 'a'")]),
         (b"model,q1\n,1\n", [("r.csv:2:model", "a name, got nothing")]),
         (b"model,q1,q1\na,1,1\n", [("r.csv:1:q1", "each column once, got 'q1'")]),

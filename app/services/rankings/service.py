@@ -210,13 +210,21 @@ class RankingService:
             return await uow.rankings.get(ranking_id)
 
     async def get(self, ranking_id: str) -> RankingRecord:
-        """One ranking.
+        """One ranking; why nothing happens where all that are being asked wait.
 
         Raises:
             NotFoundError: No such ranking.
         """
         async with self._database.reading() as uow:
-            return await uow.rankings.get(ranking_id)
+            record = await uow.rankings.get(ranking_id)
+            if record.status != "running" or record.summary.get("waiting_reason"):
+                return record
+            waiting = await uow.rankings.waiting(ranking_id)
+        if waiting is None:
+            return record
+        until, reason = waiting
+        told = {"waiting_until": until.isoformat(), "waiting_reason": reason}
+        return replace(record, summary={**record.summary, **told})
 
     async def list_page(
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from typing_extensions import override
 
 from app.errors import InvalidStateError, NotFoundError
@@ -17,7 +17,13 @@ from app.storage.leased import LeasedRepository
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.repositories.sessions import MOVED
 from app.storage.rows.banks import BankRow, BankVersionRow
-from app.storage.rows.sessions import RankingEventRow, RankingRow, SessionEventRow, SessionRow
+from app.storage.rows.sessions import (
+    AdministrationRow,
+    RankingEventRow,
+    RankingRow,
+    SessionEventRow,
+    SessionRow,
+)
 
 
 class RankingRepository(LeasedRepository[RankingRecord]):
@@ -66,6 +72,23 @@ class RankingRepository(LeasedRepository[RankingRecord]):
         if row is None:
             raise NotFoundError("ranking", ranking_id)
         return _read(row)
+
+    async def waiting(self, ranking_id: str) -> tuple[datetime, str] | None:
+        """Until when the first goes on, and why it waits, where all wait who are being asked."""
+        is_asked = exists().where(
+            AdministrationRow.session_id == SessionRow.id, AdministrationRow.outcome.is_(None)
+        )
+        found = await self._db.execute(
+            select(SessionRow.waiting_until, SessionRow.waiting_reason)
+            .where(_live_members(ranking_id), is_asked)
+            .order_by(SessionRow.waiting_until)
+        )
+        waits: list[tuple[datetime, str]] = []
+        for until, reason in found:
+            if until is None or reason is None:
+                return None
+            waits.append((until, reason))
+        return waits[0] if waits else None
 
     async def list_page(
         self, request: PageRequest, *, status: str | None = None, bank_id: str | None = None
