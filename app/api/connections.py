@@ -7,6 +7,7 @@ come is in `app.api.bodies`.
 """
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_address
@@ -26,6 +27,8 @@ HEAD_BYTES: Final = 64 * 1024
 MOST_HEADERS: Final = 256
 #: Seconds that an answer may wait for its reader: within them some 50 kB have to be taken.
 WRITE_S = 30.0
+#: Connections that are taken on in one pass of the event loop.
+TAKEN_ON: Final = 32
 
 
 def _answer(status: str, text: str, **headers: str) -> bytes:
@@ -170,3 +173,16 @@ def end_stuck(connections: Iterable[object]) -> None:
     for connection in list(connections):
         if isinstance(connection, BoundedConnection):
             connection.end_if_stuck(now)
+
+
+def listening(listener: socket.socket) -> list[socket.socket]:
+    """A listener as many, which are all for the same connections.
+
+    libuv takes one connection of each listener in a pass of the event loop. Of two hundred that
+    come at once the last would wait for two hundred passes, each with a part of what those before
+    it ask for: with them the look at the server's health, for most of a second.
+
+    Args:
+        listener: Bound; the first of those returned. Each is to be closed.
+    """
+    return [listener, *(listener.dup() for _ in range(TAKEN_ON - 1))]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import uvicorn
 from typing_extensions import override
 
-from app.api.connections import BoundedConnection
+from app.api.connections import BoundedConnection, listening
 from app.cli.runtime import open_database, settle, warn_of_secrets
 from app.confined import confinement
 from app.errors import InvalidInputError
@@ -57,7 +57,7 @@ async def serving(settings: Settings, *, worker: bool = True) -> AsyncIterator[L
         )
         server = _Server(config, app)
         listener = _listen(settings)
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="api")
+        task = asyncio.create_task(server.serve(sockets=listening(listener)), name="api")
         try:
             while not server.started:
                 if task.done():

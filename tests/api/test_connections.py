@@ -1,16 +1,19 @@
 """Connections that give nothing for the place they hold are ended; others notice nothing."""
 
 import asyncio
+import contextlib
+import socket
 from collections.abc import AsyncIterator
 from ipaddress import ip_network
 from typing import Any
 
 import pytest
 import uvicorn
+import uvloop
 from typing_extensions import override
 
 from app.api import connections
-from app.api.connections import BoundedConnection, end_stuck
+from app.api.connections import TAKEN_ON, BoundedConnection, end_stuck, listening
 from app.api.secure import SECURE
 from tests.test_confined import until
 
@@ -161,3 +164,35 @@ async def test_of_one_address_so_many_are_let_in_and_the_others_told(
     through, _ = await place.connect(ASKS)
     assert (await through.readline()).startswith(b"HTTP/1.1 200 ")
     held[0][1].transport.abort()
+
+
+def test_connections_that_come_at_once_are_taken_on_together() -> None:
+    n = 4 * TAKEN_ON
+
+    async def passes_until_all_are_taken_on(stack: contextlib.ExitStack) -> int:
+        made = 0
+
+        class Counted(asyncio.Protocol):
+            @override
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                nonlocal made
+                made += 1
+
+        bound = socket.create_server(("127.0.0.1", 0), backlog=n)
+        loop = asyncio.get_running_loop()
+        for listener in listening(bound):
+            server = await loop.create_server(Counted, sock=listener, backlog=n)
+            stack.callback(server.close)
+        for _ in range(n):
+            stack.enter_context(socket.create_connection(bound.getsockname()))
+        passes = 0
+        while made < n:
+            await asyncio.sleep(0)
+            passes += 1
+        return passes
+
+    with (
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        contextlib.ExitStack() as stack,
+    ):
+        assert runner.run(passes_until_all_are_taken_on(stack)) < n
