@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from app.items import Answer, ItemContent, Outcome
+from app.scorers.workbench import Failed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,15 @@ class ScorerParams(BaseModel):
         """
         del item
         return None
+
+    def unmarked(self, failed: Failed) -> NotScored:
+        """The mark of an answer to which the helper processes gave none.
+
+        An answer whose helper is lost was not read: it is no answer that cannot be read.
+        """
+        if failed.is_lost:
+            return ScorerParams.gave_up(self, failed.reason)
+        return self.gave_up(failed.reason)
 
     def gave_up(self, reason: str) -> NotScored:
         """The mark of an answer that could not be marked in time."""

@@ -73,7 +73,7 @@ class Extract(ScorerParams):
             "extract", timeout_s=self.timeout_s, **self._job([answer.text[-MAX_CHARS:]], item)
         )
         if isinstance(result, Failed):
-            return self.gave_up(result.reason)
+            return self.unmarked(result)
         stated: str | None = result["stated"][0]
         right: bool = result["right"][0]
         if stated is None or (not right and is_refusal(answer.text)):

@@ -38,7 +38,7 @@ async def mark(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:
     if not isinstance(scorer, ScorerParams):
         raise TypeError(f"{scorer!r} has no parameters")
     result = await current_bench().run("mark", timeout_s=scorer.work_s, **sent(spec, item, answer))
-    return scorer.gave_up(result.reason) if isinstance(result, Failed) else mark_of(result)
+    return scorer.unmarked(result) if isinstance(result, Failed) else mark_of(result)
 
 
 async def mark_here(scorer: Scorer, item: ItemContent, answer: Answer) -> Mark:

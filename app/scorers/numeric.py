@@ -131,7 +131,7 @@ class Numeric(ScorerParams):
             targets=[prepare(target) for target in targets],
         )
         if isinstance(result, Failed):
-            return self.gave_up(result.reason)
+            return self.unmarked(result)
         if not result["readable"]:
             return NotScored(outcome=Outcome.UNPARSED, reason="The formula could not be read.")
         value, wanted = result["answer"], result["targets"]

@@ -72,7 +72,7 @@ class Pattern(ScorerParams):
             "search", timeout_s=self.timeout_s, **self._search([answer.text[-MAX_CHARS:]])
         )
         if isinstance(result, Failed):
-            return self.gave_up(result.reason)
+            return self.unmarked(result)
         found: str | None = result["found"][0]
         if found is None:
             if self.group is not None or is_refusal(answer.text):

@@ -38,12 +38,18 @@ QUICK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The work gave no result."""
+    """The work gave no result.
+
+    Attributes:
+        reason: Why, in words.
+        is_lost: Its helper process was lost, or there was none: which tells nothing of the work.
+    """
 
     reason: str
+    is_lost: bool = False
 
 
-_CLOSED = Failed("the workbench is closed")
+_CLOSED = Failed("the workbench is closed", is_lost=True)
 _NO_ROOM = "The server marks as many answers as it can at present: try again a little later."
 
 Result = dict[str, Any] | Failed
@@ -285,9 +291,10 @@ class Workbench:
                     reply = process.receive(left_s)
                 result = _result_of(reply, job.timeout_s)
         except _GoneError as exc:
-            result, reply, again = Failed(str(exc)), None, False
+            result, reply, again = Failed(str(exc), is_lost=True), None, False
         except OSError as exc:
-            result, again = Failed(f"no helper process could be started: {exc}"), False
+            result = Failed(f"no helper process could be started: {exc}", is_lost=True)
+            again = False
         finally:
             if process is not None and reply is None:
                 process.bury()

@@ -1,9 +1,15 @@
+import asyncio
+import os
+import signal
+
 import pytest
 
 from app.errors import InvalidInputError
 from app.items import Answer, ItemContent, Outcome, ScorerSpec
 from app.scorers import NotScored, Scored, build, mark
 from app.scorers.base import Mark
+from app.scorers.turns import workbench
+from tests.waiting import waiting
 
 SCORER = build(ScorerSpec("numeric"))
 
@@ -217,6 +223,18 @@ async def test_a_power_tower_is_unparsed_and_the_reason_says_why() -> None:
     assert isinstance(result, NotScored)
     assert result.outcome is Outcome.UNPARSED
     assert "no result within 0.5 s" in result.reason
+
+
+async def test_a_formula_whose_helper_process_is_killed_is_no_unreadable_answer() -> None:
+    marking = asyncio.create_task(_mark("25", "The answer is 9**9**9**9", timeout_s=60))
+    async with waiting() as pause:
+        while not marking.done():
+            for pid in workbench().pids:
+                os.kill(pid, signal.SIGKILL)
+            await pause()
+    result = marking.result()
+    assert isinstance(result, NotScored)
+    assert (result.outcome, result.code) == (Outcome.ERROR, "scorer_gave_up")
 
 
 async def test_a_very_long_formula_is_unparsed() -> None:

@@ -133,8 +133,10 @@ async def test_a_closed_workbench_says_so(bench: Workbench) -> None:
     await asyncio.sleep(0)
     await asyncio.to_thread(bench.close)
     assert isinstance(await job, Failed)
-    assert await waiting == Failed("the workbench is closed")
-    assert await bench.run("search", timeout_s=5, **QUICK) == Failed("the workbench is closed")
+    assert await waiting == Failed("the workbench is closed", is_lost=True)
+    assert await bench.run("search", timeout_s=5, **QUICK) == Failed(
+        "the workbench is closed", is_lost=True
+    )
 
 
 async def test_scorers_work_again_after_aclose() -> None:
