@@ -101,9 +101,10 @@ async def events_for(
         NotFoundError: No such resource.
         TooManyStreamsError: The caller, or the project, has too many streams.
     """
+    read = feed.story if wants_stream(request) else feed.since
 
     async def fetch(seen: int) -> list[StoredEvent]:
-        return [sight.event(event) for event in await feed.since(kind, resource_id, seen)]
+        return [sight.event(event) for event in await read(kind, resource_id, seen)]
 
     if not wants_stream(request):
         return await _page(fetch, after=after, newest=await feed.newest(kind, resource_id))

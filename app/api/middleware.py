@@ -17,7 +17,7 @@ from structlog.contextvars import bound_contextvars, unbind_contextvars
 from app.acting import NOBODY, Deed, acting_for, doing
 from app.api.errors import HTTP_CODES, internal_error_response, problem_response
 from app.api.secure import SECURE
-from app.api.turns import entered
+from app.api.turns import entered, left
 from app.observability import HTTP_LATENCY, HTTP_REQUESTS
 
 #: Asked every few seconds by machines; they wait for nobody, and tell how the process is.
@@ -46,10 +46,18 @@ class RequestContext:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        started = time.perf_counter()
+        if scope["path"] not in _QUIET:
+            await entered(scope)
         request_id = _given_id(scope) or uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
-        started = time.perf_counter()
         status = 0
+
+        async def receive_in_turn() -> Message:
+            message = await receive()
+            if status and message["type"] == "http.disconnect":
+                await left(scope)
+            return message
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -72,9 +80,7 @@ class RequestContext:
         )
         with bound_contextvars(request_id=request_id), acting_for(acting), doing(deed):
             try:
-                if scope["path"] not in _QUIET:
-                    await entered()
-                await self._app(scope, receive, send_with_id)
+                await self._app(scope, receive_in_turn, send_with_id)
             except ClientDisconnect:
                 pass  # nobody is left to answer
             except Exception:

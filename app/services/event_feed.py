@@ -12,14 +12,16 @@ last event that they have told.
 import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import structlog
+from cachetools import TTLCache
 
 from app.acting import EVERYBODY, acting_for
 from app.errors import DatabaseUnavailableError, NotFoundError, TooManyStreamsError
 from app.records.events import StoredEvent
+from app.services.in_progress import InProgress
 from app.storage.database import Database
 from app.storage.repositories.events import Kind
 
@@ -29,6 +31,11 @@ LOOK_S, AWAY_S = 0.1, 1.0
 _KEPT = 100
 #: Events that one look takes at most; the rest comes with the next one.
 _TAKEN = 2000
+#: Streams that are told of news in one pass of the event loop.
+_WOKEN = 8
+#: For so long a stream is told what another one was, where both begin at the same event, seconds;
+#: so many answers of the database are kept for that.
+_SHARED_S, _MOST_SHARED = 1.0, 8
 
 _log = structlog.get_logger(__name__)
 
@@ -54,14 +61,21 @@ class Topic:
         self.watchers = 0
         self.taken = newest
         self.recent: deque[StoredEvent] = deque(maxlen=_KEPT)
-        self._news = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     async def news(self, seen: int, *, timeout_s: float) -> None:
         """Wait until there are events behind number `seen`, or none will come, or time is up."""
         if self.taken > seen or self.gone:
             return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), timeout_s)
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        self._waiting[waiter] = None
+        timer = loop.call_later(timeout_s, _wake, [waiter])
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiting.pop(waiter, None)
 
     def kept(self, seen: int) -> list[StoredEvent] | None:
         """Events behind number `seen`; None where some of them are not kept any more."""
@@ -76,16 +90,26 @@ class Topic:
         self.recent.extend(events)
         self.taken = events[-1].seq
         self.newest = max(self.newest, self.taken)
-        self._wake()
+        self._wake_all()
 
     def end(self) -> None:
         """Tell who waits that no events will come."""
         self.gone = True
-        self._wake()
+        self._wake_all()
 
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _wake_all(self) -> None:
+        woken, self._waiting = list(self._waiting), {}
+        _wake(woken)
+
+
+def _wake(waiters: list[asyncio.Future[None]]) -> None:
+    """A few in each pass of the event loop: every one of them has something to send."""
+    for _ in range(min(_WOKEN, len(waiters))):
+        waiter = waiters.pop()
+        if not waiter.done():
+            waiter.set_result(None)
+    if waiters:
+        asyncio.get_running_loop().call_soon(_wake, waiters)
 
 
 class EventFeed:
@@ -104,6 +128,9 @@ class EventFeed:
         #: Looks again and again, as long as anything is watched.
         self.looking: asyncio.Task[None] | None = None
         self._closed = False
+        self._shared: TTLCache[tuple[Kind, str, int], list[StoredEvent]]
+        self._shared = TTLCache(_MOST_SHARED, _SHARED_S)
+        self._reading: InProgress[tuple[Kind, str, int], list[StoredEvent]] = InProgress()
 
     async def newest(self, kind: Kind, resource_id: str) -> int:
         """Number of the last event.
@@ -119,10 +146,29 @@ class EventFeed:
 
     async def since(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
         """Events behind number `seen`, in order; only the first of many."""
-        topic = self._topics.get((kind, resource_id))
-        kept = topic.kept(seen) if topic else None
-        if kept is not None:
+        kept = self._kept(kind, resource_id, seen)
+        return await self._read(kind, resource_id, seen) if kept is None else kept
+
+    async def story(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
+        """As `since`, for streams: perhaps only those events that there were a moment ago.
+
+        Two hundred that begin together read together, and are told the very same events.
+        """
+        if (kept := self._kept(kind, resource_id, seen)) is not None:
             return kept
+        asked = (kind, resource_id, seen)
+        known = self._shared.get(asked)
+        if known is None:
+            known = await self._reading.once(asked, lambda: self._read(*asked))
+            if known:
+                self._shared[asked] = known
+        return known
+
+    def _kept(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent] | None:
+        topic = self._topics.get((kind, resource_id))
+        return topic.kept(seen) if topic else None
+
+    async def _read(self, kind: Kind, resource_id: str, seen: int) -> list[StoredEvent]:
         async with self._database.reading() as uow:
             return (await uow.events.since(kind, {resource_id: seen})).get(resource_id, [])
 

@@ -9,11 +9,11 @@ from fastapi import FastAPI, Request
 from starlette.requests import ClientDisconnect
 from typing_extensions import override
 
-from app.api import bodies, pacing, turns
+from app.api import bodies, pacing
 from app.api.bodies import Body, parsed
 from app.api.pacing import Pace, UnwantedError
 from app.api.presence import entered_while_connected
-from app.api.turns import AT_A_TIME
+from app.api.turns import AT_A_TIME, Door
 from app.confined import Lane
 from app.errors import BusyError, NotFoundError
 from tests.api.conftest import Client, NewClient
@@ -218,14 +218,39 @@ async def test_what_nobody_waits_for_any_more_is_not_read(
 
 
 async def test_requests_begin_one_after_the_other_and_the_look_at_health_waits_for_none(
-    client: Client,
+    client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with turns.door():
-        waiting = asyncio.create_task(client.get("/v1/nowhere"))
-        for _ in range(3):
-            assert (await client.get("/healthz")).status_code == 200
-        assert not waiting.done()
+    opened = asyncio.Event()
+
+    async def enter(self: Door, who: object) -> None:
+        await opened.wait()
+
+    monkeypatch.setattr(Door, "enter", enter)
+    waiting = asyncio.create_task(client.get("/v1/nowhere"))
+    for _ in range(3):
+        assert (await client.get("/healthz")).status_code == 200
+    assert not waiting.done()
+    opened.set()
     assert (await waiting).status_code == 404
+
+
+async def test_the_door_lets_one_through_in_each_pass_and_those_who_ask_take_turns() -> None:
+    door, let_in = Door(), list[str]()
+
+    async def one(who: str) -> None:
+        await door.enter(who)
+        let_in.append(who)
+
+    tasks = [asyncio.create_task(one(who)) for who in ["many"] * 10 + ["few", "other"]]
+    tasks[1].cancel()
+    n_let_in = 0
+    while len(let_in) < len(tasks) - 1:
+        await asyncio.sleep(0)
+        assert len(let_in) <= n_let_in + 1
+        n_let_in = len(let_in)
+    assert let_in[:5] == ["many", "many", "few", "other", "many"]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.wait_for(door.enter("late"), 60)
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(

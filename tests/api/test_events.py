@@ -22,7 +22,7 @@ from app.records.events import StoredEvent
 from app.records.places import Places
 from app.records.projects import Limits
 from app.services import event_feed
-from app.services.event_feed import EventFeed, Reader
+from app.services.event_feed import EventFeed, Reader, Topic
 from app.services.visibility import Sight
 from app.storage.database import Database
 
@@ -232,6 +232,47 @@ async def test_streams_look_together_and_only_while_somebody_reads(
     assert story.fetches[fetched:] == [1]  # once, for both
     assert feed.looking is not None
     await asyncio.wait_for(feed.looking, 60)  # without readers there is nothing to look for
+
+
+async def test_streams_that_begin_together_read_together_and_are_told_the_same(
+    client: httpx2.AsyncClient, story: Story, app: FastAPI
+) -> None:
+    for _ in range(4):
+        story.add("step")
+    feed: EventFeed = app.state.feed
+    told = await asyncio.gather(*(feed.story("session", "ses_1", 0) for _ in range(3)))
+    assert [event.seq for event in told[0]] == [1, 2, 3]
+    assert told[0] == told[1] == told[2] == await feed.story("session", "ses_1", 0)
+    assert story.fetches == [0]
+    story.add("session.completed")
+    assert len(await feed.since("session", "ses_1", 3)) == 2  # who polls is told what there is now
+    response = await client.get("/events")
+    assert [line for line in response.text.splitlines() if line.startswith("id: ")] == [
+        f"id: {number}" for number in range(1, 6)
+    ]
+
+
+async def test_all_who_wait_for_news_are_woken_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_feed, "_WOKEN", 2)
+    topic, n_woken = Topic(0), 0
+
+    async def reader() -> None:
+        nonlocal n_woken
+        await topic.news(0, timeout_s=600)
+        n_woken += 1
+
+    readers = [asyncio.create_task(reader()) for _ in range(5)]
+    readers[0].cancel()
+    await asyncio.sleep(0)
+    topic.take([StoredEvent("step", {}, 1, THEN, withheld=False)])
+    seen = 0
+    while n_woken < 4:
+        await asyncio.sleep(0)
+        assert n_woken <= seen + 2
+        seen = n_woken
+    await topic.news(1, timeout_s=0)  # nothing comes: not for longer than it may
 
 
 async def test_streams_outlast_an_outage_and_lose_nothing(
