@@ -91,6 +91,8 @@ class ApiKeyRepository:
 
     async def limits_of(self, key_id: str | None, project_id: str) -> Limits:
         """What a key may use of its project's; none are set of what is no key of this project."""
+        if key_id is None:
+            return Limits()
         found = await self._db.scalar(
             select(ApiKeyRow.limits).where(ApiKeyRow.id == key_id, _of(project_id))
         )
