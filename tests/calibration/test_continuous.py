@@ -211,3 +211,9 @@ def test_a_score_off_its_scale_is_refused_with_row_and_column() -> None:
     assert [problem.pointer for problem in refused.value.problems] == ["/m1/a", "/m1/b"]
     with pytest.raises(InvalidInputError, match="lo < hi"):
         ScoreScale(lo=1, hi=1)
+
+
+def test_items_that_part_the_examinees_alike_have_slopes_without_end() -> None:
+    alike = np.repeat([[1.0], [0.0], [0.0]], 10, axis=0).repeat(4, axis=1)
+    with pytest.raises(CalibrationError, match="slopes of the items have no end"):
+        calibrate_continuous(table(alike))

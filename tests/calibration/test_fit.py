@@ -117,6 +117,13 @@ def test_m2_of_few_examinees_asks_for_no_more_than_there_are() -> None:
     assert "M2 needs at least 40 examinees" in fit.m2_missing
 
 
+def test_items_that_all_examinees_answer_alike_fit() -> None:
+    alike = ScoreMatrix.of((np.arange(40) % 3 == 0)[:, None].repeat(20, axis=1))
+    fit = m2_of(alike, calibrate(alike, CalibrationSettings(with_errors=False)))
+    assert (fit.rmsea, fit.rmsea_lo, fit.rmsea_hi) == (0.0, 0.0, 0.0)
+    assert fit.statistic == pytest.approx(0.0, abs=1e-3)
+
+
 def test_m2_needs_degrees_of_freedom() -> None:
     matrix = simulate(7, Family.THREE_PL, 800, 5).matrix
     with pytest.raises(CalibrationError, match="no degrees of freedom"):

@@ -37,12 +37,14 @@ from app.engine.bank import ItemBank
 from app.engine.models.base import FloatArray, ItemParameters
 from app.engine.models.continuous import CONTINUOUS
 from app.engine.responses import ResponseTable
+from app.errors import CalibrationError
 
 _BOUND = 6.0
 _ROUGH_NODES, _MOST_NODES = 121, 961
 _NODE_WIDTH = 1.3  # standard errors: the trapezoid rule's error falls with exp(-2 pi^2 / width^2)
 _NO_ONE = 1e-9  # examinees at a node, below which it tells nothing of any item
 _LEAST_K, _MOST_K = 1e-4, 1.0  # scores within [0, 1] cannot scatter more than 0 and 1 do
+_LEAST_VARIANCE = 1e-12  # of all answers to an item, given theta: below that nothing is uncertain
 _LEAST_SD = 1e-3  # of slopes or intercepts among the items
 _MOST_CORRELATION = 0.95
 _RIDGE = 1e-6  # keeps the information of an item regular that has one examinee
@@ -143,7 +145,7 @@ def calibrate_continuous(
     Raises:
         InvalidInputError: A score outside [0, 1].
         CalibrationError: Fewer than 2 examinees or items, an item whose scores are all alike, or an
-            examinee without answers.
+            examinee without answers, or items between whose scores nothing scatters.
     """
     require_calibratable(table)
     answers = Answers.of(table.scores)
@@ -260,13 +262,23 @@ def _spread(own: FloatArray, errors: FloatArray, before: FloatArray) -> FloatArr
 def _own_dispersions(
     answers: Answers, counts: _Counts, mu: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Of each item: squared residuals over mu (1 - mu), and how single answers scatter about it."""
+    """Of each item: squared residuals over mu (1 - mu), and how single answers scatter about it.
+
+    Raises:
+        CalibrationError: No answer is left uncertain.
+    """
     mean, square = counts.weights @ mu.T, counts.weights @ (mu * mu).T
     residual = (answers.y**2 - 2 * answers.y * mean + square) * answers.seen
     variance = (mean - square) * answers.seen
-    own = residual.sum(axis=0) / variance.sum(axis=0)
+    expected = variance.sum(axis=0)
+    if (expected < _LEAST_VARIANCE).any():
+        raise CalibrationError(
+            "The slopes of the items have no end: all items part the examinees into the same "
+            "groups, so that one item tells as much as all of them."
+        )
+    own = residual.sum(axis=0) / expected
     n = answers.seen.sum(axis=0)
-    scatter = ((residual - own * variance) ** 2).sum(axis=0) * n / variance.sum(axis=0) ** 2
+    scatter = ((residual - own * variance) ** 2).sum(axis=0) * n / expected**2
     return own, scatter
 
 

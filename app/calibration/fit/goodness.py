@@ -157,7 +157,8 @@ def m2_of(matrix: ScoreMatrix, calibration: Calibration) -> M2:
             f"M2 of a {calibration.family.value} needs more than {n_items} items: no degrees of "
             "freedom are left."
         )
-    statistic = float(n_examinees * (residual @ residual - ((basis.T @ residual) ** 2).sum()))
+    left = residual @ residual - ((basis.T @ residual) ** 2).sum()
+    statistic = max(float(n_examinees * left), 0.0)  # by rounding it may be below
     return M2(
         statistic=statistic,
         df=df,
