@@ -3,13 +3,14 @@
     uv run python benchmarks/filters.py [--data ../shared/data/transfer] [--only NAME ...]
 
 Every matrix of the folder is split as in `benchmarks/transfer.py`, and the models learned from are
-calibrated three times:
+calibrated four times:
 
 | filters | what they do |
 |---|---|
 | default | items go with an estimated point-biserial below 0.1, or over 95 % right answers |
-| chance | the same, where it is 95 % sure that the point-biserial is |
 | kept | the same items stay, for the score alone |
+| sure | items go where it is 95 % sure that the point-biserial is below 0.1, or as above |
+| sure, kept | these stay, for the score alone |
 
 Each model tested takes two tests of 50 items, answered from its own row: an ordinary one, and one
 for the score. Per split and filters: questions in the bank; of the ordinary test the error of theta
@@ -45,8 +46,9 @@ from app.engine.simulation.simulate import take
 SURE = FilterSettings(point_biserial_confidence=0.95)
 FILTERS = {
     "default": FilterSettings(),
-    "chance": SURE,
-    "kept": replace(SURE, keep_for_score=True),
+    "kept": FilterSettings(keep_for_score=True),
+    "sure": SURE,
+    "sure, kept": replace(SURE, keep_for_score=True),
 }
 STOPPING = {"stopping": {"se": None, "min_items": 50, "max_items": 50}}
 FOR_SCORE = {**STOPPING, "selection": {"criterion": "v_optimal"}}

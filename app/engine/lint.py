@@ -10,7 +10,7 @@ from app.engine.bank import ItemBank
 from app.errors import UnknownNameError
 
 CODES: Mapping[str, str] = {
-    "negative_slope": "abler examinees fail the item more often, or a is 0",
+    "negative_slope": "abler examinees fail the item more often",
     "flat_slope": "the item hardly tells examinees apart",
     "extreme_slope": "a step function, mostly a sign of few or dependent answers",
     "extreme_difficulty": "no examinee is near the item",
@@ -64,7 +64,7 @@ class LintSettings:
 
     Attributes:
         max_slope: |a| above this: a step function, mostly a sign of few or dependent answers.
-        min_slope: 0 < a below this: the item says next to nothing.
+        min_slope: 0 <= a below this: the item says next to nothing.
         max_difficulty: |b| above this, in logits.
         max_guessing: c above this.
         min_upper_asymptote: d below this.
@@ -88,12 +88,12 @@ def lint(bank: ItemBank, settings: LintSettings = DEFAULT_SETTINGS) -> list[Find
     # In a bank of continuous scores c and d are the lowest and the highest score, not faults.
     bounds = np.full(bank.n_items, bank.model.name == "continuous")
     checks = (
-        ("negative_slope", "a", a, a <= 0, "a is {value:.4g}: abler examinees fail it more"),
+        ("negative_slope", "a", a, a < 0, "a is {value:.4g}: abler examinees fail it more"),
         (
             "flat_slope",
             "a",
             a,
-            (a > 0) & (a < settings.min_slope),
+            (a >= 0) & (a < settings.min_slope),
             f"a is {{value:.4g}}, below {settings.min_slope}: it hardly tells examinees apart",
         ),
         (

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from app.calibration.filters import Filtered, FilterSettings
-from app.calibration.logistic.beside import curves_beside
-from app.calibration.logistic.calibrate import calibrate
 from app.calibration.logistic.curves import Family
 from app.calibration.matrix import ScoreMatrix
 from app.calibration.pipeline.card import with_card
@@ -17,12 +15,14 @@ from app.calibration.pipeline.fitted import Fitted
 from app.calibration.pipeline.logistic import measuring
 from app.calibration.pipeline.parts import FittedPart, fit_joined, fit_part, parts_for
 from app.calibration.pipeline.plan import CalibrationPlan
-from app.engine.bank import ItemBank
+from app.engine.bank import ItemBank, ItemIndex
 from app.engine.design.design import Design
+from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.models.base import FloatArray
 from app.engine.multidimensional.curve_knowledge import curves_of
 from app.engine.responses import ResponseTable
 from app.engine.simulation.simulate import take
+from app.engine.state import Response
 from tests.calibration.simulated import Simulated, simulate
 
 DROPPING = CalibrationPlan(filters=FilterSettings(point_biserial_confidence=0.95))
@@ -60,7 +60,8 @@ def test_a_wrong_key_tells_nothing_of_ability(
     assert len(filtered.matrix.items) == 40
     bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
     most = bank.information(np.linspace(-3.0, 3.0, 31)).max(axis=0)
-    assert most[:4].max() < 0.02 < most[4:].min()
+    assert most[:4].max() == 0.0 < most[4:].min()
+    assert np.isnan(bank.b[:4]).all()
 
 
 def test_only_tests_for_the_score_ask_it_and_all_count_it(
@@ -94,8 +95,25 @@ def test_it_changes_no_other_item(calibrated: tuple[Filtered[ScoreMatrix], Fitte
     assert without.figures["fit"] == fitted.figures["fit"]
 
 
-def test_without_the_strongest_it_is_on_the_scale_of_the_others() -> None:
-    """Easy items, whose place on the scale can be told."""
+def test_no_answer_to_it_moves_theta(
+    calibrated: tuple[Filtered[ScoreMatrix], Fitted],
+) -> None:
+    filtered, fitted = calibrated
+    bank = ItemBank.from_columns(filtered.matrix.items, fitted.columns)
+    rows = filtered.matrix.answers(slice(0, 2))
+    others = rows.copy()
+    others[:, :4] = 1 - others[:, :4]
+    thetas, moved = (whole_bank_abilities(bank, each)[0] for each in (rows, others))
+    assert moved == pytest.approx(thetas, abs=1e-9)
+    test = Design.from_dict(SHORT).build(bank)
+    told = [
+        test.replay(Response(ItemIndex(j), float(score)) for j, score in enumerate(row))
+        for row in (rows[0], others[0])
+    ]
+    assert told[0].belief.theta == pytest.approx(told[1].belief.theta, abs=1e-9)
+
+
+def test_it_is_at_the_share_of_those_who_teach() -> None:
     data = simulate(8, Family.TWO_PL, 400, 60)
     easy = np.argsort(-data.matrix.item_means())[:6]
     plan = replace(PLAN, filters=replace(PLAN.filters, greatest_mean=0.7))
@@ -105,24 +123,14 @@ def test_without_the_strongest_it_is_on_the_scale_of_the_others() -> None:
     matrix = filtered.matrix
     fitted = fit(matrix, plan, lambda _: None)
     bank = ItemBank.from_columns(matrix.items, fitted.columns)
+    assert bank.expected_score([1.0])[0, easy] == pytest.approx(
+        data.matrix.item_means()[easy], abs=0.01
+    )
     weakest = data.theta < 0.0
     blind = CALIBRATORS[plan.model].without(matrix, weakest, plan, fitted, bank).bank
-    middle = float(data.theta[weakest].mean())
-    assert middle < -0.7
-    here, there = bank.expected_score([middle])[0, easy], blind.expected_score([0.0])[0, easy]
-    assert there == pytest.approx(here, abs=0.08)
-    assert (bank.expected_score([0.0])[0, easy] - here).mean() > 0.1  # as from everybody
-
-
-def test_an_item_beside_a_calibration_gets_nearly_the_curve_that_it_has_in_one() -> None:
-    data = simulate(5, Family.TWO_PL, 1000, 100)
-    beside = np.arange(100) < 5
-    own = data.matrix.select(items=~beside)
-    found = curves_beside(own, calibrate(own), data.matrix.select(items=beside))
-    there = calibrate(data.matrix).items.take(np.flatnonzero(beside))
-    assert found.a == pytest.approx(there.a, rel=0.1)
-    assert found.intercept == pytest.approx(there.intercept, abs=0.05)
-    assert (found.c.max(), found.d.min()) == (0.0, 1.0)
+    share = matrix.scores[weakest][:, easy].mean(axis=0)
+    assert blind.expected_score([1.0])[0, easy] == pytest.approx(share, abs=0.01)
+    assert (bank.expected_score([0.0])[0, easy] - share).mean() > 0.1
 
 
 def test_parts_are_of_the_other_items_and_the_joined_bank_has_them_all() -> None:

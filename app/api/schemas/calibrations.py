@@ -65,9 +65,9 @@ class FilterCreate(Input):
     keep_for_score: bool = Field(
         default=False,
         description="Items that a threshold would drop stay in the bank. They take no part in the "
-        "calibration and get curves at the abilities that it finds, which do not fall: where these "
-        "are nearly flat, tests of ability do not choose them, tests for the score may draw them, "
-        "and scores are of them too. Models 2pl, 3pl and 4pl; nested and mirt calibrate them with "
+        "calibration and get flat curves, at their share of right answers: no answer to them moves "
+        "theta, tests of ability do not choose them, tests for the score may draw them, and scores "
+        "are of them too. Models 2pl, 3pl and 4pl; nested and mirt calibrate them with "
         "the others, and 1pl, continuous scores and a check for drift drop them.",
     )
 

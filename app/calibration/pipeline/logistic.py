@@ -21,7 +21,7 @@ from app.calibration.fit.item_fit import ItemFit, item_fit, local_dependence
 from app.calibration.linking.linked import Linked, LinkMethod, calibrate_linked, linked
 from app.calibration.linking.partition import calibrate_in_parts
 from app.calibration.logistic.beliefs import ItemBeliefs, calibrate_beliefs
-from app.calibration.logistic.beside import curves_beside
+from app.calibration.logistic.beside import flat_curves
 from app.calibration.logistic.calibrate import Calibration, calibrate, compare_families
 from app.calibration.logistic.curves import Family
 from app.calibration.logistic.em import Progress
@@ -110,12 +110,11 @@ class LogisticCalibrator(BinaryCalibrator):
         measure = measuring(matrix, plan)
         taught = matrix.select(examinees=others, items=measure)
         part = apply_filters(taught, FilterSettings.none()).matrix
-        found = _again(part, plan)
-        blind = replaced(bank, part.items, found.items)
-        if not measure.all():  # on the scale of those who teach, as the others are
+        blind = replaced(bank, part.items, _again(part, plan).items)
+        if not measure.all():
             beside = matrix.select(examinees=np.isin(matrix.examinees, part.examinees))
             beside = beside.select(items=~measure & (beside.answers_per_item() > 0))
-            blind = replaced(blind, beside.items, curves_beside(part, found, beside))
+            blind = replaced(blind, beside.items, flat_curves(beside))
         return Blind(bank=blind)
 
 
@@ -162,7 +161,7 @@ def judged(
         plan: How.
         found: What came out.
         report: Takes the progress.
-        whole: The same with the items for the score alone, which get curves at the abilities found.
+        whole: The same with the items for the score alone, which get flat curves.
     """
     anchors = anchors_for(matrix, plan)
     if isinstance(found, Calibration) and plan.link is not None and anchors is not None:
@@ -188,20 +187,17 @@ def judged(
     }
     columns = _columns(calibration, items)
     if whole is not None and whole.n_items > matrix.n_items:
-        columns = _with_others(columns, matrix, calibration, whole)
+        columns = _with_others(columns, matrix, whole)
     return Fitted(figures, columns, {})
 
 
 def _with_others(
-    columns: dict[str, FloatArray],
-    matrix: ScoreMatrix,
-    calibration: Calibration,
-    whole: ScoreMatrix,
+    columns: dict[str, FloatArray], matrix: ScoreMatrix, whole: ScoreMatrix
 ) -> dict[str, FloatArray]:
     """Columns of all items from those of the calibrated ones; NaN where nothing was examined."""
     inside = np.isin(whole.items, matrix.items)
     same = whole.select(examinees=np.isin(whole.examinees, matrix.examinees), items=~inside)
-    curves = curves_beside(matrix, calibration, same)
+    curves = flat_curves(same)
     found = {name: np.full(whole.n_items, np.nan) for name in columns}
     for name, values in columns.items():
         found[name][inside] = values
