@@ -26,7 +26,7 @@ sys.dont_write_bytecode = False
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,10 +183,9 @@ def database_url(_shared_database: SharedDatabase) -> Iterator[str]:
 
 
 @pytest.fixture
-async def database(database_url: str, _shared_database: SharedDatabase) -> AsyncIterator[Database]:
-    """The same as a `Database`; its connections are closed at the end."""
-    yield _shared_database.database
-    await _shared_database.database.dispose()
+def database(database_url: str, _shared_database: SharedDatabase) -> Database:
+    """The same as a `Database`, whose connections are those of the tests before."""
+    return _shared_database.database
 
 
 @pytest.fixture

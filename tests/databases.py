@@ -1,21 +1,27 @@
 """The databases of the tests: one that is emptied after each test, and new ones beside it.
 
 Emptying costs a hundredth of making a new one: what does it is a function of the database itself,
-called over one connection whose plans are made once.
+called over one connection whose plans are made once. The connections of the tests stay open, too:
+Postgres starts a process for each, which has to learn all tables anew.
 """
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
+from typing import Any
 
 import psycopg
-from sqlalchemy import make_url
+from sqlalchemy import event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from app.storage.database import Database
 
 _numbers = count(1)
 
-#: Removes all rows and ends all other connections, so that whoever is left in it holds no lock.
+#: Removes all rows and ends all other connections, so that whoever is left in it holds no lock; of
+#: those that shall stay it tells how many do: the others have ended, or were at work.
 #: Foreign keys are not looked at while everything goes.
 _MAKE_EMPTYING = """
     DO $$
@@ -28,13 +34,18 @@ _MAKE_EMPTYING = """
             INTO deletions FROM pg_tables
             WHERE schemaname IN ('public', 'procrastinate') AND tablename <> 'alembic_version';
         EXECUTE format($make$
-            CREATE FUNCTION kept.make_empty() RETURNS void LANGUAGE plpgsql
+            CREATE FUNCTION kept.make_empty(stay int[]) RETURNS bigint LANGUAGE plpgsql
             SET session_replication_role = replica AS $body$
+            DECLARE staying bigint;
             BEGIN
-                PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+                SELECT count(*) FILTER (WHERE stays), count(pg_terminate_backend(ends)) INTO staying
+                    FROM pg_stat_activity,
+                    LATERAL (SELECT state = 'idle' AND pid = ANY (stay) AS stays) AS one,
+                    LATERAL (SELECT CASE WHEN NOT stays THEN pid END AS ends) AS other
                     WHERE datname = current_database() AND pid <> pg_backend_pid();
                 %s
                 UPDATE public.projects SET limits = '{}', retention = '{}', revision = 1;
+                RETURN staying;
             END $body$ $make$, deletions);
     END $$
 """
@@ -82,6 +93,8 @@ class SharedDatabase:
         self._schema: object = None
         self._connection: psycopg.Connection | None = None
         self._database: Database | None = None
+        #: Processes of Postgres that serve `database`.
+        self._served_by: dict[DBAPIConnection, int] = {}
 
     @property
     def url(self) -> str:
@@ -97,6 +110,9 @@ class SharedDatabase:
         """The same, opened: what it has learned of Postgres and of our statements stays."""
         if self._database is None:
             self._database = Database(self.url, pool_size=5)
+            engine = self._database._engine.sync_engine
+            event.listen(engine, "connect", self._note_opened)
+            event.listen(engine, "close", lambda gone, _: self._served_by.pop(gone, None))
         return self._database
 
     def empty(self) -> None:
@@ -106,17 +122,31 @@ class SharedDatabase:
             is_whole = connection.execute(_SCHEMA).fetchone() == self._schema
         except psycopg.errors.UndefinedTable:
             is_whole = False
-        if is_whole:
-            connection.execute("SELECT kept.make_empty()")
-        else:
+        if not is_whole:
             self.close()
+            return
+        stay = list(self._served_by.values())
+        found = connection.execute("SELECT kept.make_empty(%s::int[])", [stay]).fetchone()
+        if self._database is not None:
+            pool = self._database._engine.pool
+            assert isinstance(pool, AsyncAdaptedQueuePool)
+            if pool.checkedout() or found != (pool.checkedin(),):
+                asyncio.run(self._database.dispose())
+            else:  # who waits for a connection in the next test does so on a loop of its own
+                queue: Any = pool._pool
+                queue._queue._loop = None
 
     def close(self) -> None:
         """Remove the database; the next one is new."""
+        if self._database is not None:
+            asyncio.run(self._database.dispose())
         if self._connection is not None:
             self._connection.close()
         self._open.close()
         self._url = self._database = self._connection = None
+
+    def _note_opened(self, opened: DBAPIConnection, _: object) -> None:
+        self._served_by[opened] = opened.driver_connection.info.backend_pid
 
     def _connected(self) -> psycopg.Connection:
         if self._connection is None or self._connection.broken:

@@ -9,6 +9,7 @@ import structlog
 from fastapi import FastAPI
 from structlog.typing import EventDict
 
+from app.api import rates
 from app.deps import ScopeName
 from app.main import create_app
 from app.services.api_keys import ApiKeyService
@@ -37,7 +38,9 @@ def _helpers_stay(helpers_stay: None) -> None:
 
 @pytest.fixture
 async def app(settings: Settings, database: Database) -> AsyncIterator[FastAPI]:
-    """The application between start and stop."""
+    """The application between start and stop; nobody has asked it for anything yet."""
+    for known in (rates._scheduled, rates._of_keys, rates._own, rates._asked):
+        known.clear()
     app = create_app(settings, database)
     app.openapi_schema = _descriptions[0] if _descriptions else None
     async with app.router.lifespan_context(app):
