@@ -17,6 +17,8 @@ from app.cli import simulate_design
 from app.cli.simulate import command
 from app.engine.bank import FloatArray
 
+N_TESTED = 40
+
 app = typer.Typer()
 app.command()(command)
 
@@ -43,7 +45,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("design")
     names = [f"{'maths' if j % 2 else 'law'}/{j}" for j in range(40)]
     paths = {}
-    for what, n, seed in (("train", 150, 1), ("tested", 60, 2)):
+    for what, n, seed in (("train", 150, 1), ("tested", N_TESTED, 2)):
         path = folder / f"{what}.csv"
         rows = [
             ",".join([f"{what}{i}", *(f"{score:g}" for score in row)])
@@ -105,9 +107,9 @@ def simulated(files: dict[str, str], folder: Path, *flags: str) -> dict[str, Any
 def test_the_whole_score_is_predicted_from_few_items(files: dict[str, str], tmp_path: Path) -> None:
     document = simulated(files, tmp_path)
     summary = document["summary"]
-    assert summary["n_examinees"] == 60
+    assert summary["n_examinees"] == N_TESTED
     assert summary["items_mean"] == summary["items_max"] == 8
-    spread = np.abs(records(60, 2).mean(axis=1) - records(150, 1).mean()).mean()
+    spread = np.abs(records(N_TESTED, 2).mean(axis=1) - records(150, 1).mean()).mean()
     assert summary["accuracy_mae"] < 0.5 * spread
     assert summary["accuracy_coverage95"] > 0.85
     assert document["model"]["dimensions"] == 2
@@ -119,7 +121,7 @@ def test_the_score_may_be_predicted_by_the_abilities_alone(
 ) -> None:
     document = simulated(files, tmp_path, "--target", "maths", "--prediction", "p-irt")
     assert document["design"]["prediction"] == {"method": "p-irt"}
-    truth = records(60, 2)[:, 1::2].mean(axis=1)
+    truth = records(N_TESTED, 2)[:, 1::2].mean(axis=1)
     assert document["summary"]["accuracy_mae"] < 0.6 * np.abs(truth - truth.mean()).mean()
     assert document["summary"]["accuracy_coverage95"] > 0.85
 
@@ -128,7 +130,7 @@ def test_a_task_that_is_never_asked_is_predicted_from_another(
     files: dict[str, str], tmp_path: Path
 ) -> None:
     summary = simulated(files, tmp_path, "--target", "maths", "--ask", "law")["summary"]
-    truth = records(60, 2)[:, 1::2].mean(axis=1)
+    truth = records(N_TESTED, 2)[:, 1::2].mean(axis=1)
     assert summary["accuracy_mae"] < 0.8 * np.abs(truth - truth.mean()).mean()
     assert summary["accuracy_coverage95"] > 0.85
 
