@@ -10,7 +10,7 @@ from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncSession
 
 #: Rows that are fetched in one go where there may be tens of thousands: between them others run.
-STREAMED = 1000
+STREAMED = 250
 # Rows per statement. They travel as one JSON text: as fast as COPY for these tables, and its errors
 # are translated like those of any other statement.
 _BATCH = 1000

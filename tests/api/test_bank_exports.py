@@ -1,9 +1,12 @@
 """Bank versions as files over HTTP."""
 
+import asyncio
 import json
 
 import pytest
 
+from app.engine.bank import ItemBank
+from app.exchange.bank_files import BankFormat, write_bank
 from tests.api.conftest import Client, NewClient
 
 ITEMS = [
@@ -53,6 +56,34 @@ async def test_a_version_comes_as_a_file_with_its_type_and_name(client: Client) 
     assert await export(client, "csv") == (
         "item,a,b,c,d\nq1,1.2,-0.3,0.25,1.0\nq2,-0.8,0.5,0.0,1.0\n"
     )
+
+
+async def test_a_file_that_many_ask_for_is_written_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(client)
+    written = []
+
+    def write(bank: ItemBank, file_format: BankFormat, statuses: list[str]) -> bytes:
+        written.append(file_format)
+        return write_bank(bank, file_format, statuses)
+
+    monkeypatch.setattr("app.services.banks.export.write_bank", write)
+    together = await asyncio.gather(*(export(client, "csv") for _ in range(3)))
+    assert {*together, await export(client, "csv")} == {together[0]}
+    assert await export(client, "mirt") != together[0]
+    assert written == ["csv", "mirt"]
+
+
+async def test_a_file_of_many_pages_holds_each_item_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.storage.repositories.versions.STREAMED", 1)
+    await fill(client)
+    whole = await export(client, "jsonl")
+    assert [json.loads(line)["key"] for line in whole.splitlines()] == ["q1", "q2", "q3"]
+    monkeypatch.setattr("app.services.banks.export._PAGE", 1)
+    assert await asyncio.gather(*(export(client, "jsonl") for _ in range(3))) == [whole] * 3
 
 
 async def test_lines_hold_content_and_parameters_and_make_the_same_bank(client: Client) -> None:

@@ -26,7 +26,7 @@ from app.records.banks import OPEN, Bank, BankVersion, Item, VersionItem
 from app.records.provisional import PROVISIONAL, Provisional
 from app.services.banks.confined_tests import Materials
 from app.services.banks.draft import parameters_hash
-from app.services.banks.export import BankFile
+from app.services.banks.export import BankFile, Page, written_by_page
 from app.services.banks.imports import BankImport, item_fields, parameters_of
 from app.services.banks.report import ORIGIN, card_of, made_elsewhere
 from app.services.banks.service import BankService, ImportReport
@@ -35,7 +35,6 @@ from app.services.banks.versions import VersionService
 from app.services.responses.confined_reading import DEFAULT_MEMORY, SentFile
 from app.storage.database import Database
 
-_PAGE = 1000
 _SETTINGS = ("name", "description", "licence", "source", "unparsed_policy", "pretest_items")
 #: Of another shape; and who sees the texts, which no export gives away where they are withheld.
 _SETTINGS_TOO = ("prompt", "metadata", "default_scorer", "visibility")
@@ -134,14 +133,12 @@ class Bundles:
     async def _lines(self, version_id: str, head: Sequence[bytes]) -> AsyncIterator[bytes]:
         for part in head:
             yield part
-        after = -1
-        while True:
-            async with self._database.unit_of_work() as uow:
-                page = await uow.versions.contents(version_id, after=after, limit=_PAGE)
-            if not page:
-                return
-            yield b"".join(_line(member, item) for member, item in page)
-            after = page[-1][0].position
+        async for block in written_by_page(self._database, version_id, _items):
+            yield block
+
+
+def _items(page: Page) -> bytes:
+    return b"".join(_line(member, item) for member, item in page)
 
 
 def read_sent_bundle(name: str, attachments: Sequence[bytes], output: BinaryIO) -> Any:

@@ -1,9 +1,13 @@
 """Bank versions as files."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from cachetools import LRUCache
+
+from app.confined import Lane
 from app.engine.bank import FloatArray, ItemBank
 from app.exchange.bank_files import BankFormat, item_line, write_bank
 from app.exchange.item_record import MAX_PARAMETER
@@ -12,13 +16,21 @@ from app.exchange.slopes import slopes_by_name
 from app.items import ItemContent
 from app.records.banks import ACTIVE, OPEN, QUARANTINED, BankVersion, Item, VersionItem
 from app.services.banks.imports import item_fields
+from app.services.banks.loaded import LoadedVersion
 from app.services.banks.versions import VersionService
+from app.services.in_progress import InProgress
 from app.services.visibility import Sight
 from app.storage.database import Database
 
 #: Items of one read: a block of the file in memory, a short transaction.
-_PAGE = 1000
+_PAGE = 100
 _BLOCK_BYTES = 1 << 18
+#: Who asks for files takes turns, a block each.
+_MAKING = Lane(1, waiting=10_000, spare=1)
+#: Files that are kept for who asks next, each of some megabytes at most.
+_KEPT = 2
+
+Page = Sequence[tuple[VersionItem, Item]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,8 @@ class BankExports:
     def __init__(self, database: Database, versions: VersionService) -> None:
         self._database = database
         self._versions = versions
+        self._kept: LRUCache[tuple[str, BankFormat], tuple[ItemBank, bytes]] = LRUCache(_KEPT)
+        self._writing: InProgress[tuple[str, BankFormat], bytes] = InProgress()
 
     async def export(
         self, bank: str, version: str | None, file_format: BankFormat, *, reveal: bool
@@ -73,26 +87,52 @@ class BankExports:
         withheld = False
         if file_format is BankFormat.JSONL:
             withheld = not Sight(is_whole=reveal).shows(withheld=loaded.visibility != OPEN)
-            blocks = self._lines(
-                found.id, await asyncio.to_thread(_Numbers.of, loaded.bank), withheld=withheld
-            )
+            numbers = await asyncio.to_thread(_Numbers.of, loaded.bank)
+            write = partial(_lines, numbers=numbers, withheld=withheld)
+            blocks = written_by_page(self._database, found.id, write)
         else:
-            statuses = [ACTIVE if active else QUARANTINED for active in loaded.active.tolist()]
-            content = await asyncio.to_thread(write_bank, loaded.bank, file_format, statuses)
-            blocks = _cut(content)
+            blocks = _cut(await self._written(loaded, file_format))
         return BankFile(found, name, file_format.media_type, blocks, withheld)
 
-    async def _lines(
-        self, version_id: str, numbers: "_Numbers", *, withheld: bool
-    ) -> AsyncIterator[bytes]:
-        after = -1
-        while True:
-            async with self._database.unit_of_work() as uow:
+    async def _written(self, version: LoadedVersion, file_format: BankFormat) -> bytes:
+        """The whole file, which two hundred that ask for it have written once."""
+        asked = version.id, file_format
+        bank, content = self._kept.get(asked, (None, b""))
+        if bank is not version.bank:
+            content = await self._writing.once(
+                asked, lambda: asyncio.to_thread(_write, version, file_format)
+            )
+            self._kept[asked] = version.bank, content
+        return content
+
+
+async def written_by_page(
+    database: Database, version_id: str, write: Callable[[Page], bytes]
+) -> AsyncIterator[bytes]:
+    """All items of a version as a file, a page in each block.
+
+    However many files are asked for at once, one page is made at a time, and one of another key.
+
+    Args:
+        database: Where the items are.
+        version_id: Whose.
+        write: Makes a block of a page; runs in a thread.
+    """
+    after = -1
+    while True:
+        async with _MAKING.turn():
+            async with database.unit_of_work() as uow:
                 page = await uow.versions.contents(version_id, after=after, limit=_PAGE)
             if not page:
                 return
-            yield b"".join(_line(member, item, numbers, withheld=withheld) for member, item in page)
-            after = page[-1][0].position
+            block = await asyncio.to_thread(write, page)
+        yield block
+        after = page[-1][0].position
+
+
+def _write(version: LoadedVersion, file_format: BankFormat) -> bytes:
+    statuses = [ACTIVE if active else QUARANTINED for active in version.active.tolist()]
+    return write_bank(version.bank, file_format, statuses)
 
 
 async def _cut(content: bytes) -> AsyncIterator[bytes]:
@@ -118,6 +158,10 @@ class _Numbers:
     def of(cls, bank: ItemBank) -> "_Numbers":
         bank = bank.standardised()
         return cls(bank, shortest_difficulties(bank, flat=True), slopes_by_name(bank))
+
+
+def _lines(page: Page, *, numbers: "_Numbers", withheld: bool) -> bytes:
+    return b"".join(_line(member, item, numbers, withheld=withheld) for member, item in page)
 
 
 def _line(member: VersionItem, item: Item, numbers: _Numbers, *, withheld: bool) -> bytes:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import func, literal_column, select, text, update
@@ -182,12 +183,17 @@ class VersionRepository:
             .execution_options(yield_per=STREAMED)
         )
         seen_tags: dict[tuple[str, ...], tuple[str, ...]] = {}
-        rows = []
-        async for row in await self._db.stream(query):
+        parts = []
+        # Part by part, and nothing kept of a row that the garbage collector would walk through
+        # again and again: fifty thousand rows hold up everybody else.
+        async for part in (await self._db.stream(query)).partitions():
+            first, keys, groups, tags, *rest = zip(*part, strict=True)
             # Items share few sets of tags; keep each once.
-            tags = tuple(row[3])
-            rows.append((*row[:3], seen_tags.setdefault(tags, tags), *row[4:]))
-        return VersionColumns(*zip(*rows, strict=True)) if rows else VersionColumns(*[()] * 13)
+            told = tuple(seen_tags.setdefault(one, one) for one in map(tuple, tags))
+            parts.append((first, keys, groups, told, *rest))
+        if not parts:
+            return VersionColumns(*[()] * len(fields(VersionColumns)))
+        return VersionColumns(*(tuple(chain(*column)) for column in zip(*parts, strict=True)))
 
     async def own_scorers(self, version_id: str) -> list[ScorerSpec]:
         """The different scorers that items of a version name themselves."""
