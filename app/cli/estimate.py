@@ -138,7 +138,7 @@ def _grid(nodes: int | None, range_: tuple[float, float] | None, rule: Rule) -> 
         return None
     if nodes is None or range_ is None:
         raise InvalidInputError("A fixed grid needs both --nodes and --range.")
-    return FixedGrid(n_nodes=nodes, lo=range_[0], hi=range_[1], rule=rule)
+    return FixedGrid(n_nodes=nodes, lo=range_[0], hi=range_[1], rule=rule).require_useful()
 
 
 def _finite(value: Any) -> Any:

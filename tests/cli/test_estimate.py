@@ -114,6 +114,8 @@ def test_an_infinite_error_is_null(folder: Path) -> None:
         (["--rule", "rectangle"], "fixed grid"),
         (["--nodes", "1", "--range", "-4", "4"], "got 1"),
         (["--nodes", "9", "--range", "4", "-4"], "lo < hi"),
+        (["--nodes", "3", "--range", "-4", "4"], "at least 17 nodes"),
+        (["--prior-sd", "1e308"], "at most 1e+06"),
         (["--prior-sd", "0"], "above 0"),
         (["--estimator", "magic"], "magic"),
     ],

@@ -110,6 +110,8 @@ def test_the_presets_item_limits_give_way_to_what_is_said(
         ({"estimator": {"method": "eapp"}}, "/estimator/method", "eap"),
         ({"estimator": {"nodes": 1}}, "/estimator/nodes", ">= 2"),
         ({"estimator": {"range": [4, -4]}}, "/estimator/range", "lo < hi"),
+        ({"estimator": {"range": [-1e308, 1e308]}}, "/estimator/range", "within [-50, 50]"),
+        ({"estimator": {"range": [-4, 4], "nodes": 3}}, "/estimator/range", "at least 17 nodes"),
         ({"estimator": {"prior_sd": 0}}, "/estimator/prior_sd", ">= 0.001"),
         ({"selection": {"criterion": "mfi"}}, "/selection/criterion", "maximum_information"),
         ({"selection": {"top_k": 0}}, "/selection/top_k", ">= 1"),

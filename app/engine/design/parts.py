@@ -73,21 +73,30 @@ class EstimatorDesign(Part):
     nodes: Annotated[
         int | None,
         Within(least=2, most=20_001),
-        "Fixed grid of so many nodes; absent: a grid that refines itself.",
+        "Fixed grid of so many nodes, at most 0.5 apart; absent: a grid that refines itself.",
     ] = None
     range: tuple[float, float] | None = None
     rule: Rule | None = None
 
+    def check(self, section: Section) -> None:
+        """Note a grid that can hold no posterior."""
+        try:
+            self._grid()
+        except InvalidInputError as unusable:
+            section.note("range", unusable.detail.removesuffix("."))
+
     def build(self) -> GridEstimator:
         """The estimator."""
-        grid = None
-        if (self.nodes, self.range, self.rule) != (None, None, None):
-            lo, hi = self.range or CATR_RANGE
-            grid = FixedGrid(
-                n_nodes=self.nodes or CATR_NODES, lo=lo, hi=hi, rule=self.rule or Rule.TRAPEZOID
-            )
         prior = NormalPrior(mean=self.prior_mean, sd=self.prior_sd)
-        return GridEstimator(method=self.method, prior=prior, grid=grid, se=self.se)
+        return GridEstimator(method=self.method, prior=prior, grid=self._grid(), se=self.se)
+
+    def _grid(self) -> FixedGrid | None:
+        if (self.nodes, self.range, self.rule) == (None, None, None):
+            return None
+        lo, hi = self.range or CATR_RANGE
+        return FixedGrid(
+            n_nodes=self.nodes or CATR_NODES, lo=lo, hi=hi, rule=self.rule or Rule.TRAPEZOID
+        ).require_useful()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

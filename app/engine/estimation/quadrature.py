@@ -27,6 +27,9 @@ _PRIOR_REACH = 8.0  # standard deviations; there a normal density is exp(-32) of
 _MAX_NODES = 20_001
 _MAX_LAYINGS = 60
 _NEWTON_STEPS = 4
+_FARTHEST = 50.0  # any ability, logits
+_COARSEST = 0.5  # distance of two nodes, logits
+_WIDEST_PRIOR = 1e6
 
 
 class Rule(StrEnum):
@@ -62,6 +65,32 @@ class FixedGrid:
                 f"A grid's range needs lo < hi, both finite, got [{self.lo}, {self.hi}]."
             )
 
+    @property
+    def spacing(self) -> float:
+        """Distance of two nodes, logits."""
+        return (self.hi - self.lo) / (self.n_nodes - 1)
+
+    def require_useful(self) -> "FixedGrid":
+        """This grid, which somebody asks for, unless it can hold no posterior of a test.
+
+        Raises:
+            InvalidInputError: It reaches beyond any ability, or is so coarse that a posterior falls
+                between two nodes: its standard error would be next to 0.
+        """
+        if not -_FARTHEST <= self.lo < self.hi <= _FARTHEST:
+            raise InvalidInputError(
+                f"A grid's range is expected within [-{_FARTHEST:g}, {_FARTHEST:g}], "
+                f"got [{self.lo:g}, {self.hi:g}]."
+            )
+        if self.spacing > _COARSEST:
+            least = math.ceil((self.hi - self.lo) / _COARSEST) + 1
+            raise InvalidInputError(
+                f"A grid from {self.lo:g} to {self.hi:g} needs at least {least} nodes, "
+                f"{_COARSEST:g} apart, got {self.n_nodes}: a posterior between two nodes "
+                "would have a standard error next to 0."
+            )
+        return self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormalPrior:
@@ -71,11 +100,15 @@ class NormalPrior:
     sd: float = 1.0
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.mean):
-            raise InvalidInputError(f"The prior's mean must be finite, got {self.mean}.")
-        if not (math.isfinite(self.sd) and self.sd > 0):
+        if not abs(self.mean) <= _WIDEST_PRIOR:
             raise InvalidInputError(
-                f"The prior's standard deviation must be above 0 and finite, got {self.sd}."
+                f"The prior's mean must be finite, at most {_WIDEST_PRIOR:g} either way, got "
+                f"{self.mean}."
+            )
+        if not 0 < self.sd <= _WIDEST_PRIOR:
+            raise InvalidInputError(
+                "The prior's standard deviation must be above 0 and finite, at most "
+                f"{_WIDEST_PRIOR:g}, got {self.sd}."
             )
 
     def log_density(self, theta: FloatArray) -> FloatArray:
@@ -117,11 +150,10 @@ class Grid:
         log_measure = log_prior.copy()
         if shape.rule is Rule.TRAPEZOID:
             log_measure[[0, -1]] -= math.log(2)
-        spacing = (shape.hi - shape.lo) / (shape.n_nodes - 1)
         centre = (shape.lo + shape.hi) / 2
         offsets = nodes - centre
         moments = np.stack([np.ones_like(nodes), offsets, offsets * offsets], axis=1)
-        return cls(nodes, log_prior, log_measure, moments, centre, spacing, fixed)
+        return cls(nodes, log_prior, log_measure, moments, centre, shape.spacing, fixed)
 
 
 Evidence = Callable[[FloatArray], FloatArray]

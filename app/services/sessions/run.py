@@ -399,7 +399,7 @@ class SessionRun:
         stopping, scored = self._design.stopping, self._state.n_scored
         target = stopping.se
         se = self._state.belief.se
-        if target is None or not math.isfinite(se) or not 0 < self._information < math.inf:
+        if target is None or not 0 < se < math.inf or not 0 < self._information < math.inf:
             return None
         missing = 1 / target**2 - 1 / se**2
         more = max(0, math.ceil(missing / self._information), (stopping.min_items or 0) - scored)
