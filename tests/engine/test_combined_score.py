@@ -201,6 +201,52 @@ def test_a_version_keeps_its_curves(curves: ScoreCurves) -> None:
     assert curves_of(turned, {}) is None
 
 
+def test_a_version_of_before_predicts_as_it_did() -> None:
+    n_items = 80
+    at = np.arange(n_items)
+    slopes = np.vstack([1.0 + 0.5 * np.cos(at), 0.4 * np.sin(3.0 * at)])
+    stored = ModelError.from_dict({"within": -0.1, "above": 0.2, "below": 0.3})
+    way = CombinedScore(
+        ScoreCurves(slopes, np.linspace(-2.0, 2.0, n_items)), np.full(n_items, 1 / n_items), stored
+    )
+    answers = [
+        Response(
+            ItemIndex(7 * i % n_items),
+            float(i % 3 > 0),
+            draw=Draw(i + 1, 1.0 if i < LEAD else 1.0 / (n_items - i)),
+        )
+        for i in range(32)
+    ]
+    told = [way.told(answers[:count]) for count in (6, 32)]
+    np.testing.assert_allclose(
+        [(one.value, one.lo, one.hi) for one in told],
+        [
+            (0.7705026052597146, 0.5086419483101308, 0.975),
+            (0.6739781531294309, 0.5600845375913278, 0.7940041592004439),
+        ],
+        rtol=1e-9,
+    )
+    assert way.error != replace(stored, degrees=8.0, curved=True)
+
+
+def test_five_right_answers_of_five_leave_something_open() -> None:
+    slopes, n_answers = np.full((1, 50), 1.2), 5
+    curves = ScoreCurves(slopes, np.linspace(-1.5, 1.5, 50))
+    at = curves.locate(np.arange(n_answers), np.ones(n_answers))
+    left = np.where(np.arange(50) < n_answers, 0.0, 1 / 50)
+    x = np.linspace(-20.0, 20.0, 4001)[:, None]
+    chance = 1 / (1 + np.exp(-(x * slopes + curves.intercept)))
+    likelihood = chance[:, :n_answers].prod(axis=1)
+
+    def exact(prior_sd: float) -> float:
+        mass = np.exp(-0.5 * (x[:, 0] / prior_sd) ** 2) * likelihood
+        return float(mass @ (chance @ left - curves.expected(at) @ left) ** 2 / mass.sum())
+
+    expected = curves.expected(at)
+    assert curves.doubt(at, left, expected, curved=False) < exact(curves.prior_sd)
+    assert exact(curves.prior_sd) < curves.doubt(at, left, expected) < exact(1.0)
+
+
 def test_a_bank_with_curves_predicts_by_them_unless_told_otherwise(curves: ScoreCurves) -> None:
     bank = ItemBank.from_intercepts(a=np.ones(N_ITEMS), intercept=curves.intercept)
     learned = LearnedCurves(curves=curves, errors={})

@@ -27,7 +27,7 @@ from app.engine.estimation.estimators import GridBelief, GridEstimator
 from app.engine.index import BoolArray, index_of
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.combined_score import CombinedScore, LearnedCurves
-from app.engine.prediction.model_error import ModelError, Seen, model_error
+from app.engine.prediction.model_error import SCORE, ModelError, Seen, model_error
 from app.engine.prediction.score_curves import ScoreCurves
 from app.engine.prediction.targets import WHOLE_BANK
 from app.engine.selection.base import Criterion, Pool
@@ -111,7 +111,7 @@ def learn_curves(
             seen[name] += found
     return LearnedCurves(
         curves=fit_curves(scores, rng),
-        errors={name: model_error(found, len(LOOKS)) for name, found in seen.items()},
+        errors={name: model_error(found, len(LOOKS), kind=SCORE) for name, found in seen.items()},
         population=standings(scores),
     )
 

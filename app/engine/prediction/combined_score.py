@@ -12,7 +12,7 @@ of the t are heavy.
 |---|---|
 | m, s^2 | score by the model, and its variance by the model |
 | f | factor on s, by the distance from those calibrated: what was learned from held-out examinees |
-| e = f s t | error of m, t with 5 degrees of freedom: normal of variance f^2 s^2 / l, l gamma |
+| e = f s t | error of m, t with 8 degrees of freedom: normal of variance f^2 s^2 / l, l gamma |
 | B, b^2 | estimate of the error by the draws, and its variance |
 
 Given l, the model's own s^2 is beyond what draws can tell of this examinee's answers, and the rest,
@@ -20,6 +20,9 @@ c^2 = f^2 s^2 / l - s^2, is its bias: B is normal with variance c^2 + b^2, and t
 m + B c^2 / (c^2 + b^2). Summed over l, and over one chance more: that the examinee is like no
 other, and the bias anything. Answers that surprise the model by z standard deviations raise the
 odds of that by exp(z^2 / 2).
+
+What a version of before has learned goes with s by the slopes of the curves, and a t with 5 degrees
+of freedom: it predicts as it always did.
 
 Sources: O'Hagan (1979), Journal of the Royal Statistical Society B 41, for heavy tails and
 conflict; Zrnic & Candes (2024), arXiv 2403.03208, for model and draws in one estimate.
@@ -37,7 +40,7 @@ from app.engine.bank import ItemBank
 from app.engine.index import BoolArray
 from app.engine.models.base import FloatArray, IntArray
 from app.engine.prediction.design_based import Discrepancy, discrepancy
-from app.engine.prediction.model_error import DEGREES, ModelError
+from app.engine.prediction.model_error import ModelError
 from app.engine.prediction.p_irt import (
     COMBINED,
     DESIGN,
@@ -198,11 +201,9 @@ class CombinedScore:
         expected = curves.expected(at)
         left = weights.copy()
         left[items] = 0.0
-        variance = expected * (1.0 - expected)
-        rise = curves.slopes @ (left * variance)
         value = float(weights[items] @ scores + left @ expected)
-        spread = float(rise @ at.covariance @ rise + curves.dispersion * (left**2 @ variance))
-        return value, spread
+        noise = curves.dispersion * float(left**2 @ (expected * (1.0 - expected)))
+        return value, curves.doubt(at, left, expected, curved=self.error.curved) + noise
 
     def _mixture(
         self, value: float, variance: float, at: Located, drawn: Discrepancy | None
@@ -211,7 +212,7 @@ class CombinedScore:
         scale = self.error.at(at.position) ** 2 * variance
         # Once all was asked there is nothing to be ignorant of.
         widest = scale + (IGNORANCE**2 if variance > _SURE**2 else 0.0)
-        total = np.append(scale / _scales(), widest)
+        total = np.append(scale / _scales(self.error.degrees), widest)
         odds = IGNORANT / (1.0 - IGNORANT) * np.exp(0.5 * min(max(at.surprise, 0.0), 6.0) ** 2)
         ignorant = min(float(odds / (1.0 + odds)), _MOST_IGNORANT)
         prior = np.append(np.full(_POINTS, (1.0 - ignorant) / _POINTS), ignorant)
@@ -255,11 +256,11 @@ class DesignScore(CombinedScore):
         return replace(told, value=middle, lo=lo, hi=hi)
 
 
-@lru_cache(maxsize=1)
-def _scales() -> FloatArray:
+@lru_cache(maxsize=2)
+def _scales(degrees: float) -> FloatArray:
     """Equally likely values of l, of which the mean is 1, shape (n_points,)."""
     middles = (np.arange(_POINTS) + 0.5) / _POINTS
-    found = np.asarray(gammaincinv(DEGREES / 2.0, middles) * 2.0 / DEGREES, dtype=np.float64)
+    found = np.asarray(gammaincinv(degrees / 2.0, middles) * 2.0 / degrees, dtype=np.float64)
     found.flags.writeable = False
     return found
 

@@ -1,11 +1,14 @@
 """How wrong a model is, by how far an examinee is from those that it was learned from.
 
-Errors of held-out examinees, in standard deviations by the model, are taken to be Student's t with
-5 degrees of freedom, whose scale is f = exp(within + slope * distance); the slope above those known
-may differ from that below. Learned is the posterior: `within` is its mean, which keeps few records
-from teaching too much; the slopes are a standard deviation more, for what few records leave open is
-how wrong a model is where hardly anybody was. Examinees of one hold-out share what is wrong
-with its model, so that together they count for no more than ten.
+Errors of held-out examinees, in standard deviations by the model, are taken to be Student's t, of
+scale f = exp(within + slope * distance); the slope above those known may differ from that below.
+Errors of scores are nearly normal among examinees of one bank; their scale is known to a fifth, so
+that of the next one is expected a t with 8 degrees of freedom. Errors of ability are given 5.
+
+Learned is the posterior: `within` is its mean, which keeps few records from teaching too much; the
+slopes are a standard deviation more, for what few records leave open is how wrong a model is where
+hardly anybody was. Examinees of one hold-out share what is wrong with its model, so that together
+they count for no more than ten.
 
 Errors of ability lean to one side, too, the more the farther an examinee is: items that are asked
 for their steepness are less steep than they seemed, and flatter beyond those who made them seem so.
@@ -16,14 +19,14 @@ Source: Lange, Little & Taylor (1989), Journal of the American Statistical Assoc
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from app.engine.models.base import FloatArray
 
-#: Degrees of freedom of the model's error.
+#: Degrees of freedom of an ability's error, and of a score's in versions of before.
 DEGREES = 5.0
 #: Within so many standard deviations of their mean an examinee is like those calibrated.
 WITHIN = 1.0
@@ -31,12 +34,26 @@ WITHIN = 1.0
 _FARTHEST = 6.0
 _SHARED = 0.1  # correlation of the errors of examinees that one fit was tested on
 #: Prior of `ModelError`: the model's variance is about right, and widths grow with the distance.
-#: A t of that scale has the variance of the model, and a tenth more.
-_WITHIN = (0.5 * float(np.log((DEGREES - 2.0) / DEGREES)) + 0.05, 0.35)
-_FARTHER = (0.1, 0.15)
+_WITHIN, _FARTHER = (0.05, 0.35), 0.1
 _LEANING_SD = 0.2  # prior of `leaning`, about none: that of errors' growth, and a little more
 _LEAST_SCALE, _ROUNDS = 0.25, 50
 _WITHIN_GRID, _FARTHER_GRID = np.linspace(-0.7, 1.2, 39), np.linspace(0.0, 0.75, 31)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is thought of an error before any was seen.
+
+    Attributes:
+        degrees: Of freedom of its t.
+        farther: Standard deviation of the prior of its slopes.
+    """
+
+    degrees: float
+    farther: float
+
+
+ABILITY, SCORE = Kind(DEGREES, 0.15), Kind(8.0, 0.2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +64,31 @@ class ModelError:
         within: Logarithm of f for examinees like those calibrated.
         above: What is added for each standard deviation that one is stronger, at least 0.
         below: The same for weaker ones.
+        degrees: Of freedom.
+        curved: Whether the model's standard deviations follow the curves; in versions of before
+            they are by the slopes, see `app.engine.prediction.score_curves.ScoreCurves.doubt`.
     """
 
     within: float = 0.0
     above: float = 0.1
     below: float = 0.1
+    degrees: float = SCORE.degrees
+    curved: bool = True
 
     def at(self, position: float) -> float:
         """Factor at a position of the general ability, which is in sds of those calibrated."""
         slope = self.above if position > 0.0 else self.below
         return float(np.exp(self.within + slope * distance(position)))
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float | bool]:
         """JSON-able."""
-        return {"within": self.within, "above": self.above, "below": self.below}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "ModelError":
         """From what `to_dict` made."""
-        return cls(*(float(document[name]) for name in ("within", "above", "below")))
+        of_before = {"degrees": DEGREES, "curved": False}
+        return cls(**{**of_before, **document})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +106,9 @@ class Seen:
     position: FloatArray
 
 
-def model_error(seen: Sequence[Seen], looks: int, *, margin: float = 1.0) -> ModelError:
+def model_error(
+    seen: Sequence[Seen], looks: int, *, margin: float = 1.0, kind: Kind = ABILITY
+) -> ModelError:
     """What makes these errors likely; see the module.
 
     Args:
@@ -91,9 +116,13 @@ def model_error(seen: Sequence[Seen], looks: int, *, margin: float = 1.0) -> Mod
         looks: How often each examinee was looked at: its looks count for one together.
         margin: Standard deviations that the slopes are more than their mean; 0 where what is open
             is allowed for elsewhere.
+        kind: Of the errors.
     """
-    within = -0.5 * ((_WITHIN_GRID - _WITHIN[0]) / _WITHIN[1]) ** 2
-    prior = -0.5 * ((_FARTHER_GRID - _FARTHER[0]) / _FARTHER[1]) ** 2
+    degrees = kind.degrees
+    # A t of this scale has the variance of the model, and a tenth more.
+    usual = _WITHIN[0] + 0.5 * float(np.log((degrees - 2.0) / degrees))
+    within = -0.5 * ((_WITHIN_GRID - usual) / _WITHIN[1]) ** 2
+    prior = -0.5 * ((_FARTHER_GRID - _FARTHER) / kind.farther) ** 2
     sides = {side: np.tile(prior, (within.size, 1)) for side in (1.0, -1.0)}
     for one in seen:
         n = one.error.size
@@ -102,12 +131,11 @@ def model_error(seen: Sequence[Seen], looks: int, *, margin: float = 1.0) -> Mod
         for side, log_mass in sides.items():
             mine = (away > 0.0) & (np.sign(one.position) == side)
             scale = _WITHIN_GRID[:, None, None] + _FARTHER_GRID[:, None] * away[mine]
-            log_mass += counts * log_density(one.error[mine], np.exp(scale) * one.sd[mine]).sum(
-                axis=2
-            )
+            size = log_density(one.error[mine], np.exp(scale) * one.sd[mine], degrees)
+            log_mass += counts * size.sum(axis=2)
         near = away == 0.0
         scale = np.exp(_WITHIN_GRID[:, None]) * one.sd[near]
-        within = within + counts * log_density(one.error[near], scale).sum(axis=1)
+        within = within + counts * log_density(one.error[near], scale, degrees).sum(axis=1)
     of_side = {side: np.logaddexp.reduce(log_mass, axis=1) for side, log_mass in sides.items()}
     mass = _mass(within + of_side[1.0] + of_side[-1.0])
     farther = {}
@@ -115,7 +143,9 @@ def model_error(seen: Sequence[Seen], looks: int, *, margin: float = 1.0) -> Mod
         marginal = _mass(np.logaddexp.reduce((within + of_side[-side])[:, None] + log_mass, axis=0))
         mean = float(marginal @ _FARTHER_GRID)
         farther[side] = mean + margin * float(np.sqrt(marginal @ (_FARTHER_GRID - mean) ** 2))
-    return ModelError(float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0])
+    return ModelError(
+        float(mass @ _WITHIN_GRID), above=farther[1.0], below=farther[-1.0], degrees=degrees
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +199,16 @@ def distance(position: float) -> float:
     return min(max(abs(position) - WITHIN, 0.0), _FARTHEST)
 
 
-def log_density(error: FloatArray, scale: FloatArray) -> FloatArray:
+def log_density(error: FloatArray, scale: FloatArray, degrees: float) -> FloatArray:
     """Logarithm of the density of the model's error, but for a constant.
 
     Args:
         error: Of the model.
         scale: f s, of a shape that goes with it.
+        degrees: Of freedom.
     """
-    found: FloatArray = -np.log(scale) - 0.5 * (DEGREES + 1.0) * np.log1p(
-        (error / scale) ** 2 / DEGREES
+    found: FloatArray = -np.log(scale) - 0.5 * (degrees + 1.0) * np.log1p(
+        (error / scale) ** 2 / degrees
     )
     return found
 

@@ -18,7 +18,8 @@ those before it, and squared errors far above their variances say no.
 
 Scores in [0, 1] enter by quasi-likelihood with variance k p (1 - p).
 
-Source: Wedderburn (1974), Biometrika 61, for the quasi-likelihood.
+Sources: Wedderburn (1974), Biometrika 61, for the quasi-likelihood; Julier & Uhlmann (2004),
+Proceedings of the IEEE 92, for variances of what is no straight line, by points on it.
 """
 
 from dataclasses import dataclass, field
@@ -197,6 +198,30 @@ class ScoreCurves:
             # Of a 0/1 score; of others it is less, so that they surprise later.
             before.spread + variance * max(1.0 - 4.0 * variance, 0.0),
         )
+
+    def doubt(
+        self, at: Located, left: FloatArray, expected: FloatArray, *, curved: bool = True
+    ) -> float:
+        """Variance of an expected score, for what is not known of the abilities.
+
+        The slopes at the mode tell little of it where curves are flat: of an examinee with five
+        right answers of five they say that hardly any will ever be wrong. So the score is read a
+        standard deviation to either side of the mode, along what moves it (the symmetric points of
+        an unscented transform), and half the difference is its standard deviation.
+
+        Args:
+            at: Abilities.
+            left: What each item counts in the score, shape (n_items,).
+            expected: Scores at the mode, as `expected` gives them.
+            curved: Else by the slopes at the mode, as if the score were a straight line.
+        """
+        slopes = self.slopes @ (left * (expected * (1.0 - expected)))
+        by_slopes = float(slopes @ at.covariance @ slopes)
+        if not curved or by_slopes <= 0.0:
+            return by_slopes
+        step = at.covariance @ slopes / np.sqrt(by_slopes) @ self.slopes
+        mode = at.mean @ self.slopes + self.intercept
+        return float(left @ (expit(mode + step) - expit(mode - step))) ** 2 / 4.0
 
     def variance(self, at: Located) -> FloatArray:
         """Of a 0/1 score on every item, p (1 - p), shape (n_items,)."""
