@@ -63,6 +63,32 @@ def test_the_factor_follows_the_answers_and_the_width() -> None:
     assert stretch.at(20, 1e-300) == stretch.at(20, 1e-9) > 0
 
 
+@pytest.mark.parametrize("power", [-0.5, -0.25])
+def test_in_squares_what_is_wrong_with_the_model_is_no_larger_where_it_knows_less(
+    power: float,
+) -> None:
+    told = Stretch(answers=(10, 40), factor=(1.5, 1.5), usual=(0.8, 0.2), power=power)
+    squares = replace(told, in_squares=True)
+    wrong = (1.5**2 - 1.0) * 0.2**2
+    for half in (0.2, 0.3, 0.8):
+        assert (squares.at(40, half) * half) ** 2 == pytest.approx(half**2 + wrong)
+    assert squares.at(40, 0.1) == told.at(40, 0.1) > 1.5  # narrow ones follow the power
+    assert squares.at(40, 50.0) == pytest.approx(1.0, abs=1e-4)
+    assert told.at(40, 50.0) == 1.5
+    rising = replace(told, power=0.5)
+    assert replace(rising, in_squares=True).at(40, 0.8) == rising.at(40, 0.8)
+    narrow = replace(told, factor=(0.5, 0.5))
+    assert replace(narrow, in_squares=True).at(40, 0.8) == narrow.at(40, 0.8)
+
+
+def test_a_correction_from_before_adds_nothing_in_squares() -> None:
+    stretch = Stretch(answers=(5,), factor=(2.0,), usual=(0.2,), power=-0.5, in_squares=True)
+    document = stretch.to_dict()
+    assert Stretch.from_dict(document) == stretch
+    del document["in_squares"]
+    assert Stretch.from_dict(document).at(5, 0.8) == 2.0
+
+
 def test_a_corrected_prediction_keeps_its_value_and_stays_possible() -> None:
     state = answered(*[1] * 20, *[0] * 10)
     plain, corrected = PLAIN.predict(state), CORRECTED.predict(state)

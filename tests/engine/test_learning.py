@@ -8,7 +8,7 @@ from app.engine.bank import FloatArray, ItemBank, ItemIndex
 from app.engine.design.design import Design
 from app.engine.estimation.batch import whole_bank_abilities
 from app.engine.estimation.estimators import GridEstimator
-from app.engine.prediction.correction import IntervalCorrection, VersionLearning
+from app.engine.prediction.correction import IntervalCorrection, Stretch, VersionLearning
 from app.engine.prediction.model_error import Seen, leaning
 from app.engine.prediction.p_irt import PIrt
 from app.engine.prediction.residual_regression import ResidualRegression
@@ -209,6 +209,27 @@ def test_errors_that_lean_to_one_side_move_intervals_there() -> None:
     assert unseen.above > none.above  # nobody was held out beyond: the growth keeps its margin
     # What is known of where the truth lies is no reason for intervals to be much wider.
     assert beyond.above < none.above + 0.1
+
+
+def test_wide_intervals_hold_no_oftener_where_the_model_is_wrong_by_as_much_everywhere() -> None:
+    rng = np.random.default_rng(5)
+    scores = np.array(list(draw_scores(BANK, [0.0], rng)))
+    (one,) = glimpses(DESIGN.open_ended(5).build(BANK), scores, np.zeros(1), [0], seed=1)
+    seen = []
+    for row, se in enumerate(rng.choice([0.2, 0.6], size=1000, p=[0.7, 0.3])):
+        told = replace(one.estimate, theta=0.0, se=se, lo=-1.96 * se, hi=1.96 * se)
+        theta = rng.normal(0.0, np.hypot(se, 0.3))
+        seen.append(replace(one, row=row, estimate=told, theta=theta))
+    learned = learn_correction(seen, known=rng.normal(size=100)).theta
+    assert learned.power < 0.0
+
+    def held(stretch: Stretch, se: float) -> float:
+        half = 1.96 * se * stretch.at(one.state.n_scored, 1.96 * se, 0.0)
+        return float(np.mean([abs(each.theta) <= half for each in seen if each.estimate.se == se]))
+
+    assert held(learned, 0.2) == pytest.approx(0.95, abs=0.02)
+    assert held(learned, 0.6) == pytest.approx(0.95, abs=0.02)
+    assert held(replace(learned, in_squares=False), 0.6) > 0.99
 
 
 def test_without_anybody_beyond_errors_lean_to_no_side_and_it_is_as_open_as_before() -> None:

@@ -131,11 +131,16 @@ class Stretch:
     `factor(n)`. Both functions of n are straight lines between their
     knots on log scales, and level beyond them.
 
+    There a factor takes for granted that the more the model knows to be open, the more is wrong
+    with it. In squares, what is wrong is as large as where h is usual, and independent of what the
+    model knows: the factor is `sqrt(1 + (factor(n)^2 - 1) (usual(n) / h)^2)`, if above 1.
+
     Attributes:
         answers: Knots, ascending numbers of answers.
         factor: At the knots, for an interval of usual width.
         usual: Usual half width at the knots.
         power: How the factor goes with the width; 0 takes all alike.
+        in_squares: Whether errors add in squares where a wide interval needs a smaller factor.
         beyond: What is more for examinees unlike those calibrated; None where it was not learned.
 
     Raises:
@@ -147,6 +152,7 @@ class Stretch:
     usual: tuple[float, ...]
     power: float
     beyond: Beyond | None = None
+    in_squares: bool = False
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.answers, self.answers[1:], strict=False))
@@ -167,7 +173,12 @@ class Stretch:
         """From what `to_dict` made."""
         lists = {name: tuple(document[name]) for name in ("answers", "factor", "usual")}
         beyond = document.get("beyond")
-        return cls(**lists, power=document["power"], beyond=beyond and Beyond(**beyond))
+        return cls(
+            **lists,
+            power=document["power"],
+            beyond=beyond and Beyond(**beyond),
+            in_squares=document.get("in_squares", False),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
@@ -177,6 +188,7 @@ class Stretch:
             "usual": list(self.usual),
             "power": self.power,
             "beyond": self.beyond and asdict(self.beyond),
+            "in_squares": self.in_squares,
         }
 
     def times(self, factor: float) -> "Stretch":
@@ -234,14 +246,20 @@ class Stretch:
                 farther *= self.beyond.unplaced
                 adrift = self.beyond.adrift * self.beyond.spread / half
             doubt = _NORMAL_95 * self.beyond.leaning_at(theta)[1] / half
+        factor = farther * self._of_the_known(answers, half)
+        return math.hypot(factor, adrift), doubt
+
+    def _of_the_known(self, answers: int, half: float) -> float:
+        """The factor for those like the calibrated."""
         at, knots = math.log(max(answers, 1)), np.log(self.answers)
         log_factor = float(np.interp(at, knots, np.log(self.factor)))
         wider = math.log(half) - float(np.interp(at, knots, np.log(self.usual)))
+        if wider > 0.0 > self.power and self.in_squares and log_factor > 0.0:
+            return math.sqrt(1.0 + math.expm1(2.0 * log_factor) * math.exp(-2.0 * wider))
         # Wide for so many answers are those of examinees at the ends of the scale, few of whom
-        # taught: there no factor shrinks.
+        # taught: there no power shrinks a factor.
         power = self.power if wider < 0.0 else max(self.power, 0.0)
-        factor = farther * math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST))
-        return math.hypot(factor, adrift), doubt
+        return math.exp(log_factor + power * min(max(wider, -WIDEST), WIDEST))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ so many answers, is the factor on later intervals: conformal prediction. The qua
 interpolated between two examinees rather than rounded up, so that few of them do not make intervals
 too wide on average. Intervals that are wide for so many answers may need another factor than narrow
 ones: the power of the width that describes this is the one with the least quantile loss; the
-quantiles are taken anew on what it leaves.
+quantiles are taken anew on what it leaves. Where narrow ones need the larger factor, what is wrong
+with the curves is taken to add to what the model knows to be open, in squares.
 
 Examinees beyond those calibrated are another matter: the stronger or weaker they are, the more the
 model is stretched. Where tests of held-out strongest and weakest ones on a bank calibrated without
@@ -178,8 +179,8 @@ def learn_correction(
         thetas = [list(map(_theta, group)) for group in (seen, *(one.seen for one in shifted))]
         others = [[_score(one, one.prediction) for one in group.seen] for group in shifted]
         # With the growth, 95 % of those like the calibrated ones hold as before, and not more.
-        theta = _held(_growing(theta, thetas, groups, leans=bool(shifted)), thetas[0])
-        theta = _reaching(theta, shifted)
+        growing = _growing(replace(theta, in_squares=True), thetas, groups, leans=bool(shifted))
+        theta = _reaching(_held(growing, thetas[0]), shifted)
         accuracy = _held(_growing(accuracy, [scores, *others], groups), scores)
     return IntervalCorrection(theta=theta, accuracy=accuracy, n_examinees=n_examinees)
 
@@ -364,8 +365,12 @@ def _errors(
 
 def _held(stretch: Stretch, intervals: Iterable[_Interval]) -> Stretch:
     """The stretch times what lets 95 % of the intervals hold."""
-    short = _short(stretch, intervals)
-    return stretch if len(short) < LEAST_EXAMINEES else stretch.times(_quantile(short))
+    told = list(intervals)
+    # In squares an interval does not grow as the factor does.
+    for _ in range(4 if stretch.in_squares and stretch.power < 0.0 else 1):
+        if len(short := np.log(_short(stretch, told))) >= LEAST_EXAMINEES:
+            stretch = stretch.times(float(np.exp(np.quantile(short, _LEVEL, method="weibull"))))
+    return stretch
 
 
 def _reaching(stretch: Stretch, shifted: Sequence[Shifted]) -> Stretch:
@@ -389,13 +394,8 @@ def _adrift(stretch: Stretch, beyond: Beyond, group: Shifted) -> float:
             factor = stretch.at(one.answers, one.half, one.theta)
             needed = one.needed(stretch.leaning_at(one.theta))
             missing.append(one.half * max(needed**2 - factor**2, 0.0) ** 0.5)
-    if not missing:
-        return 0.0
-    return float(np.quantile(missing, _LEVEL, method="weibull")) / of_known.spread
-
-
-def _quantile(short: Sequence[float]) -> float:
-    return float(np.exp(np.quantile(np.log(short), _LEVEL, method="weibull")))
+    found = np.quantile(missing, _LEVEL, method="weibull") if missing else 0.0
+    return float(found) / of_known.spread
 
 
 def _short(stretch: Stretch, intervals: Iterable[_Interval]) -> list[float]:
