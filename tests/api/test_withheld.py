@@ -312,7 +312,7 @@ def asks(document: dict[str, Any], world: World) -> Iterator[Ask]:
                 for name, value in zip(names, values, strict=True):
                     path = path.replace(f"{{{name}}}", value)
                 if method == "get":
-                    yield from _forms(route, path, operation)
+                    yield from _forms(route, path, operation, document["components"]["schemas"])
                     continue
                 for body in BODIES.get(route, [{}]):
                     sent = json.dumps(body)
@@ -321,14 +321,17 @@ def asks(document: dict[str, Any], world: World) -> Iterator[Ask]:
                     yield Ask(route, "POST", path, {}, json.loads(sent))
 
 
-def _forms(route: str, path: str, operation: dict[str, Any]) -> Iterator[Ask]:
+def _forms(
+    route: str, path: str, operation: dict[str, Any], schemas: dict[str, Any]
+) -> Iterator[Ask]:
     parameters = {p["name"]: p["schema"] for p in operation.get("parameters", ())}
     query = "limit=100&" if "limit" in parameters else ""
     if "response_set" in parameters and parameters["response_set"].get("minLength"):
         query += "response_set=secret-answers&"
     offered: list[str | None] = [None]
-    if "format" in parameters:  # what a route does not know it refuses
-        offered = ["eee-items", "eee", "html", "json", "jsonl", "csv"]
+    if file_formats := parameters.get("format"):
+        named = file_formats.get("$ref", "").rpartition("/")[2]
+        offered += schemas.get(named, file_formats)["enum"]
     for file_format in offered:
         extra = f"format={file_format}" if file_format else ""
         yield Ask(route, "GET", f"{path}?{query}{extra}", {})
