@@ -13,7 +13,10 @@ from app.cli.simulate import command
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data" / "arc_mixtral"
 
-pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"real response data is not at {DATA}")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not DATA.is_dir(), reason=f"real response data is not at {DATA}"),
+]
 
 app = typer.Typer()
 app.command()(command)
@@ -45,7 +48,6 @@ def test_the_default_design_is_closer_with_fewer_items(tmp_path: Path, reference
     assert summary["items_mean"] <= 50
 
 
-@pytest.mark.slow
 def test_intervals_hold_on_models_that_were_not_learned_from(tmp_path: Path) -> None:
     """Two-fold: each half is tested with what the other half taught."""
     header, *rows = gzip.decompress((DATA / "responses.csv.gz").read_bytes()).decode().splitlines()

@@ -27,7 +27,12 @@ def _matrix(shared_data: Path, name: str) -> ScoreMatrix:
 
 @pytest.mark.parametrize(
     ("name", "priors"),
-    [*((name, None) for name in PUBLISHED), ("gsm8k", Priors.none())],
+    [
+        ("arc", None),
+        pytest.param("gsm8k", None, marks=pytest.mark.slow),
+        pytest.param("winogrande", None, marks=pytest.mark.slow),
+        ("gsm8k", Priors.none()),
+    ],
     ids=[*PUBLISHED, "gsm8k by maximum likelihood"],
 )
 def test_a_whole_bank_reaches_at_least_the_log_likelihood_of_mirt(
