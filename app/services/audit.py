@@ -1,10 +1,15 @@
 """The audit trail, for those who look after projects."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
+from app.confined import Lane
 from app.records.audit import AuditEntry, AuditFilter
 from app.storage.database import Database
 from app.storage.paging import Page, PageRequest
+
+#: Entries of one read.
+_PAGE = 250
+_READING = Lane(1, waiting=10_000, spare=1)
 
 
 class AuditService:
@@ -26,8 +31,18 @@ class AuditService:
         async with self._database.reading() as uow:
             return await uow.audit.page(request, wanted)
 
-    async def all(self, wanted: AuditFilter) -> AsyncIterator[AuditEntry]:
-        """All entries that pass the filter, the oldest first, as of now."""
-        async with self._database.unit_of_work() as uow:
-            async for entry in uow.audit.all(wanted):
-                yield entry
+    async def all(self, wanted: AuditFilter) -> AsyncIterator[Sequence[AuditEntry]]:
+        """All entries that pass the filter, the oldest first, a page at a time.
+
+        However many ask for them, one page is read at a time, and one for another key; nothing is
+        held in the database while a page is not taken.
+        """
+        last: str | None = None
+        while True:
+            async with _READING.turn(), self._database.reading() as uow:
+                page = await uow.audit.following(wanted, last, _PAGE)
+            if page:
+                yield page
+            if len(page) < _PAGE:
+                return
+            last = page[-1].id

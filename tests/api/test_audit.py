@@ -29,7 +29,7 @@ async def trail(client: Client, query: str = "") -> list[dict[str, Any]]:
 
 
 async def test_each_change_stands_in_the_trail_once_with_its_key_and_request(
-    client: Client, logs: list[EventDict]
+    client: Client, logs: list[EventDict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bank = await bank_made(client, "exam")
     head = {"If-Match": '"1"', "X-Request-Id": "mine-1"}
@@ -64,8 +64,10 @@ async def test_each_change_stands_in_the_trail_once_with_its_key_and_request(
         "answer_item",
         "cancel_session",
     ]
-    exported = (await client.get("/v1/audit/export")).text.splitlines()
-    assert [json.loads(line) for line in exported] == entries
+    for size in (250, len(entries), 2):
+        monkeypatch.setattr("app.services.audit._PAGE", size)
+        exported = (await client.get("/v1/audit/export")).text.splitlines()
+        assert [json.loads(line) for line in exported] == entries
     assert key["secret"] not in json.dumps(entries)
 
     told = [line for line in logs if line["event"] == "request"]

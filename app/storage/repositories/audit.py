@@ -1,6 +1,5 @@
 """The audit trail, as it is read; `app.storage.auditing` writes it."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 from sqlalchemy import Select, Text, any_, bindparam, delete, func, select, text
@@ -13,7 +12,6 @@ from app.storage import auditing
 from app.storage.paging import Page, PageRequest, read_page
 from app.storage.rows.projects import AuditRow, ProjectRow
 
-_BATCH = 1000
 #: So many entries are sorted at once; what more of them name is soon found anywhere in the trail.
 _FEW = 10_000
 
@@ -39,12 +37,20 @@ class AuditRepository:
             self._db, query, request, key=AuditRow.id, kind="audit entry", read=_read
         )
 
-    async def all(self, wanted: AuditFilter) -> AsyncIterator[AuditEntry]:
-        """All entries that pass the filter, the oldest first."""
-        query = (await self._found(wanted)).order_by(AuditRow.id)
-        rows = await self._db.stream_scalars(query.execution_options(yield_per=_BATCH))
-        async for row in rows:
-            yield _read(row)
+    async def following(
+        self, wanted: AuditFilter, after: str | None, limit: int
+    ) -> list[AuditEntry]:
+        """Entries that pass the filter, the oldest first.
+
+        Args:
+            wanted: The filter.
+            after: Id of an entry; those behind it are meant.
+            limit: As many at most.
+        """
+        query = (await self._found(wanted)).order_by(AuditRow.id).limit(limit)
+        if after is not None:
+            query = query.where(AuditRow.id > after)
+        return [_read(row) for row in await self._db.scalars(query)]
 
     async def purge(self) -> None:
         """Remove entries that are older than their project keeps them."""
