@@ -405,3 +405,14 @@ async def test_what_could_not_be_published_is_refused_before_it_is_calibrated(
     assert response.status_code == status
     assert told in response.json()["detail"]
     assert (await client.get(URL)).json()["data"] == []
+
+
+async def test_nothing_is_published_in_a_bank_that_another_project_lends(client: Client) -> None:
+    await client.post("/v1/projects", json={"name": "other"})
+    lent = await client.post(
+        "/v1/banks", json={"name": "lent", "shared": True}, headers={"Sextant-Project": "other"}
+    )
+    assert lent.status_code == 201, lent.text
+    await recorded(client)
+    asked = {"response_set": "arc", "publish": {"bank": lent.json()["id"]}}
+    assert (await client.post(URL, json=asked)).status_code == 404

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.acting import owner
 from app.calibration.pipeline.plan import CalibrationPlan
 from app.errors import FieldProblem, InvalidInputError, NotFoundError
 from app.records.fields import shallow
@@ -55,14 +56,17 @@ async def require_publishable(
     if publication.carry_over and plan.link is None:
         raise _refusal("carry_over", "expected false: only what is linked can carry items over")
     try:
-        await uow.banks.find(publication.bank)
+        found: str | None = (await uow.banks.find(publication.bank)).project_id
     except NotFoundError:
-        if is_bank_id(publication.bank):
-            raise
-        try:
-            check_spec(BankSpec(name=publication.bank))
-        except InvalidInputError as unusable:
-            raise _refusal("bank", unusable.problems[0].detail) from None
+        found = None
+    if found == owner():  # a bank of others is lent to be measured on alone
+        return
+    if is_bank_id(publication.bank):
+        raise NotFoundError("bank", publication.bank)
+    try:
+        check_spec(BankSpec(name=publication.bank))
+    except InvalidInputError as unusable:
+        raise _refusal("bank", unusable.problems[0].detail) from None
 
 
 def _refusal(field_name: str, detail: str) -> InvalidInputError:
