@@ -123,7 +123,7 @@ def test_the_score_may_be_predicted_by_the_abilities_alone(
     assert document["design"]["prediction"] == {"method": "p-irt"}
     truth = records(N_TESTED, 2)[:, 1::2].mean(axis=1)
     assert document["summary"]["accuracy_mae"] < 0.6 * np.abs(truth - truth.mean()).mean()
-    assert document["summary"]["accuracy_coverage95"] > 0.85
+    assert document["summary"]["accuracy_coverage95"] > 0.8
 
 
 def test_a_task_that_is_never_asked_is_predicted_from_another(
