@@ -17,7 +17,7 @@ from app.cli import simulate_design
 from app.cli.simulate import command
 from app.engine.bank import FloatArray
 
-N_TESTED = 40
+N_TESTED = 30
 
 app = typer.Typer()
 app.command()(command)
