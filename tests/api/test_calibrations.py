@@ -351,12 +351,12 @@ async def test_reading_is_not_writing(client: Client, client_with: NewClient) ->
 async def test_continuous_scores_become_a_version_of_their_model(
     client: Client, app: FastAPI
 ) -> None:
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(1)
     bank = ItemBank.from_difficulties(
-        a=np.ones(10), b=rng.normal(size=10), k=rng.uniform(0.05, 0.2, 10)
+        a=np.ones(20), b=rng.normal(size=20), k=rng.uniform(0.05, 0.2, 20)
     )
-    scores = np.array(list(draw_scores(bank, rng.normal(size=60), rng)))
-    table = ResponseTable(tuple(f"m{i}" for i in range(60)), bank.item_ids, scores)
+    scores = np.array(list(draw_scores(bank, rng.normal(size=80), rng)))
+    table = ResponseTable(tuple(f"m{i}" for i in range(80)), bank.item_ids, scores)
     await recorded(client, b"".join(write_csv(table)).decode())
     made = await started(client, model="continuous", report_card=True)
     await run(app, made["id"])
