@@ -199,6 +199,14 @@ def test_items_in_flight_are_not_asked_again_and_count_for_the_warm_up() -> None
     assert [member.n_asked for member in state.members] == [3, 3]
 
 
+def test_nothing_is_decided_on_fewer_answers_than_a_result_takes() -> None:
+    rank = ranking(2, RankingRules(min_items=1, confidence=0.6))
+    apart = [np.ones(BANK.n_items), np.zeros(BANK.n_items)]
+    state, stop = simulate_ranking(rank, apart, seed=1)
+    assert stop.reason is StopReason.DECISION_REACHED
+    assert [member.n_scored for member in state.members] == [5, 5]
+
+
 def test_an_examinee_who_never_answers_is_above_and_below_nobody() -> None:
     rank = ranking(2, RankingRules(min_items=5, max_items=20))
     answers, state = rows([2.5], 7)[0], rank.start()

@@ -155,7 +155,9 @@ async def test_two_processes_of_which_one_is_killed_spend_no_more_than_a_day_may
     with serving(faults.app) as url:
         model = model_at(f"{url}/paid/v1", name="m", limits=Limits(tokens_per_day=most))
         sampling = replace(model.settings.sampling, max_tokens=20)
-        model = replace(model, settings=replace(model.settings, sampling=sampling))
+        # What the killed process held is spent when its calls must be over.
+        settled = replace(model.settings, sampling=sampling, timeout_s=20.0)
+        model = replace(model, settings=settled)
         saved = await services.endpoints.create(model)
         made = [
             await services.sessions.create(

@@ -66,6 +66,7 @@ from app.engine.adaptive import AdaptiveTest
 from app.engine.bank import ItemIndex
 from app.engine.estimation.intervals import boundary
 from app.engine.prediction.ability import Ability, Stated
+from app.engine.prediction.correction import KNOTS
 from app.engine.ranking.ranks import Pair, Ranks, ranks_of
 from app.engine.ranking.rules import NO_LIMIT, RankingBudget, RankingRules
 from app.engine.selection.by_lot import Chosen, choose
@@ -320,7 +321,7 @@ class Ranking:
         return [
             member
             for member, test in enumerate(state.members)
-            if test.n_scored + len(test.pending) < self.rules.min_items
+            if test.n_scored + len(test.pending) < max(self.rules.min_items, KNOTS[0])
             and self._remaining(state, member)
         ]
 

@@ -16,7 +16,8 @@ class RankingRules:
     Attributes:
         confidence: With which a pair is decided, or found equal.
         holm: For all pairs together (Holm), not for each; see `app.engine.ranking.ranks`.
-        min_items: Warm-up: scored answers of each member before anything is decided.
+        min_items: Warm-up: scored answers of each member before anything is decided; of whom more
+            can be asked, as many as a result takes.
         max_items: Most items asked of one member, whatever became of them.
         tie_width: Difference in logits that does not matter; 0 counts every difference.
         futility: A pair that all its items left would decide with no larger probability is too
