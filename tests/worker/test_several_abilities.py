@@ -52,7 +52,7 @@ ITEMS = tuple(
     for task in TASKS
     for number in range(30)
 )
-STOPPING = {"se": None, "min_items": 10, "max_items": 40, "prediction_width": 0.2}
+STOPPING = {"se": None, "min_items": 10, "max_items": 40, "prediction_width": 0.17}
 
 
 @dataclass(frozen=True, slots=True)
